@@ -1,0 +1,69 @@
+"""Masked-LM loss: the cross-entropy of the predicted positions, summed (paper section 2.1).
+
+Works with our models, which compute the loss inside `forward` without forming the logits, and with any fairseq model
+that follows `roberta` (`forward(**net_input, masked_tokens=...)[0]` = logits of the predicted positions).
+
+Shapes: B blocks in the batch, T tokens in a block, M predicted positions in the batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+
+from . import metrics
+
+
+@dataclass
+class RobertaMaskedLMCriterionConfig(FairseqDataclass):
+    """The loss has no options: what is predicted is the task's choice."""
+
+
+@register_criterion("roberta_masked_lm", dataclass=RobertaMaskedLMCriterionConfig)
+class RobertaMaskedLMCriterion(FairseqCriterion):
+    """Sum of the cross-entropy over predicted positions; `sample_size` is their number."""
+
+    def forward(
+        self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """Return (loss in nats, number of predicted positions, sums to log).
+
+        Args:
+            model: ours or fairseq's, possibly wrapped for data-parallel training.
+            sample: a batch with "net_input", "target" (B, T) holding pad where nothing is predicted, "ntokens" and
+                "nsentences".
+            reduce: sum the loss over positions; the alternative, a loss a position, has no use here.
+
+        Raises:
+            ValueError: if `reduce` is False.
+        """
+        if not reduce:
+            raise ValueError("The criterion roberta_masked_lm returns the summed loss only: call it with reduce=True.")
+        is_predicted = sample["target"].ne(self.padding_idx)
+        targets = sample["target"][is_predicted]  # (B, T) -> (M,)
+        log = {"ntokens": sample["ntokens"], "nsentences": sample["nsentences"]}
+        if model.training and getattr(model, "computes_masked_lm_loss", False):
+            loss, _ = model(**sample["net_input"], masked_tokens=is_predicted, targets=targets)
+        else:
+            logits = model(**sample["net_input"], masked_tokens=is_predicted)[0]  # (M, V)
+            loss = F.cross_entropy(logits.float(), targets, reduction="sum")
+            if not model.training:
+                log["num_correct"] = logits.argmax(dim=-1).eq(targets).sum()
+                log["num_counted"] = targets.new_tensor(targets.numel())
+        sample_size = is_predicted.sum()
+        return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Log loss, perplexity and accuracy from the sums of all ranks."""
+        metrics.log_masked_lm(logging_outputs)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
+        return True

@@ -1,0 +1,22 @@
+"""From raw text to batches: the map of this package. File names are the words of the map.
+
+Once, by `roberta vocabulary train` and `roberta binarize`:
+
+    text_inputs          files (plain, .gz, .zst, .xz, JSONL)    -> lines of text
+    tokenizers/          lines                                   -> tokenizer ids (three kinds, one signature)
+    vocabulary           tokenizer ids, dict.txt                 -> model ids; knows <s> <pad> </s> <unk> <mask>
+    binarize             the three above, in parallel            -> mmap_tokens files and a manifest
+    ---------------------------------------------------------------------------------------------------------
+    mmap_tokens          the .bin/.idx format of fairseq: writer and memory-mapped reader; nothing else knows it
+    ---------------------------------------------------------------------------------------------------------
+In every epoch, by `fairseq-train`:
+
+    blocks               lines of the .bin                       -> ranges of at most T tokens (--sample-break-mode)
+    batches              ranges                                  -> padded arrays of ids (B, T)
+    counter_random       (seed, epoch, block, position)          -> random bits, the same wherever they are drawn
+    dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
+    masked_lm_dataset    all of this as one fairseq dataset; also the order of the batches, from (seed, epoch)
+
+Beside the flow: `atomic_files` (write under a temporary name, fsync, rename) and `corpus_statistics` (what
+`roberta inspect` shows and checks). A stage imports earlier stages only; fairseq appears in *_dataset files alone.
+"""

@@ -1,0 +1,255 @@
+"""The .bin/.idx format of fairseq: a memory-mapped reader and a streaming writer. Nothing else knows the format.
+
+Boundary of the flow in `roberta_plugin/data/__init__.py` between what is done once and what is done in every epoch.
+
+    PREFIX.bin   token ids back to back, in one integer type
+    PREFIX.idx   b"MMIDIDX\\0\\0", version 1 (uint64), type code (uint8), number of items (uint64),
+                 tokens of each item (int32), byte position of each item in the .bin (int64)
+
+An item is one line of text and ends with </s>.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.atomic_files import atomic_write
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEADER = struct.Struct("<9sQBQ")  # magic, version, type code, number of items
+_BYTES_PER_ITEM = 4 + 8
+_TYPE_OF_CODE = {
+    code: np.dtype(name).newbyteorder("<")
+    for code, name in (
+        (1, "uint8"),
+        (2, "int8"),
+        (3, "int16"),
+        (4, "int32"),
+        (5, "int64"),
+        (8, "uint16"),
+        (9, "uint32"),
+        (10, "uint64"),
+    )
+}
+_ITEMS_IN_MEMORY = 2**20  # how much of the index the writer and the scan handle at a time
+_TOKENS_IN_MEMORY = 2**22
+
+
+def best_dtype(vocab_size: int) -> np.dtype[Any]:
+    """The integer type that fairseq-preprocess picks for a dict.txt of `vocab_size` symbols, specials included."""
+    if vocab_size < 65500:
+        return np.dtype(np.uint16)
+    return np.dtype(np.uint32 if vocab_size < 4294967295 else np.int64)
+
+
+class MmapTokens:
+    """Tokens of a .bin file, memory-mapped; opening costs the same for a kilobyte and for a terabyte.
+
+    Pickles by path: a data-loader worker opens the files again and shares their pages with all other processes.
+
+    Attributes:
+        prefix: path of the two files without .bin and .idx.
+        dtype: integer type of the ids in the file.
+        tokens: all ids (num_tokens,), a view of the file.
+        sizes: tokens of each item (num_items,), int32, a view of the file.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]) -> None:
+        """Open PREFIX.bin and PREFIX.idx.
+
+        Raises:
+            FileNotFoundError: if one of them is missing.
+            ValueError: if the .idx is no index of this format, or either file has not the length the index tells.
+        """
+        self.prefix = os.fspath(prefix)
+        index_path, bin_path = f"{self.prefix}.idx", f"{self.prefix}.bin"
+        for path in (index_path, bin_path):
+            if not os.path.isfile(path):
+                raise FileNotFoundError(
+                    f"{path} does not exist: check the data folder and the name of the split, or make both .bin and "
+                    ".idx with `roberta binarize` (or fairseq-preprocess --only-source)."
+                )
+        self.dtype, self.num_items = _read_header(index_path)
+        index = _map_bytes(index_path)
+        end_of_sizes = _HEADER.size + 4 * self.num_items
+        self.sizes: NDArray[np.int32] = index[_HEADER.size : end_of_sizes].view("<i4")
+        self._pointers: NDArray[np.int64] = index[end_of_sizes:].view("<i8")
+
+        expected = 0
+        if self.num_items:
+            expected = int(self._pointers[-1]) + int(self.sizes[-1]) * self.dtype.itemsize
+        _check_file_size(bin_path, expected)
+        self.tokens: NDArray[np.integer[Any]] = _map_bytes(bin_path).view(self.dtype)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens in all items together."""
+        return len(self.tokens)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Position in `tokens` at which each item begins (num_items,); computed once, when first asked for."""
+        return self._pointers // self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.num_items
+
+    def __getitem__(self, index: int) -> NDArray[np.integer[Any]]:
+        """Ids of one item (its size,), a view of the file."""
+        if not 0 <= index < self.num_items:
+            raise IndexError(f"{self.prefix} has {self.num_items} items, item {index} was asked for.")
+        start = int(self._pointers[index]) // self.dtype.itemsize
+        return self.tokens[start : start + int(self.sizes[index])]
+
+    def __reduce__(self) -> tuple[type[MmapTokens], tuple[str]]:
+        return MmapTokens, (self.prefix,)
+
+
+def _read_header(path: str) -> tuple[np.dtype[Any], int]:
+    """Check the head and the length of an .idx file; return the type of the ids and the number of items."""
+    with open(path, "rb") as file:
+        head = file.read(_HEADER.size)
+    if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+        raise ValueError(
+            f"{path} is no memory-mapped index of fairseq (it begins with {head[:9]!r} instead of {_MAGIC!r}): make it "
+            "again with `roberta binarize` or with fairseq-preprocess --dataset-impl mmap."
+        )
+    _, version, code, num_items = _HEADER.unpack(head)
+    if version != 1 or code not in _TYPE_OF_CODE:
+        raise ValueError(
+            f"{path} has format version {version} and token type code {code}; only version 1 and the codes "
+            f"{sorted(_TYPE_OF_CODE)} can be read: make it again with `roberta binarize`."
+        )
+    _check_file_size(path, _HEADER.size + _BYTES_PER_ITEM * num_items)
+    return _TYPE_OF_CODE[code], num_items
+
+
+def _check_file_size(path: str, expected: int) -> None:
+    found = os.path.getsize(path)
+    if found != expected:
+        raise ValueError(
+            f"{path} has {found:,} bytes where its index tells {expected:,}: it was cut off, or .bin and .idx are not "
+            "of one run. Copy both again or make them again with `roberta binarize`."
+        )
+
+
+def _map_bytes(path: str) -> NDArray[np.uint8]:
+    """Bytes of a file, read when they are touched; an empty file cannot be mapped and needs no map."""
+    if os.path.getsize(path) == 0:
+        return np.empty(0, dtype=np.uint8)
+    return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+
+
+class MmapTokensWriter:
+    """Writes items to PREFIX.bin and PREFIX.idx in constant memory, byte for byte as fairseq's builder does.
+
+    A with-statement: both files appear when it ends well, and nothing is left behind when it does not.
+
+        with MmapTokensWriter("data-bin/train", best_dtype(vocab_size)) as writer:
+            writer.write(ids, sizes)   # as often as there is something to write
+
+    Attributes:
+        num_items: items written so far.
+        num_tokens: tokens written so far.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str], dtype: np.dtype[Any] | type[np.integer[Any]]) -> None:
+        self.prefix = os.fspath(prefix)
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.num_items = 0
+        self.num_tokens = 0
+        (self._code,) = (code for code, known in _TYPE_OF_CODE.items() if known == self.dtype)
+
+    def __enter__(self) -> MmapTokensWriter:
+        with ExitStack() as stack:
+            # The last one entered is renamed first: the .idx completes the pair.
+            self._index_file: IO[bytes] = stack.enter_context(atomic_write(f"{self.prefix}.idx"))
+            self._bin_file: IO[bytes] = stack.enter_context(atomic_write(f"{self.prefix}.bin"))
+            self._sizes_file: IO[bytes] = stack.enter_context(
+                tempfile.TemporaryFile(dir=Path(self.prefix).parent, prefix=f".{Path(self.prefix).name}.sizes.")
+            )
+            self._files = stack.pop_all()
+        return self
+
+    def write(self, tokens: NDArray[np.integer[Any]], sizes: NDArray[np.integer[Any]]) -> None:
+        """Append items: their ids back to back (sum of sizes,), and the tokens of each (items,).
+
+        Raises:
+            ValueError: if an id does not fit into the integer type of the file.
+        """
+        assert int(sizes.sum()) == len(tokens), "sizes and tokens disagree"
+        if len(tokens) and not np.can_cast(tokens.dtype, self.dtype):
+            limits = np.iinfo(self.dtype)
+            low, high = int(tokens.min()), int(tokens.max())
+            if low < limits.min or high > limits.max:
+                raise ValueError(
+                    f"Token id {low if low < limits.min else high} does not fit into the type {self.dtype.name} of "
+                    f"{self.prefix}.bin: the vocabulary is larger than the one the type was chosen for."
+                )
+        self._bin_file.write(np.ascontiguousarray(tokens, dtype=self.dtype).data)
+        self._sizes_file.write(np.ascontiguousarray(sizes, dtype="<i4").data)
+        self.num_items += len(sizes)
+        self.num_tokens += len(tokens)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._files.__exit__(kind, error, trace)
+            return
+        with self._files:
+            self._write_index()
+            self._index_file.flush()
+            self._bin_file.flush()
+            # A kill between the two renames must not leave the .idx of earlier files beside the new .bin.
+            Path(f"{self.prefix}.idx").unlink(missing_ok=True)
+
+    def _write_index(self) -> None:
+        """Header, sizes, and the byte positions, which are the running sum of the sizes."""
+        self._index_file.write(_HEADER.pack(_MAGIC, 1, self._code, self.num_items))
+        for sizes in self._spooled_sizes():
+            self._index_file.write(sizes.data)
+        position = 0
+        for sizes in self._spooled_sizes():
+            ends = position + np.cumsum(sizes, dtype="<i8") * self.dtype.itemsize
+            self._index_file.write((ends - sizes.astype("<i8") * self.dtype.itemsize).data)
+            position = int(ends[-1])
+
+    def _spooled_sizes(self) -> Iterator[NDArray[np.int32]]:
+        self._sizes_file.seek(0)
+        while data := self._sizes_file.read(4 * _ITEMS_IN_MEMORY):
+            yield np.frombuffer(data, dtype="<i4")
+
+
+def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
+    """Read all ids and refuse one that the vocabulary does not have; takes as long as reading the file.
+
+    Raises:
+        ValueError: naming the file, the item, the id and what to do.
+    """
+    for start in range(0, tokens.num_tokens, _TOKENS_IN_MEMORY):
+        part = tokens.tokens[start : start + _TOKENS_IN_MEMORY]
+        if part.max() >= vocab_size or part.min() < 0:
+            bad = int(np.argmax((part >= vocab_size) | (part < 0)))
+            raise bad_id_error(tokens, start + bad, vocab_size)
+
+
+def bad_id_error(tokens: MmapTokens, position: int, vocab_size: int) -> ValueError:
+    """The error for the id at `position` of `tokens.tokens`, which lies outside the vocabulary."""
+    item = int(np.searchsorted(tokens.starts, position, side="right")) - 1
+    return ValueError(
+        f"{tokens.prefix}.bin holds the token id {int(tokens.tokens[position])} in item {item} (line {item + 1} of the "
+        f"text), but the vocabulary has only {vocab_size} symbols: dict.txt does not match the data. Use the dict.txt "
+        "that the data were binarized with, or binarize the text again with this one."
+    )

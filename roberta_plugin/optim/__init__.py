@@ -1,0 +1,3 @@
+"""Optimizers for fairseq's trainer."""
+
+from . import adamw as adamw

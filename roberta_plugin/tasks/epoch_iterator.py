@@ -1,0 +1,86 @@
+"""fairseq's epoch iterator, over batches made anew for every epoch and with the position kept in blocks.
+
+fairseq freezes the batches of the first epoch and shuffles only their order, and its checkpoints count iterations of
+one rank, which mean nothing once the number of ranks or the batch size changes. Here the order of the blocks is a
+function of (seed, epoch), batches are cut from it one after the other, and a checkpoint also says how many blocks of
+the epoch have been seen by all ranks together: a run that goes on elsewhere sees exactly the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import Any
+
+from fairseq.data import iterators
+
+BLOCKS_SEEN = "blocks_in_epoch"
+
+
+class BlockEpochIterator(iterators.EpochBatchIterator):
+    """An `EpochBatchIterator` whose batches come from `make_batches(epoch, first_block)`.
+
+    `make_batches` returns the batches of all ranks for the rest of an epoch from its block number `first_block` on;
+    batches are sized, and neighbours go to neighbouring ranks. The order is final: fairseq does not shuffle it again.
+    """
+
+    def __init__(self, *, make_batches: Callable[[int, int], list[Sized]], **options: Any) -> None:
+        self._make_batches = make_batches
+        self._first_block = 0  # blocks of the current epoch that were seen before this iterator took over
+        self._first_iteration = 0  # and how many iterations of one rank they would have been with its batches
+        super().__init__(
+            batch_sampler=lambda dataset, epoch: make_batches(epoch, self._first_block if epoch == self.epoch else 0),
+            disable_shuffling=True,
+            reuse_dataloader=True,
+            **options,
+        )
+
+    def __len__(self) -> int:
+        return int(self._first_iteration + super().__len__())
+
+    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
+        """This rank's batches of the epoch, with an empty one in the place of each iteration that was done before."""
+        return [[]] * self._first_iteration + list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
+
+    def next_epoch_itr(self, *args: Any, **options: Any) -> Any:
+        """The iterator of the epoch at hand; a resumed epoch's position is forgotten once the next one begins."""
+        if self._next_epoch_itr is None and self.next_epoch_idx != self.epoch:
+            self._first_block = self._first_iteration = 0
+        return super().next_epoch_itr(*args, **options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """fairseq's state, and the blocks of this epoch that all ranks together have seen."""
+        state = dict(super().state_dict())
+        num_batches = (state["iterations_in_epoch"] - self._first_iteration) * self.num_shards
+        if state["iterations_in_epoch"] > 0:
+            seen = sum(len(batch) for batch in self.frozen_batches[:num_batches])
+            state[BLOCKS_SEEN] = self._first_block + seen
+        else:
+            state[BLOCKS_SEEN] = 0
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the state was taken, whatever the number of ranks and the batch size were then.
+
+        A state that fairseq's own iterator wrote has no count of blocks: it is taken to be of the same ranks and
+        batches as now, as fairseq takes it.
+        """
+        seen = state_dict.get(BLOCKS_SEEN)
+        if seen is None:
+            super().load_state_dict(state_dict)
+            return
+        self.epoch = state_dict["epoch"]
+        batches_before = self._count_batches_before(int(seen))
+        self._first_block = int(seen)
+        self._first_iteration = -(-batches_before // self.num_shards)
+        self._frozen_batches = None
+        super().load_state_dict({**state_dict, "iterations_in_epoch": self._first_iteration})
+
+    def _count_batches_before(self, first_block: int) -> int:
+        """How many of the epoch's batches, cut as they are now, begin before `first_block`."""
+        count = position = 0
+        for batch in self._make_batches(self.epoch, 0) if first_block else ():
+            if position >= first_block:
+                break
+            position += len(batch)
+            count += 1
+        return count

@@ -1,0 +1,38 @@
+"""Packaging of roberta_plugin; the tool settings live in the dotfiles beside this file."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+TEST = ["pytest>=8", "hypothesis>=6", "transformers>=4.48"]
+DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
+
+setup(
+    name="roberta_plugin",
+    version="0.1.0",
+    description="The complete RoBERTa (Liu et al. 2019) as a fairseq plugin",
+    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.11,<3.13",
+    packages=find_packages(include=["roberta_plugin", "roberta_plugin.*"]),
+    package_data={"roberta_plugin": ["py.typed"]},
+    install_requires=[
+        # fairseq's own 0.12.2 fails at import on Python 3.11; this is fairseq main, built for 3.11 and 3.12,
+        # and it imports as `fairseq`. See "Which fairseq" in README.md.
+        "ve-fairseq==0.12.3",
+        "torch>=2.6",
+        "numpy>=1.26",
+        "sentencepiece>=0.2",
+        "sacremoses>=0.1.1",
+        "submitit>=1.5.2",
+        "tokenizers>=0.21",
+        "safetensors>=0.4",
+        "tensorboard>=2.16",
+        "matplotlib>=3.8",
+        "tqdm>=4.66",
+        "regex>=2024.4",
+    ],
+    extras_require={"test": TEST, "dev": DEV},
+    entry_points={"console_scripts": ["roberta = roberta_plugin.cli:main"]},
+)

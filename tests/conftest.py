@@ -1,0 +1,50 @@
+"""Options and fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--device", default=None, help="torch device for tests marked gpu (default: cuda where there is one)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        skip_slow = pytest.mark.skip(reason="slow: run with --slow")
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(skip_slow)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real corpora, which is not part of the project: $ROBERTA_TEST_DATA or ../shared/data."""
+    folder = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"real data not found at {folder}: set ROBERTA_TEST_DATA to the folder that holds it")
+    return folder
+
+
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest) -> str:
+    """A CUDA device, or a skip that says why."""
+    torch = pytest.importorskip("torch")
+    device = request.config.getoption("--device") or "cuda"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device and torch.cuda.is_available() is False")
+    return str(device)
+
+
+@pytest.fixture(scope="session")
+def tiny_data_bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data-bin of made-up text that no test may change."""
+    from tests.tiny_corpus import write_data_bin
+
+    return write_data_bin(tmp_path_factory.mktemp("tiny") / "data-bin")

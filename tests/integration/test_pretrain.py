@@ -1,0 +1,141 @@
+"""The real `fairseq-train`, `fairseq-hydra-train` and `fairseq-validate` with our task, criterion and models."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import command, kill_at_update, logged, run, train_command
+
+pytestmark = pytest.mark.integration
+
+UPDATES = 60
+RESUMABLE = ("--max-update", str(UPDATES), "--save-interval-updates", "4", "--num-workers", "2", "--no-epoch-checkpoints")
+RESUMABLE += ("--total-num-update", str(UPDATES), "--disable-validation")
+
+
+def final_parameters(save_dir: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
+    assert state["optimizer_history"][-1]["num_updates"] == UPDATES
+    return state["model"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tiny_data_bin, tmp_path_factory):
+    save_dir = tmp_path_factory.mktemp("uninterrupted") / "checkpoints"
+    done = run(train_command(tiny_data_bin, save_dir, *RESUMABLE))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return save_dir
+
+
+def test_the_loss_falls(uninterrupted):
+    losses = [float(record["loss"]) for record in logged(uninterrupted, "train_inner")]
+    assert len(losses) == UPDATES
+    assert sum(losses[-10:]) < sum(losses[:10]) - 5
+
+
+@pytest.mark.parametrize("kill_at", [9, 38])
+def test_a_killed_run_ends_in_the_same_bits(uninterrupted, tiny_data_bin, tmp_path, kill_at):
+    save_dir = tmp_path / "checkpoints"
+    arguments = train_command(tiny_data_bin, save_dir, *RESUMABLE)
+    killed_at = kill_at_update(arguments, save_dir, kill_at)
+    assert kill_at <= killed_at < UPDATES
+
+    saved = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
+    iterator = saved["extra_state"]["train_iterator"]
+    assert iterator["iterations_in_epoch"] > 0, "the checkpoint lies on an epoch's edge: the test shows nothing"
+
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    resumed = [int(record["num_updates"]) for record in logged(save_dir, "train_inner")]
+    assert len(resumed) > len(set(resumed)), "the second run repeated no update, so it did not resume from a checkpoint"
+
+    expected, found = final_parameters(uninterrupted), final_parameters(save_dir)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    options = ("--max-update", "30", "--total-num-update", "30", "--batch-size-valid", "4", "--no-epoch-checkpoints")
+    done = run(train_command(tiny_data_bin, save_dir, *options, "--tensorboard-logdir", str(tmp_path / "tensorboard")))
+    assert done.returncode == 0, done.stderr[-3000:]
+    during = logged(save_dir, "valid")[-1]
+    assert 0 < float(during["valid_accuracy"]) < 100
+    assert list((tmp_path / "tensorboard" / "valid").glob("events*"))
+
+    validate = [*command("fairseq-validate"), str(tiny_data_bin), "--user-dir", str(REPOSITORY / "roberta_plugin")]
+    validate += ["--task", "roberta_masked_lm", "--path", str(save_dir / "checkpoint_last.pt"), "--cpu", "--seed", "3"]
+    validate += ["--batch-size", "4", "--valid-subset", "valid", "--log-format", "simple"]
+    done = run(validate)
+    assert done.returncode == 0, done.stderr[-3000:]
+    loss = float(re.findall(r"\| loss ([0-9.]+)", done.stdout + done.stderr)[-1])
+    assert loss == pytest.approx(float(during["valid_loss"]), abs=2e-3)
+
+
+def test_our_task_drives_fairseqs_own_roberta(tiny_data_bin, tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    arguments = train_command(tiny_data_bin, save_dir, "--max-update", "6", "--total-num-update", "6")
+    arguments[arguments.index("fast_roberta_tiny")] = "roberta_base"
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "model: RobertaModel" in done.stdout + done.stderr
+    assert "task: RobertaMaskedLMTask" in done.stdout + done.stderr
+    assert len(logged(save_dir, "train_inner")) == 6
+
+
+def test_fairseqs_own_criterion_drives_our_model(tiny_data_bin, tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    arguments = train_command(tiny_data_bin, save_dir, "--max-update", "6", "--total-num-update", "6")
+    arguments[arguments.index("--criterion") + 1] = "masked_lm"
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(logged(save_dir, "train_inner")) == 6
+
+
+def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
+    from tests.tiny_corpus import write_data_bin
+
+    other = write_data_bin(tmp_path / "other", num_documents=30, seed=7)
+    save_dir = tmp_path / "checkpoints"
+    options = ("--max-epoch", "3", "--total-num-update", "100", "--disable-validation", "--num-workers", "1")
+    done = run(train_command(f"{tiny_data_bin}:{other}", save_dir, *options))
+    assert done.returncode == 0, done.stderr[-3000:]
+    updates = {int(record["epoch"]): 0 for record in logged(save_dir, "train_inner")}
+    for record in logged(save_dir, "train_inner"):
+        updates[int(record["epoch"])] += 1
+    assert set(updates) == {1, 2, 3}
+    assert updates[1] == updates[3] > updates[2] > 0
+
+
+def test_hydra_trains_from_the_example_config(tiny_data_bin, tmp_path):
+    arguments = [*command("fairseq-hydra-train"), "--config-dir", str(REPOSITORY / "examples" / "pretrain")]
+    arguments += ["--config-name", "base", f"task.data={tiny_data_bin}", f"common.user_dir={REPOSITORY}/roberta_plugin"]
+    arguments += ["common.cpu=true", "common.fp16=false", "common.bf16=false", f"checkpoint.save_dir={tmp_path}/saved"]
+    arguments += ["model.encoder_layers=1", "model.encoder_embed_dim=32", "model.encoder_ffn_embed_dim=64"]
+    arguments += ["model.encoder_attention_heads=2", "task.tokens_per_sample=64", "dataset.batch_size=4"]
+    arguments += ["optimization.update_freq=[1]", "optimization.max_update=5", "dataset.num_workers=0"]
+    arguments += [f"hydra.run.dir={tmp_path}/hydra", "checkpoint.save_interval_updates=5"]
+    arguments += ["distributed_training.distributed_world_size=1", "common.log_interval=1"]
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    state = torch.load(tmp_path / "saved" / "checkpoint_last.pt", weights_only=True)
+    assert state["cfg"]["task"]["_name"] == "roberta_masked_lm"
+    assert state["cfg"]["model"]["_name"] == "fast_roberta"
+    assert state["optimizer_history"][-1]["num_updates"] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--mask-prob", "1.5"), "--mask-prob"),
+        (("--tokens-per-sample", "128", "--max-positions", "64"), "--tokens-per-sample (128) exceeds the model's 64"),
+        (("--max-tokens", "40"), "--max-tokens (40) is smaller than --tokens-per-sample (64)"),
+    ],
+)
+def test_impossible_options_are_refused_by_name(tiny_data_bin, tmp_path, options, message):
+    done = run(train_command(tiny_data_bin, tmp_path / "checkpoints", "--max-update", "2", *options))
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "ValueError" in done.stderr

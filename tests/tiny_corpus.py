@@ -1,0 +1,114 @@
+"""A small data-bin of made-up text, and the real commands run on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from tests.conftest import REPOSITORY
+
+from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+
+NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
+
+
+def write_data_bin(
+    folder: Path, *, num_documents: int = 60, valid_documents: int = 10, seed: int = 0, dtype: str = "uint16"
+) -> Path:
+    """Write dict.txt, train and valid: documents of 3 to 9 lines of 5 to 30 tokens, blank lines between documents.
+
+    Each token often decides the next one, so that a model has something to learn.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{symbol} {NUM_SYMBOLS - symbol + 1}" for symbol in range(1, NUM_SYMBOLS + 1)]
+    (folder / "dict.txt").write_text("\n".join(lines) + "\n")
+    rng = np.random.default_rng(seed)
+    for split, count in (("train", num_documents), ("valid", valid_documents)):
+        with MmapTokensWriter(folder / split, np.dtype(dtype)) as writer:
+            for _ in range(count):
+                for _ in range(rng.integers(3, 10)):
+                    line = np.empty(rng.integers(5, 31), dtype=dtype)
+                    line[0] = rng.integers(4, 4 + NUM_SYMBOLS)
+                    for i in range(1, len(line) - 1):
+                        line[i] = 4 + (int(line[i - 1]) * 7 + int(rng.integers(0, 2))) % NUM_SYMBOLS
+                    line[-1] = 2
+                    writer.write(line, np.array([len(line)]))
+                writer.write(np.array([2], dtype=dtype), np.array([1]))
+    return folder
+
+
+def command(name: str) -> list[str]:
+    """The console command `name` of the environment that runs the tests."""
+    return [str(Path(sys.executable).parent / name)]
+
+
+def environment() -> dict[str, str]:
+    """One thread for each process, no GPU: the same arithmetic everywhere."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPOSITORY)}
+
+
+def run(arguments: list[str], *, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; the caller checks the return code."""
+    return subprocess.run(
+        arguments, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:
+    """`fairseq-train` of a tiny model with the settings that the integration tests share."""
+    return [
+        *command("fairseq-train"),
+        str(data),
+        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
+        *("--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm"),
+        *("--arch", "fast_roberta_tiny", "--encoder-layers", "2", "--encoder-embed-dim", "32"),
+        *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
+        *("--tokens-per-sample", "64", "--batch-size", "4"),
+        *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--clip-norm", "0.0"),
+        *("--lr-scheduler", "polynomial_decay", "--lr", "1e-3", "--warmup-updates", "5", "--weight-decay", "0.01"),
+        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "1"),
+        *("--log-file", str(save_dir) + ".log"),
+        *options,
+    ]
+
+
+def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:
+    """The JSON records of `kind` ("train_inner", "train" or "valid") in the log of `train_command`."""
+    path = Path(str(save_dir) + ".log")
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        marker = f"| {kind} | "
+        if marker in line:
+            records.append(json.loads(line.split(marker, 1)[1]))
+    return records
+
+
+def kill_at_update(arguments: list[str], save_dir: Path, update: int, *, timeout: float = 240) -> int:
+    """Start the command and kill -9 its whole process group once the log shows `update`; return the update it was at."""
+    process = subprocess.Popen(
+        arguments,
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + timeout
+    try:
+        while time.monotonic() < deadline:
+            updates = [int(record["num_updates"]) for record in logged(save_dir, "train_inner")]
+            if updates and updates[-1] >= update:
+                return updates[-1]
+            if process.poll() is not None:
+                raise AssertionError(f"the run ended (code {process.returncode}) before update {update}")
+            time.sleep(0.005)
+        raise AssertionError(f"update {update} was not reached in {timeout} s")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

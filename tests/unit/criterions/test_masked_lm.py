@@ -1,0 +1,107 @@
+"""The criterion sums, counts and logs the same for models that compute the loss themselves and for those that do not."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+
+VOCAB, PAD = 11, 1
+
+
+class LogitsModel(torch.nn.Module):
+    """Like fairseq's roberta: logits of the predicted positions."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(VOCAB, VOCAB)
+
+    def forward(self, src_tokens, src_lengths, masked_tokens):
+        return self.table(src_tokens)[masked_tokens], None
+
+
+class LossModel(LogitsModel):
+    """Like ours: the summed loss where targets are given."""
+
+    computes_masked_lm_loss = True
+
+    def forward(self, src_tokens, src_lengths, masked_tokens, targets=None):
+        logits, extra = super().forward(src_tokens, src_lengths, masked_tokens)
+        return (logits, extra) if targets is None else (F.cross_entropy(logits, targets, reduction="sum"), extra)
+
+
+@pytest.fixture
+def criterion():
+    dictionary = SimpleNamespace(pad=lambda: PAD)
+    return RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=dictionary))
+
+
+@pytest.fixture
+def sample():
+    tokens = torch.tensor([[0, 4, 5, 6, 2], [0, 7, 8, 2, PAD]])
+    target = torch.full_like(tokens, PAD)
+    target[0, 1], target[0, 3], target[1, 2] = 9, 6, 4
+    net_input = {"src_tokens": tokens, "src_lengths": torch.tensor([5, 4])}
+    return {"net_input": net_input, "target": target, "ntokens": 9, "nsentences": 2}
+
+
+def test_loss_is_the_sum_over_predicted_positions(criterion, sample):
+    model = LogitsModel().train()
+    loss, sample_size, log = criterion(model, sample)
+    rows = model.table.weight.double()[torch.tensor([4, 6, 8])]
+    expected = -rows.log_softmax(-1)[torch.arange(3), torch.tensor([9, 6, 4])].sum()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert sample_size == 3 and log["ntokens"] == 9 and log["nsentences"] == 2
+    assert "num_correct" not in log
+
+
+def test_both_kinds_of_model_give_the_same_loss_and_gradient(criterion, sample):
+    gradients = []
+    for model in (LogitsModel().train(), LossModel().train()):
+        loss, _, _ = criterion(model, sample)
+        loss.backward()
+        gradients.append((loss.detach(), model.table.weight.grad))
+    assert torch.allclose(gradients[0][0], gradients[1][0])
+    assert torch.allclose(gradients[0][1], gradients[1][1])
+    assert gradients[0][1].abs().sum() > 0
+
+
+def test_validation_counts_right_answers(criterion, sample):
+    model = LossModel().eval()
+    with torch.no_grad():
+        model.table.weight[4] = F.one_hot(torch.tensor(9), VOCAB) * 9.0
+        model.table.weight[6] = F.one_hot(torch.tensor(2), VOCAB) * 9.0
+        model.table.weight[8] = F.one_hot(torch.tensor(4), VOCAB) * 9.0
+    _, _, log = criterion(model, sample)
+    assert log["num_correct"] == 2 and log["num_counted"] == 3
+
+
+def test_a_batch_without_predicted_positions_has_zero_loss_and_can_be_trained_on(criterion, sample):
+    sample["target"].fill_(PAD)
+    model = LossModel().train()
+    loss, sample_size, _ = criterion(model, sample)
+    loss.backward()
+    assert loss == 0 and sample_size == 0
+
+
+def test_sums_of_two_ranks_reduce_to_the_mean_of_all(criterion):
+    from fairseq.logging import metrics
+
+    first = {"loss": torch.tensor(30.0), "sample_size": 10, "num_correct": 4, "num_counted": 10}
+    second = {"loss": torch.tensor(50.0), "sample_size": 30, "num_correct": 4, "num_counted": 30}
+    with metrics.aggregate() as meters:
+        criterion.reduce_metrics([first, second])
+    values = meters.get_smoothed_values()
+    assert values["loss"] == pytest.approx(80 / 40 / math.log(2), abs=1e-3)
+    assert values["accuracy"] == pytest.approx(20.0)
+    assert values["ppl"] == pytest.approx(math.exp(2.0), rel=1e-2)
+    assert criterion.logging_outputs_can_be_summed()
+
+
+def test_only_the_summed_loss_exists(criterion, sample):
+    with pytest.raises(ValueError, match="reduce=True"):
+        criterion(LogitsModel(), sample, reduce=False)

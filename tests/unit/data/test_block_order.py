@@ -1,0 +1,85 @@
+"""The order of an epoch: complete, reproducible, different between epochs, and cut without gaps."""
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data.block_order import GROUP_SIZE, GROUPS_IN_POOL, cut_batches, epoch_order
+
+POOL = GROUP_SIZE * GROUPS_IN_POOL
+
+
+@pytest.mark.parametrize("num_blocks", [1, 63, GROUP_SIZE * 3 + 5, POOL, 2 * POOL + 777])
+@pytest.mark.parametrize("vary", [False, True])
+def test_every_block_comes_exactly_once(num_blocks, vary):
+    all_lengths = np.random.default_rng(0).integers(1, 512, num_blocks).astype(np.int32)
+    order = epoch_order([num_blocks], seed=1, epoch=4, lengths=all_lengths.__getitem__ if vary else None)
+    assert np.array_equal(np.sort(order.indices), np.arange(num_blocks))
+    assert (order.passes == 4).all()
+
+
+def test_the_order_repeats_for_the_same_epoch_and_differs_for_another_or_another_seed():
+    first = epoch_order([1000], seed=1, epoch=1).indices
+    assert np.array_equal(first, epoch_order([1000], seed=1, epoch=1).indices)
+    for other in (epoch_order([1000], seed=1, epoch=2), epoch_order([1000], seed=2, epoch=1)):
+        assert np.mean(other.indices == first) < 0.02
+
+
+def test_neighbours_have_similar_lengths_but_the_order_is_not_sorted():
+    lengths = np.random.default_rng(0).integers(10, 512, 2 * POOL + 999).astype(np.int32)
+    order = epoch_order([len(lengths)], seed=1, epoch=1, lengths=lengths.__getitem__)
+    ordered = lengths[order.indices]
+    bounds = cut_batches(ordered, max_tokens=None, max_sentences=GROUP_SIZE)
+    padded = sum(ordered[a:b].max() * (b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    assert ordered.sum() / padded > 0.98
+    means = np.array([ordered[a:b].mean() for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
+    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2
+
+
+def test_a_corpus_is_seen_whole_before_any_of_its_blocks_repeats():
+    num_blocks, counts = [100, 7], [60, 47]
+    seen: list[list[tuple[int, int]]] = [[], []]
+    for epoch in range(1, 11):
+        order = epoch_order(num_blocks, seed=3, epoch=epoch, counts=counts)
+        assert len(order.indices) == 107
+        for corpus, low, high in ((0, 0, 100), (1, 100, 107)):
+            mine = (order.indices >= low) & (order.indices < high)
+            assert mine.sum() == counts[corpus]
+            seen[corpus] += list(zip(order.passes[mine].tolist(), order.indices[mine].tolist(), strict=True))
+    for corpus, visits in enumerate(seen):
+        assert len(set(visits)) == len(visits), "a block came twice in one pass"
+        whole_passes = len(visits) // num_blocks[corpus]
+        assert whole_passes >= 6
+        for number in range(1, whole_passes + 1):
+            assert sum(pass_ == number for pass_, _ in visits) == num_blocks[corpus]
+
+
+def test_batches_keep_within_both_limits_and_leave_nothing_out():
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 200, 5000).astype(np.int32)
+    bounds = cut_batches(lengths, max_tokens=1000, max_sentences=24)
+    assert bounds[0] == 0 and bounds[-1] == len(lengths) and (np.diff(bounds) > 0).all()
+    sizes = np.diff(bounds)
+    padded = np.array([lengths[a:b].max() * (b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
+    assert sizes.max() <= 24 and padded.max() <= 1000
+    assert (padded > 800).mean() > 0.5, "the batches are far from full"
+
+
+def test_a_batch_size_multiple_is_kept_where_the_batch_is_large_enough():
+    lengths = np.full(1001, 10, dtype=np.int32)
+    sizes = np.diff(cut_batches(lengths, max_tokens=150, max_sentences=None, required_batch_size_multiple=8))
+    assert (sizes[:-1] == 8).all() and sizes.sum() == 1001
+
+
+def test_equal_batches_without_a_token_limit():
+    lengths = np.full(10, 512, dtype=np.int32)
+    assert cut_batches(lengths, max_tokens=None, max_sentences=4).tolist() == [0, 4, 8, 10]
+    assert cut_batches(lengths[:8], max_tokens=None, max_sentences=4).tolist() == [0, 4, 8]
+    assert cut_batches(lengths[:0], max_tokens=None, max_sentences=4).tolist() == [0]
+
+
+def test_impossible_limits_are_refused_by_name():
+    lengths = np.array([600], dtype=np.int32)
+    with pytest.raises(ValueError, match="--batch-size, --max-tokens"):
+        cut_batches(lengths, max_tokens=None, max_sentences=None)
+    with pytest.raises(ValueError, match=r"--max-tokens \(512\) is smaller than the longest block \(600"):
+        cut_batches(lengths, max_tokens=512, max_sentences=None)

@@ -1,0 +1,53 @@
+"""Shares of several corpora: parsing, exact proportions, refusals."""
+
+import pytest
+
+from roberta_plugin.data.mixture import Corpus, blocks_to_take, parse_corpora
+
+
+def test_folders_with_and_without_weights():
+    assert parse_corpora("data-bin") == [Corpus("data-bin", None)]
+    assert parse_corpora("a@3, b@0.5") == [Corpus("a", 3.0), Corpus("b", 0.5)]
+    assert parse_corpora("a,b") == [Corpus("a", None), Corpus("b", None)]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("a,,b", "empty folder"),
+        ("a@x,b@1", "the weight 'x'"),
+        ("a@-1,b@1", "positive number"),
+        ("a@nan,b@1", "positive number"),
+        ("a@1,b", "some folders only"),
+        ("a,b,a", "twice"),
+    ],
+)
+def test_faulty_mixtures_are_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        parse_corpora(data)
+
+
+def test_by_size_takes_everything():
+    assert blocks_to_take([100, 7, 1]) == [100, 7, 1]
+
+
+def test_weights_give_exact_shares_and_keep_the_length_of_an_epoch():
+    assert blocks_to_take([900, 100], weights=[1, 1]) == [500, 500]
+    counts = blocks_to_take([333, 333, 334], weights=[2, 2, 3])
+    assert sum(counts) == 1000
+    assert all(abs(count - 1000 * weight / 7) < 1 for count, weight in zip(counts, (2, 2, 3), strict=True))
+
+
+def test_smoothing_follows_the_formula():
+    sizes = [10_000, 100]
+    counts = blocks_to_take(sizes, alpha=0.3)
+    share = 100**0.3 / (10_000**0.3 + 100**0.3)
+    assert counts[1] == pytest.approx(share * 10_100, abs=1)
+    assert blocks_to_take(sizes, alpha=0.0) == [5050, 5050]
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match=r"--corpus-alpha must lie between 0 and 1, got 1\.5"):
+        blocks_to_take([1, 2], alpha=1.5)
+    with pytest.raises(ValueError, match="Corpus 2 of 2 has no blocks"):
+        blocks_to_take([1, 0])

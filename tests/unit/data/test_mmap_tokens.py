@@ -1,0 +1,173 @@
+"""The .bin/.idx files: what is written is read, faulty files are refused by name, opening reads next to nothing."""
+
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data import mmap_tokens
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, best_dtype, check_ids
+
+ITEMS = [[5, 6, 2], [2], [7, 8, 9, 10, 2], [], [4, 2]]
+
+
+def write_items(prefix, items=ITEMS, dtype=np.uint16):
+    with MmapTokensWriter(prefix, dtype) as writer:
+        for item in items:
+            writer.write(np.array(item, dtype=np.int64), np.array([len(item)]))
+    return MmapTokens(prefix)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"])
+def test_items_come_back_as_they_were_written(tmp_path, dtype):
+    tokens = write_items(tmp_path / "train", dtype=np.dtype(dtype))
+    assert tokens.dtype == np.dtype(dtype) == tokens.tokens.dtype
+    assert [tokens[i].tolist() for i in range(len(tokens))] == ITEMS == [item.tolist() for item in tokens]
+    assert (tokens.num_items, tokens.num_tokens) == (5, 11)
+    assert tokens.sizes.tolist() == [3, 1, 5, 0, 2]
+    assert tokens.starts.tolist() == [0, 3, 4, 9, 9]
+    with pytest.raises(IndexError, match="has 5 items, item 5"):
+        tokens[5]
+
+
+def test_one_call_for_many_items_writes_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(mmap_tokens, "_ITEMS_IN_MEMORY", 2)  # so that the index is written in several parts
+    write_items(tmp_path / "one")
+    with MmapTokensWriter(tmp_path / "all", np.uint16) as writer:
+        writer.write(np.concatenate(ITEMS).astype(np.int32), np.array([len(item) for item in ITEMS]))
+        assert (writer.num_items, writer.num_tokens) == (5, 11)
+    for suffix in (".bin", ".idx"):
+        assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"all{suffix}").read_bytes()
+
+
+def test_no_items_at_all(tmp_path):
+    tokens = write_items(tmp_path / "empty", [])
+    assert len(tokens) == tokens.num_tokens == 0
+    assert list(tokens) == []
+
+
+def test_the_type_follows_the_vocabulary_as_in_fairseq_preprocess():
+    assert best_dtype(65499) == np.uint16
+    assert best_dtype(65500) == np.uint32
+    assert best_dtype(2**32 - 1) == np.int64
+
+
+def test_nothing_appears_when_writing_fails_and_earlier_files_stay(tmp_path):
+    write_items(tmp_path / "train")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def write_and_fail():
+        with MmapTokensWriter(tmp_path / "train", np.uint16) as writer:
+            writer.write(np.array([9, 9, 9]), np.array([3]))
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        write_and_fail()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    write_items(tmp_path / "train", [[1, 2]])
+    assert len(MmapTokens(tmp_path / "train")) == 1
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_kill_between_the_two_renames_cannot_pair_new_tokens_with_an_old_index(tmp_path, monkeypatch):
+    write_items(tmp_path / "train", [[5, 6, 2], [2]])
+    replace = os.replace
+
+    def stop_at_the_index(source, target):
+        if str(target).endswith(".idx"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", stop_at_the_index)
+    with pytest.raises(KeyboardInterrupt):
+        write_items(tmp_path / "train", [[7, 2], [8, 2]])  # as many bytes as before: only the names can tell
+    with pytest.raises(FileNotFoundError, match=r"train\.idx does not exist"):
+        MmapTokens(tmp_path / "train")
+
+
+@pytest.mark.parametrize("bad", [-1, 65536])
+def test_an_id_that_the_type_cannot_hold_is_refused(tmp_path, bad):
+    with pytest.raises(ValueError, match=rf"Token id {bad} does not fit into the type uint16"):
+        write_items(tmp_path / "train", [[5, bad, 2]])
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".idx"])
+def test_a_missing_file_is_named_with_a_remedy(tmp_path, suffix):
+    write_items(tmp_path / "train")
+    os.unlink(tmp_path / f"train{suffix}")
+    with pytest.raises(FileNotFoundError, match=rf"train\{suffix} does not exist.*roberta binarize"):
+        MmapTokens(tmp_path / "train")
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".idx"])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_truncated_or_too_long_file_is_refused_with_both_lengths(tmp_path, suffix, change):
+    write_items(tmp_path / "train")
+    path = tmp_path / f"train{suffix}"
+    length = path.stat().st_size
+    os.truncate(path, length + change)
+    with pytest.raises(ValueError, match=rf"train\{suffix} has {length + change} bytes .* tells {length}: it was cut"):
+        MmapTokens(tmp_path / "train")
+
+
+@pytest.mark.parametrize("length", [0, 9, 25])
+def test_an_index_without_a_whole_header_is_refused(tmp_path, length):
+    write_items(tmp_path / "train")
+    os.truncate(tmp_path / "train.idx", length)
+    with pytest.raises(ValueError, match=r"train\.idx is no memory-mapped index of fairseq .* --dataset-impl mmap"):
+        MmapTokens(tmp_path / "train")
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "message"),
+    [(0, b"TNTIDX", "is no memory-mapped"), (9, struct.pack("<Q", 2), "version 2"), (17, b"\x07", "type code 7")],
+)
+def test_another_format_is_refused(tmp_path, position, value, message):
+    write_items(tmp_path / "train")
+    index = bytearray((tmp_path / "train.idx").read_bytes())
+    index[position : position + len(value)] = value
+    (tmp_path / "train.idx").write_bytes(index)
+    with pytest.raises(ValueError, match=rf"train\.idx .*{message}"):
+        MmapTokens(tmp_path / "train")
+
+
+def test_it_pickles_by_path(tmp_path):
+    tokens = write_items(tmp_path / "train", [list(range(4, 200))] * 500)
+    assert len(tokens.starts) == 500  # computed, and still not in the pickle
+    pickled = pickle.dumps(tokens)
+    assert len(pickled) < 500
+    again = pickle.loads(pickled)
+    assert np.array_equal(again.tokens, tokens.tokens)
+    assert again.prefix == tokens.prefix
+
+
+def test_opening_reads_a_few_pages_whatever_the_size(tmp_path):
+    """A sparse .bin of 1 TiB with an index that fits: fairseq's reader, which reads all of it, would take an hour."""
+    prefix = tmp_path / "huge"
+    write_items(prefix, [[5, 2]])
+    num_bytes = 2**40
+    index = bytearray((tmp_path / "huge.idx").read_bytes())
+    index[-8:] = struct.pack("<q", num_bytes - 4)
+    (tmp_path / "huge.idx").write_bytes(index)
+    os.truncate(tmp_path / "huge.bin", num_bytes)
+    if os.stat(tmp_path / "huge.bin").st_blocks * 512 > 2**20:
+        pytest.skip("the file system has no sparse files")
+    tokens = MmapTokens(prefix)
+    assert tokens.num_tokens == 2**39
+    assert tokens.tokens[2:5].tolist() == [0, 0, 0]
+
+
+def test_ids_outside_the_vocabulary_are_found_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(mmap_tokens, "_TOKENS_IN_MEMORY", 4)
+    tokens = write_items(tmp_path / "train")
+    check_ids(tokens, 11)
+    with pytest.raises(
+        ValueError, match=r"train\.bin holds the token id 10 in item 2 \(line 3 .*only 10 symbols: dict"
+    ):
+        check_ids(tokens, 10)
+    signed = write_items(tmp_path / "signed", [[5, 2], [-3, 2]], dtype=np.int32)
+    with pytest.raises(ValueError, match="token id -3 in item 1"):
+        check_ids(signed, 10)
