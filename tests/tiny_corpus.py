@@ -23,7 +23,8 @@ def write_data_bin(
 ) -> Path:
     """Write dict.txt, train and valid: documents of 3 to 9 lines of 5 to 30 tokens, blank lines between documents.
 
-    Each token often decides the next one, so that a model has something to learn.
+    Half of the tokens follow from the one before, the others are drawn from a few frequent ones, so that a model has
+    something to learn quickly and something to learn slowly.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{symbol} {NUM_SYMBOLS - symbol + 1}" for symbol in range(1, NUM_SYMBOLS + 1)]
@@ -34,9 +35,10 @@ def write_data_bin(
             for _ in range(count):
                 for _ in range(rng.integers(3, 10)):
                     line = np.empty(rng.integers(5, 31), dtype=dtype)
-                    line[0] = rng.integers(4, 4 + NUM_SYMBOLS)
+                    line[:] = 3 + np.minimum(rng.zipf(1.5, len(line)), NUM_SYMBOLS)
                     for i in range(1, len(line) - 1):
-                        line[i] = 4 + (int(line[i - 1]) * 7 + int(rng.integers(0, 2))) % NUM_SYMBOLS
+                        if rng.random() < 0.5:
+                            line[i] = 4 + (int(line[i - 1]) * 7 + 1) % NUM_SYMBOLS
                     line[-1] = 2
                     writer.write(line, np.array([len(line)]))
                 writer.write(np.array([2], dtype=dtype), np.array([1]))
@@ -71,7 +73,7 @@ def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:
         *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
         *("--tokens-per-sample", "64", "--batch-size", "4"),
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--clip-norm", "0.0"),
-        *("--lr-scheduler", "polynomial_decay", "--lr", "1e-3", "--warmup-updates", "5", "--weight-decay", "0.01"),
+        *("--lr-scheduler", "polynomial_decay", "--lr", "3e-3", "--warmup-updates", "5", "--weight-decay", "0.01"),
         *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "1"),
         *("--log-file", str(save_dir) + ".log"),
         *options,
@@ -79,14 +81,13 @@ def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:
 
 
 def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:
-    """The JSON records of `kind` ("train_inner", "train" or "valid") in the log of `train_command`."""
+    """The JSON records of `kind` ("train_inner", "train" or "valid") in the log of `train_command`, each once."""
     path = Path(str(save_dir) + ".log")
-    records = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        marker = f"| {kind} | "
-        if marker in line:
-            records.append(json.loads(line.split(marker, 1)[1]))
-    return records
+    key = {"train_inner": "update", "train": "train_loss", "valid": "valid_loss"}[kind]
+    lines = path.read_text().splitlines() if path.exists() else []
+    records = [json.loads(line) for line in lines if line.startswith('{"') and line.endswith("}")]
+    chosen = [record for record in records if key in record]
+    return [record for record, before in zip(chosen, [None, *chosen], strict=False) if record != before]
 
 
 def kill_at_update(arguments: list[str], save_dir: Path, update: int, *, timeout: float = 240) -> int:

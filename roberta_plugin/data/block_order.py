@@ -68,9 +68,7 @@ def epoch_order(
     return EpochOrder(indices, passes)
 
 
-def _stream(
-    size: int, *, seed: int, corpus: int, start: int, count: int
-) -> list[tuple[int, NDArray[np.int64]]]:
+def _stream(size: int, *, seed: int, corpus: int, start: int, count: int) -> list[tuple[int, NDArray[np.int64]]]:
     """Elements start to start + count of one corpus's endless stream, as (pass from 1, block indices)."""
     parts = []
     while count > 0:
@@ -91,8 +89,8 @@ def _group_by_length(lengths: NDArray[np.int32], *, rng: np.random.Generator) ->
     by_length = np.argsort(lengths[:whole].reshape(-1, pool), axis=1, kind="stable")  # (pools, pool)
     groups = by_length.reshape(-1, GROUPS_IN_POOL, GROUP_SIZE)
     shuffled = rng.permuted(np.broadcast_to(np.arange(GROUPS_IN_POOL), groups.shape[:2]), axis=1)
-    groups = np.take_along_axis(groups, shuffled[..., None], axis=1).reshape(-1, pool)
-    order[:whole] = (groups + np.arange(0, whole, pool)[:, None]).reshape(-1)
+    in_pools = np.take_along_axis(groups, shuffled[..., None], axis=1).reshape(-1, pool)
+    order[:whole] = (in_pools + np.arange(0, whole, pool)[:, None]).reshape(-1)
 
     rest = np.argsort(lengths[whole:], kind="stable") + whole  # the last pool: fewer groups, the last one short
     starts = rng.permutation(np.arange(0, len(rest), GROUP_SIZE))

@@ -7,6 +7,7 @@ are drawn without replacement by `block_order`.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ class Corpus(NamedTuple):
 
     folder: str
     weight: float | None
+
+
+def parse_turns(data: str) -> list[list[Corpus]]:
+    """Read `A:B`, data that take turns, one an epoch; each of them is what `parse_corpora` reads."""
+    return [parse_corpora(turn) for turn in data.split(os.pathsep)]
 
 
 def parse_corpora(data: str) -> list[Corpus]:
@@ -70,8 +76,14 @@ def blocks_to_take(
     if weights is None and alpha == 1.0:
         return list(num_blocks)
     raw = np.asarray(num_blocks, dtype=np.float64) ** alpha if weights is None else np.asarray(weights, np.float64)
-    exact = raw / raw.sum() * sum(num_blocks)
+    return share_out(sum(num_blocks), raw.tolist())
+
+
+def share_out(total: int, weights: Sequence[float]) -> list[int]:
+    """`total` divided in proportion to the `weights`, in whole numbers that add up to it (by largest remainder)."""
+    raw = np.asarray(weights, dtype=np.float64)
+    exact = raw / raw.sum() * total
     counts = np.floor(exact).astype(np.int64)
-    missing = sum(num_blocks) - int(counts.sum())
+    missing = total - int(counts.sum())
     counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
     return [int(count) for count in counts]

@@ -1,0 +1,3 @@
+"""Models: config -> encoder -> heads; only config.py, roberta.py and hub_interface.py know fairseq."""
+
+from . import roberta as roberta

@@ -21,6 +21,7 @@ import torch
 from fairseq import checkpoint_utils
 from torch import Tensor, nn
 
+from roberta_plugin.data.mixture import parse_turns
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -121,7 +122,7 @@ class RobertaHub(nn.Module):
         features, extra = self.model(tokens, features_only=True, return_all_hiddens=return_all_hiddens)
         if not return_all_hiddens:
             return features  # type: ignore[no-any-return]
-        return [hidden if hidden.size(0) == tokens.size(0) else hidden.transpose(0, 1) for hidden in extra["inner_states"]]
+        return [hidden.transpose(0, 1) for hidden in extra["inner_states"]]  # (T, B, D) -> (B, T, D)
 
     @torch.no_grad()
     def fill_mask(self, text: str, topk: int = 5) -> list[Filling] | list[list[Filling]]:
@@ -155,7 +156,8 @@ class RobertaHub(nn.Module):
     def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
         """(T,) or (B, T) ids -> (B, C) log-probabilities of the classification head named `head`, or its logits."""
         logits, _ = self.model(self._as_batch(tokens), features_only=True, classification_head_name=head)
-        return logits if return_logits else logits.float().log_softmax(dim=-1)
+        result: Tensor = logits if return_logits else logits.float().log_softmax(dim=-1)
+        return result
 
     def _encode_with_masks(self, text: str) -> list[int]:
         spans = text.split(MASK)
@@ -216,7 +218,7 @@ def find_data_folder(checkpoint: Path, state: dict[str, Any], data: str | os.Pat
     candidates = [Path(data)] if data is not None else [checkpoint.parent]
     if data is None:
         trained_on = state["cfg"]["task"].get("data") if state.get("cfg") else getattr(state.get("args"), "data", None)
-        candidates += [Path(str(trained_on).split(os.pathsep)[0])] if trained_on else []
+        candidates += [Path(parse_turns(str(trained_on))[0][0].folder)] if trained_on else []
     for folder in candidates:
         if (folder / "dict.txt").is_file():
             return folder

@@ -6,9 +6,9 @@ same decoupled weight decay (Loshchilov & Hutter 2019), applied to all parameter
 moment, fairseq before it, so its epsilon is effectively larger in the first few hundred updates.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,7 @@ class RobertaAdamW(FairseqOptimizer):
     def optimizer_config(self) -> dict[str, Any]:
         """Settings that override those stored in a checkpoint."""
         return {
-            "lr": self.cfg.lr[0] if isinstance(self.cfg.lr, Collection) else self.cfg.lr,
+            "lr": self.cfg.lr[0] if isinstance(self.cfg.lr, Sequence) else self.cfg.lr,
             "betas": parse_betas(self.cfg.adam_betas),
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
@@ -66,8 +66,8 @@ class RobertaAdamW(FairseqOptimizer):
         """Take over a state of this optimizer or of fairseq's `adam`, whose moments mean the same."""
         super().load_state_dict(state_dict, optimizer_overrides)
         for group in self.param_groups:  # a state of fairseq's adam has none of these
-            group.update(fused=True, foreach=None, amsgrad=False, maximize=False, capturable=False, differentiable=False)
-            group["decoupled_weight_decay"] = True
+            group.update(fused=True, foreach=None, decoupled_weight_decay=True)
+            group.update(amsgrad=False, maximize=False, capturable=False, differentiable=False)
 
     @property
     def supports_flat_params(self) -> bool:

@@ -8,7 +8,7 @@ the epoch have been seen by all ranks together: a run that goes on elsewhere see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 from fairseq.data import iterators
@@ -23,12 +23,13 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
     batches are sized, and neighbours go to neighbouring ranks. The order is final: fairseq does not shuffle it again.
     """
 
-    def __init__(self, *, make_batches: Callable[[int, int], list[Sized]], **options: Any) -> None:
+    def __init__(self, *, make_batches: Callable[[int, int], Sequence[Sized]], **options: Any) -> None:
         self._make_batches = make_batches
         self._first_block = 0  # blocks of the current epoch that were seen before this iterator took over
         self._first_iteration = 0  # and how many iterations of one rank they would have been with its batches
+        self._is_fixed = False  # whether every epoch is like the first, as in validation
         super().__init__(
-            batch_sampler=lambda dataset, epoch: make_batches(epoch, self._first_block if epoch == self.epoch else 0),
+            batch_sampler=lambda dataset, epoch: make_batches(1 if self._is_fixed else epoch, self._first_block),
             disable_shuffling=True,
             reuse_dataloader=True,
             **options,
@@ -41,11 +42,18 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         """This rank's batches of the epoch, with an empty one in the place of each iteration that was done before."""
         return [[]] * self._first_iteration + list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
 
-    def next_epoch_itr(self, *args: Any, **options: Any) -> Any:
-        """The iterator of the epoch at hand; a resumed epoch's position is forgotten once the next one begins."""
+    def next_epoch_itr(
+        self, shuffle: bool = True, fix_batches_to_gpus: bool = False, set_dataset_epoch: bool = True
+    ) -> Any:
+        """The iterator of the epoch at hand; a resumed epoch's position is forgotten once the next one begins.
+
+        fairseq validates again and again with one iterator, whose epochs count on, and marks this by
+        `set_dataset_epoch=False`: then all epochs are the first, so that losses can be compared.
+        """
+        self._is_fixed = not set_dataset_epoch
         if self._next_epoch_itr is None and self.next_epoch_idx != self.epoch:
             self._first_block = self._first_iteration = 0
-        return super().next_epoch_itr(*args, **options)
+        return super().next_epoch_itr(shuffle, fix_batches_to_gpus, set_dataset_epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """fairseq's state, and the blocks of this epoch that all ranks together have seen."""

@@ -1,4 +1,4 @@
-"""Pretraining task: options, vocabulary and masked-LM datasets from fairseq's binarized data.
+"""Pretraining task: vocabulary and masked-LM datasets from fairseq's binarized data.
 
 The steps from a data-bin folder to batches are drawn in `roberta_plugin/data/__init__.py`; this file only wires them
 to fairseq, whose words (dictionary, dataset split, epoch iterator) appear here and nowhere below.
@@ -8,98 +8,26 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq import utils
 from fairseq.data import Dictionary, iterators
-from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
-from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
-from omegaconf import II, MISSING
 
 from roberta_plugin.data.blocks import make_blocks
-from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.data.masked_lm_dataset import BlockBatch, MaskedLMDataset
+from roberta_plugin.data.dynamic_masking import Masker
+from roberta_plugin.data.masked_lm_dataset import BlockBatch, MaskedLMDataset, Source
+from roberta_plugin.data.mixture import Corpus, blocks_to_take, parse_turns, share_out
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 
+from .epoch_iterator import BlockEpochIterator
+from .masked_lm_options import RobertaMaskedLMConfig, check_config, check_positions, check_same_vocabulary
+
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class RobertaMaskedLMConfig(FairseqDataclass):
-    """Options of the pretraining task; names and meanings are fairseq's `masked_lm`'s wherever it has them."""
-
-    data: str = field(
-        default=MISSING,
-        metadata={
-            "help": "folder made by `roberta binarize` or fairseq-preprocess; or several, separated by colons: "
-            "one folder an epoch, in turn"
-        },
-    )
-    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
-        default="none",
-        metadata={
-            "help": "how text becomes blocks: none = every --tokens-per-sample tokens; complete = whole sentences that "
-            "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
-            "(DOC-SENTENCES); eos = one sentence"
-        },
-    )
-    tokens_per_sample: int = field(default=512, metadata={"help": "tokens in a block at most, <s> included"})
-    mask_prob: float = field(default=0.15, metadata={"help": "share of the tokens to predict"})
-    leave_unmasked_prob: float = field(
-        default=0.1, metadata={"help": "probability that a predicted token stays as it is in the input"}
-    )
-    random_token_prob: float = field(
-        default=0.1, metadata={"help": "probability that a predicted token is replaced by a random one in the input"}
-    )
-    freq_weighted_replacement: bool = field(
-        default=False, metadata={"help": "draw random tokens by their counts in dict.txt instead of uniformly"}
-    )
-    mask_whole_words: bool = field(
-        default=False, metadata={"help": "choose words instead of tokens, and predict all tokens of a word"}
-    )
-    num_static_masks: int = field(
-        default=0,
-        metadata={
-            "help": "0: a new mask in every epoch (dynamic masking). N: N masks for each block, used in turn "
-            "(static masking; the paper's baseline has 10)"
-        },
-    )
-    tokenizer_folder: str | None = field(
-        default=None,
-        metadata={"help": "folder with the tokenizer's files, for --mask-whole-words (default: the first data folder)"},
-    )
-    pad_to_multiple: int = field(
-        default=1, metadata={"help": "pad every batch to a multiple of this many tokens (8 suits tensor cores)"}
-    )
-    seed: int = II("common.seed")
-
-
-def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
-    """Refuse option values that cannot work, by name, and return the masking recipe they describe."""
-    if not utils.split_paths(cfg.data or ""):
-        raise ValueError("The data folder is missing: give the path of a data-bin folder as the first argument.")
-    if cfg.tokens_per_sample < 3:
-        raise ValueError(
-            f"--tokens-per-sample must be at least 3 (<s>, one token and </s>), got {cfg.tokens_per_sample}."
-        )
-    if cfg.pad_to_multiple < 1:
-        raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
-    recipe = MaskingRecipe(
-        mask_prob=cfg.mask_prob,
-        leave_unmasked_prob=cfg.leave_unmasked_prob,
-        random_token_prob=cfg.random_token_prob,
-        whole_words=cfg.mask_whole_words,
-        num_static_masks=cfg.num_static_masks,
-        freq_weighted_replacement=cfg.freq_weighted_replacement,
-    )
-    recipe.check()
-    return recipe
 
 
 @register_task("roberta_masked_lm", dataclass=RobertaMaskedLMConfig)
@@ -118,23 +46,24 @@ class RobertaMaskedLMTask(FairseqTask):
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
         """Check the options and load the vocabulary, which all data folders must share."""
         check_config(cfg)
-        folders = [Path(folder) for folder in utils.split_paths(cfg.data)]
-        vocabulary = Vocabulary.load(folders[0] / "dict.txt")
+        folders = [Path(corpus.folder) for turn in parse_turns(cfg.data) for corpus in turn]
+        path = folders[0] / "dict.txt"
+        vocabulary = Vocabulary.load(path)
         check_same_vocabulary(folders)
-        dictionary = Dictionary.load(str(folders[0] / "dict.txt"))
+        dictionary = Dictionary.load(str(path))
         dictionary.add_symbol("<mask>")
-        logger.info(f"vocabulary: {len(vocabulary):,} symbols from {folders[0] / 'dict.txt'}")
+        assert len(dictionary) == len(vocabulary)
+        logger.info(f"vocabulary: {len(vocabulary):,} symbols from {path}")
         return cls(cfg, dictionary, vocabulary)
 
     def build_masker(self) -> Masker:
         """The masking function for this vocabulary and these options."""
         word_starts = None
         if self.cfg.mask_whole_words:
-            folder = Path(self.cfg.tokenizer_folder or utils.split_paths(self.cfg.data)[0])
+            folder = Path(self.cfg.tokenizer_folder or parse_turns(self.cfg.data)[0][0].folder)
             word_starts = self.vocabulary.word_starts(load_tokenizer(folder))
         return Masker(
             self.recipe,
-            vocab_size=len(self.vocabulary),
             mask_id=self.vocabulary.mask_id,
             pad_id=self.vocabulary.pad_id,
             never_masked=self.vocabulary.never_masked(),
@@ -144,39 +73,57 @@ class RobertaMaskedLMTask(FairseqTask):
         )
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load the split of the folder whose turn it is in `epoch` (1-based).
+        """Load the split of the folders whose turn it is in `epoch` (1-based).
 
-        With `combine` (fairseq sets it for training), {split}1, {split}2, ... beside {split} are added to it.
+        With `combine`, which fairseq sets for training, {split}1, {split}2, ... beside {split} are added to it, and
+        corpora get their shares; all blocks of all corpora are taken without it.
         """
-        folders = utils.split_paths(self.cfg.data)
-        folder = folders[(epoch - 1) % len(folders)]
-        sources = [MmapTokens(prefix) for prefix in split_prefixes(os.path.join(folder, split), combine=combine)]
+        turns = parse_turns(self.cfg.data)
+        turn = (epoch - 1) % len(turns)
+        files = [
+            [self.open(prefix) for prefix in split_prefixes(os.path.join(corpus.folder, split), combine=combine)]
+            for corpus in turns[turn]
+        ]
         self.datasets[split] = MaskedLMDataset(
-            [(tokens, self.make_blocks(tokens)) for tokens in sources],
+            [source for sources in files for source in sources],
             self.build_masker(),
             bos_id=self.vocabulary.bos_id,
             pad_id=self.vocabulary.pad_id,
             vocab_size=len(self.vocabulary),
             seed=self.cfg.seed,
-            shard=(epoch - 1) % len(folders),
-            num_shards=len(folders),
+            counts=self.counts(turns[turn], files) if combine and len(turns[turn]) > 1 else None,
+            shard=turn,
+            num_shards=len(turns),
             pad_to_multiple=self.cfg.pad_to_multiple,
         )
 
-    def make_blocks(self, tokens: MmapTokens) -> Any:
-        """Cut one .bin file into blocks, and say what was cut."""
+    def open(self, prefix: str) -> Source:
+        """Open one .bin file, cut it into blocks, and say what was cut."""
+        tokens = MmapTokens(prefix)
         blocks = make_blocks(
             tokens.sizes,
             block_length=self.cfg.tokens_per_sample - 1,  # one less, for <s>
             break_mode=str(self.cfg.sample_break_mode),  # type: ignore[arg-type]
         )
-        logger.info(f"{tokens.prefix}: {len(tokens):,} lines, {tokens.num_tokens:,} tokens, {len(blocks):,} blocks")
+        logger.info(f"{prefix}: {len(tokens):,} lines, {tokens.num_tokens:,} tokens, {len(blocks):,} blocks")
         if blocks.num_split:
             logger.info(
-                f"{tokens.prefix}: {blocks.num_split:,} lines were longer than --tokens-per-sample "
+                f"{prefix}: {blocks.num_split:,} lines were longer than --tokens-per-sample "
                 f"{self.cfg.tokens_per_sample} and were split; nothing was dropped"
             )
-        return blocks
+        return Source(tokens, blocks)
+
+    def counts(self, corpora: Sequence[Corpus], files: Sequence[Sequence[Source]]) -> list[int]:
+        """Blocks that an epoch takes from each file; says what share each corpus gets."""
+        sizes = [[len(source.blocks) for source in sources] for sources in files]
+        weights = [corpus.weight for corpus in corpora if corpus.weight is not None]
+        taken = blocks_to_take([sum(size) for size in sizes], weights=weights or None, alpha=self.cfg.corpus_alpha)
+        for corpus, count, size in zip(corpora, taken, sizes, strict=True):
+            logger.info(
+                f"{corpus.folder}: {count:,} of its {sum(size):,} blocks an epoch, "
+                f"{100 * count / sum(taken):.4f} % of the training data"
+            )
+        return [part for count, size in zip(taken, sizes, strict=True) for part in share_out(count, size)]
 
     def get_batch_iterator(
         self,
@@ -209,15 +156,16 @@ class RobertaMaskedLMTask(FairseqTask):
         use_cache = not (disable_iterator_cache or update_epoch_batch_itr)
         if use_cache and dataset in self.dataset_to_epoch_iter:
             return self.dataset_to_epoch_iter[dataset]
-        iterator = iterators.EpochBatchIterator(
-            dataset=dataset,
-            collate_fn=dataset.collater,
-            batch_sampler=partial(
+        iterator = BlockEpochIterator(
+            make_batches=partial(
                 batches_of_epoch,
+                dataset,
                 max_tokens=max_tokens,
                 max_sentences=max_sentences,
                 required_batch_size_multiple=required_batch_size_multiple,
             ),
+            dataset=dataset,
+            collate_fn=dataset.collater,
             seed=seed,
             num_shards=num_shards,
             shard_id=shard_id,
@@ -226,7 +174,6 @@ class RobertaMaskedLMTask(FairseqTask):
             buffer_size=data_buffer_size,
             skip_remainder_batch=skip_remainder_batch,
             grouped_shuffling=grouped_shuffling,
-            reuse_dataloader=True,
         )
         if use_cache:
             self.dataset_to_epoch_iter[dataset] = iterator
@@ -251,9 +198,9 @@ class RobertaMaskedLMTask(FairseqTask):
         return self.dictionary
 
 
-def batches_of_epoch(dataset: MaskedLMDataset, epoch: int, **limits: Any) -> list[BlockBatch]:
-    """The batch sampler handed to fairseq's iterator, which calls it with the epoch it needs."""
-    return dataset.batches(epoch, **limits)
+def batches_of_epoch(dataset: MaskedLMDataset, epoch: int, first_block: int, **limits: Any) -> list[BlockBatch]:
+    """What the epoch iterator asks for: the batches of all ranks, from a block of the epoch on."""
+    return dataset.batches(epoch, first_block=first_block, **limits)
 
 
 def split_prefixes(prefix: str, *, combine: bool) -> list[str]:
@@ -262,31 +209,3 @@ def split_prefixes(prefix: str, *, combine: bool) -> list[str]:
     while combine and os.path.exists(f"{prefix}{len(prefixes)}.idx"):
         prefixes.append(f"{prefix}{len(prefixes)}")
     return prefixes
-
-
-def check_same_vocabulary(folders: list[Path]) -> None:
-    """Refuse data folders whose dict.txt differ: the same id would mean different symbols."""
-    first = (folders[0] / "dict.txt").read_bytes()
-    for folder in folders[1:]:
-        path = folder / "dict.txt"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: every data folder needs the dict.txt it was made with.")
-        if path.read_bytes() != first:
-            raise ValueError(
-                f"{path} differs from {folders[0] / 'dict.txt'}: data folders that are trained on together must be "
-                "binarized with one vocabulary."
-            )
-
-
-def check_positions(tokens_per_sample: int, *, max_positions: int | None, max_tokens: int | None) -> None:
-    """Refuse blocks that fairseq would silently drop: longer than the model's positions or than a whole batch."""
-    if max_tokens is not None and tokens_per_sample > max_tokens:
-        raise ValueError(
-            f"--max-tokens ({max_tokens}) is smaller than --tokens-per-sample ({tokens_per_sample}): a batch could "
-            "not hold one block. Raise the first or lower the second."
-        )
-    if max_positions is not None and tokens_per_sample > max_positions:
-        raise ValueError(
-            f"--tokens-per-sample ({tokens_per_sample}) exceeds the model's {max_positions} positions: lower it, or "
-            "train a model with a larger --max-positions."
-        )

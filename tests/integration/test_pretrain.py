@@ -11,7 +11,15 @@ from tests.tiny_corpus import command, kill_at_update, logged, run, train_comman
 pytestmark = pytest.mark.integration
 
 UPDATES = 60
-RESUMABLE = ("--max-update", str(UPDATES), "--save-interval-updates", "4", "--num-workers", "2", "--no-epoch-checkpoints")
+RESUMABLE = (
+    "--max-update",
+    str(UPDATES),
+    "--save-interval-updates",
+    "4",
+    "--num-workers",
+    "2",
+    "--no-epoch-checkpoints",
+)
 RESUMABLE += ("--total-num-update", str(UPDATES), "--disable-validation")
 
 
@@ -135,7 +143,9 @@ def test_hydra_trains_from_the_example_config(tiny_data_bin, tmp_path):
     ],
 )
 def test_impossible_options_are_refused_by_name(tiny_data_bin, tmp_path, options, message):
-    done = run(train_command(tiny_data_bin, tmp_path / "checkpoints", "--max-update", "2", *options))
+    done = run(
+        train_command(tiny_data_bin, tmp_path / "checkpoints", "--max-update", "2", "--total-num-update", "2", *options)
+    )
     assert done.returncode != 0
     assert message in done.stderr
     assert "ValueError" in done.stderr

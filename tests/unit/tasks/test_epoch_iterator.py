@@ -101,6 +101,13 @@ def test_going_on_with_the_same_ranks_keeps_batches_and_counts():
     assert following == list(make_iterator(epoch=2).next_epoch_itr())
 
 
+def test_validation_sees_the_same_batches_again_and_again():
+    iterator = make_iterator()
+    first = list(iterator.next_epoch_itr(shuffle=False, set_dataset_epoch=False))
+    assert list(iterator.next_epoch_itr(shuffle=False, set_dataset_epoch=False)) == first
+    assert list(iterator.next_epoch_itr()) != first
+
+
 def test_a_state_of_fairseqs_own_iterator_is_understood():
     _, state = run_ranks(1, iterations=11)
     del state[BLOCKS_SEEN]

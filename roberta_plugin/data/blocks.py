@@ -1,0 +1,227 @@
+"""Items of a .bin file -> blocks: ranges of at most `block_length` consecutive tokens.
+
+Stage of the flow in `roberta_plugin/data/__init__.py`. The break modes and their results are those of fairseq's
+TokenBlockDataset; in the paper's words (section 4.2), `complete` is FULL-SENTENCES and `complete_doc` DOC-SENTENCES.
+Items longer than a block are cut into pieces of `block_length` and a rest, which are then packed as items are;
+fairseq drops them from training. A block's length counts the tokens of the file, without the <s> that comes before.
+
+Shapes: N blocks, I items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+BreakMode = Literal["none", "complete", "complete_doc", "eos"]
+_ITEMS_AT_ONCE = 2**21  # how much of the sizes is handled at a time, whatever their number
+
+
+class Blocks(Protocol):
+    """Where the blocks of one .bin file are.
+
+    Attributes:
+        num_split: items that were longer than a block and were cut.
+        num_separators: blank lines, which separate documents and belong to no block (complete_doc only).
+    """
+
+    num_split: int
+    num_separators: int
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        ...
+
+    def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First token (n,) and number of tokens (n,) of the blocks `indices` (n,)."""
+        ...
+
+    @property
+    def are_equal_in_length(self) -> bool:
+        """Whether all blocks but the last have the same length, so that sorting by length saves no padding."""
+        ...
+
+
+class EqualBlocks:
+    """Break mode `none`: every `block_length` tokens, computed when asked for; costs the same for any corpus."""
+
+    num_split = 0
+    num_separators = 0
+    are_equal_in_length = True
+
+    def __init__(self, num_tokens: int, *, block_length: int) -> None:
+        self.num_tokens = num_tokens
+        self.block_length = block_length
+
+    def __len__(self) -> int:
+        return -(-self.num_tokens // self.block_length)
+
+    def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See `Blocks`."""
+        starts = indices * self.block_length
+        return starts, np.minimum(self.num_tokens - starts, self.block_length)
+
+
+class UnequalBlocks:
+    """All other break modes: 12 bytes a block."""
+
+    are_equal_in_length = False
+
+    def __init__(
+        self,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int32],
+        *,
+        num_split: int,
+        num_separators: int,
+    ) -> None:
+        self._starts = starts
+        self._lengths = lengths
+        self.num_split = num_split
+        self.num_separators = num_separators
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See `Blocks`."""
+        return self._starts[indices], self._lengths[indices].astype(np.int64)
+
+
+def make_blocks(
+    sizes: NDArray[np.int32], *, block_length: int, break_mode: BreakMode, separator_length: int = 1
+) -> Blocks:
+    """Cut the items of a .bin file into blocks.
+
+    Args:
+        sizes: tokens of each item (I,).
+        block_length: tokens of a block at most.
+        break_mode: `none`: every block_length tokens; `complete`: as many whole items as fit; `complete_doc`: the
+            same, but never across a blank line; `eos`: one item.
+        separator_length: tokens of a blank line's item, which is </s> alone.
+
+    Raises:
+        ValueError: if `block_length` is below 1, the break mode is unknown, or `complete_doc` is asked for and
+            there is no blank line at all.
+    """
+    if block_length < 1:
+        raise ValueError(f"A block needs at least one token, got a block length of {block_length}.")
+    if break_mode == "none":
+        return EqualBlocks(_total(sizes), block_length=block_length)
+    if break_mode not in ("complete", "complete_doc", "eos"):
+        raise ValueError(f"--sample-break-mode must be none, complete, complete_doc or eos, got {break_mode!r}.")
+    parts_of_sizes = [sizes[start : start + _ITEMS_AT_ONCE] for start in range(0, len(sizes), _ITEMS_AT_ONCE)]
+    num_split = sum(int((part > block_length).sum()) for part in parts_of_sizes)
+    num_separators = 0
+    if break_mode == "complete_doc":
+        num_separators = sum(int((part == separator_length).sum()) for part in parts_of_sizes)
+        if not num_separators:
+            raise ValueError(
+                "--sample-break-mode complete_doc needs documents separated by blank lines, and these data have no "
+                "blank line: binarize text with a blank line after each document (and keep them: fairseq's BPE "
+                "encoder needs --keep-empty), or use --sample-break-mode complete."
+            )
+    if break_mode == "eos":
+        parts = list(_one_item_a_block(sizes, block_length))
+    else:
+        separator = separator_length if break_mode == "complete_doc" else None
+        parts = list(_packed_items(sizes, block_length, separator))
+    starts = np.concatenate([part.starts for part in parts]) if parts else np.empty(0, np.int64)
+    lengths = np.concatenate([part.lengths for part in parts]) if parts else np.empty(0, np.int32)
+    return UnequalBlocks(starts, lengths, num_split=num_split, num_separators=num_separators)
+
+
+class _Part(NamedTuple):
+    """Some consecutive blocks: starts (n,) and lengths (n,)."""
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int32]
+
+
+def _total(sizes: NDArray[np.int32]) -> int:
+    return int(sizes.sum(dtype=np.int64))
+
+
+def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sizes (I,) -> sizes of the pieces (P,), an item that fits being one piece, and the item of each piece (P,)."""
+    num_pieces = np.maximum(-(-sizes // block_length), 1)
+    items = np.repeat(np.arange(len(sizes)), num_pieces)
+    pieces = np.full(len(items), block_length, dtype=np.int64)
+    pieces[np.cumsum(num_pieces) - 1] = sizes - (num_pieces - 1) * block_length  # the last piece has the rest
+    return pieces, items
+
+
+def _one_item_a_block(sizes: NDArray[np.int32], block_length: int) -> Iterator[_Part]:
+    position = 0
+    for start in range(0, len(sizes), _ITEMS_AT_ONCE):
+        pieces, _ = _cut(sizes[start : start + _ITEMS_AT_ONCE].astype(np.int64), block_length)
+        ends = position + np.cumsum(pieces)
+        yield _Part(ends - pieces, pieces.astype(np.int32))
+        position = int(ends[-1])
+
+
+def _packed_items(sizes: NDArray[np.int32], block_length: int, separator: int | None) -> Iterator[_Part]:
+    """Fill blocks with whole pieces from left to right, a window of items at a time.
+
+    Where the next block begins follows from where this one does, for all pieces of a window by one binary search;
+    what is left to Python is to follow these pointers, one step a block.
+    """
+    item = 0  # the window begins with this item,
+    cut_off = 0  # of which so many tokens belong to earlier blocks,
+    position = 0  # at this token of the file
+    window = _ITEMS_AT_ONCE
+    while item < len(sizes):
+        is_last_window = item + window >= len(sizes)
+        items_left = sizes[item : item + window].astype(np.int64)
+        is_separator = items_left == separator if separator is not None else np.zeros(len(items_left), dtype=bool)
+        items_left[0] -= cut_off
+        pieces, item_of_piece = _cut(items_left, block_length)
+        firsts, ends_in_pieces, stop = _follow(pieces, is_separator[item_of_piece], block_length, is_last_window)
+        edges = np.concatenate([[0], np.cumsum(pieces)])
+        if len(firsts):
+            starts = edges[firsts]
+            yield _Part(position + starts, (edges[ends_in_pieces] - starts).astype(np.int32))
+        if stop == 0 and not is_last_window:  # one block fills the window: only items of no tokens can do that
+            window *= 2
+            continue
+        if stop == len(pieces):
+            item, cut_off = item + len(items_left), 0
+        else:
+            first_piece = int(np.searchsorted(item_of_piece, item_of_piece[stop]))
+            taken = int(edges[stop] - edges[first_piece])
+            cut_off = taken + (cut_off if item_of_piece[stop] == 0 else 0)
+            item += int(item_of_piece[stop])
+        position += int(edges[stop])
+
+
+def _follow(
+    pieces: NDArray[np.int64], is_separator: NDArray[np.bool_], block_length: int, is_last_window: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Blocks of one window: the first piece of each (n,), the piece after its last (n,), and the piece to go on with.
+
+    A block that reaches the window's edge is left to the next window, unless there is none.
+    """
+    num_pieces = len(pieces)
+    ends = np.cumsum(pieces)
+    ends_in_pieces = np.searchsorted(ends, ends - pieces + block_length, side="right")
+    resumes = np.arange(num_pieces + 1)
+    if is_separator.any():
+        # The next separator and the next piece that is none, for each piece, by looking from the right.
+        numbers = np.arange(num_pieces)
+        next_separator = np.minimum.accumulate(np.where(is_separator, numbers, num_pieces)[::-1])[::-1]
+        ends_in_pieces = np.minimum(ends_in_pieces, next_separator)
+        resumes[:-1] = np.minimum.accumulate(np.where(is_separator, num_pieces, numbers)[::-1])[::-1]
+    end_of, resume_at = ends_in_pieces.tolist(), resumes.tolist()
+    firsts, block_ends = [], []
+    piece = resume_at[0]
+    while piece < num_pieces:
+        end = end_of[piece]
+        if end == num_pieces and not is_last_window:
+            break
+        firsts.append(piece)
+        block_ends.append(end)
+        piece = resume_at[end]
+    return np.array(firsts, dtype=np.int64), np.array(block_ends, dtype=np.int64), piece

@@ -1,0 +1,190 @@
+"""Dynamic masking: blocks of tokens -> (masked input, targets), in one pass for both.
+
+Stage of the flow in `roberta_plugin/data/__init__.py`. A pure function of (seed, pass, block index) and the block's
+tokens: any worker can make any block, a resumed run sees the same masks, and neither the other blocks of a batch nor
+its padding change them. Paper sections 2.1 (what is replaced) and 4.1 (static and dynamic masking).
+
+Shapes: B blocks, T positions, V vocabulary, M chosen positions in the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.counter_random import add_to_keys, bits32, bits64, finalize, make_keys
+
+_CANNOT_BE_CHOSEN = np.uint32(2**32 - 1)
+_HALF = np.uint64(32)
+_CHOICE, _REPLACEMENT = 0, 1  # what a key is for: part of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingRecipe:
+    """What is predicted and what the model sees in its place; defaults are the paper's."""
+
+    mask_prob: float = 0.15
+    """Share of the maskable tokens (or words) to predict."""
+    leave_unmasked_prob: float = 0.1
+    """Probability that a predicted token stays as it is."""
+    random_token_prob: float = 0.1
+    """Probability that a predicted token is replaced by a random one; all others become <mask>."""
+    whole_words: bool = False
+    """Choose words instead of tokens, and predict all tokens of a chosen word."""
+    num_static_masks: int = 0
+    """0: a new mask in every pass. N: pass p uses mask (p - 1) mod N."""
+    freq_weighted_replacement: bool = False
+    """Draw random tokens by their counts instead of uniformly."""
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ValueError: naming the option, its value and what would be right.
+        """
+        if not 0.0 < self.mask_prob < 1.0:
+            raise ValueError(f"--mask-prob must lie between 0 and 1, got {self.mask_prob}.")
+        for option in ("leave_unmasked_prob", "random_token_prob"):
+            value = getattr(self, option)
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"--{option.replace('_', '-')} must lie between 0 and 1, got {value}.")
+        if self.leave_unmasked_prob + self.random_token_prob > 1.0:
+            raise ValueError(
+                f"--leave-unmasked-prob ({self.leave_unmasked_prob}) and --random-token-prob "
+                f"({self.random_token_prob}) add up to more than 1: lower one of them."
+            )
+        if self.num_static_masks < 0:
+            raise ValueError(f"--num-static-masks must be 0 (dynamic) or more, got {self.num_static_masks}.")
+
+
+class Masker:
+    """A recipe on a vocabulary."""
+
+    def __init__(
+        self,
+        recipe: MaskingRecipe,
+        *,
+        mask_id: int,
+        pad_id: int,
+        never_masked: NDArray[np.bool_],
+        never_drawn: NDArray[np.bool_],
+        word_starts: NDArray[np.bool_] | None = None,
+        counts: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Prepare the tables.
+
+        Args:
+            recipe: what to do.
+            mask_id: id of <mask>.
+            pad_id: id of <pad>, which marks positions that are not predicted in the targets.
+            never_masked: ids that are never predicted (V,).
+            never_drawn: ids that never replace another token (V,).
+            word_starts: ids that begin a word (V,), for `whole_words`.
+            counts: how often each id occurs (V,), for `freq_weighted_replacement`.
+
+        Raises:
+            ValueError: if the recipe cannot work, needs a table that is not given, or leaves no token to draw.
+        """
+        recipe.check()
+        if recipe.whole_words and word_starts is None:
+            raise ValueError("--mask-whole-words needs a tokenizer that tells where words begin: give its folder.")
+        self.recipe = recipe
+        self.mask_id = mask_id
+        self.pad_id = pad_id
+        self._never_masked = never_masked
+        self._begins_word = None if word_starts is None or not recipe.whole_words else word_starts | never_masked
+        self._drawable = np.flatnonzero(~never_drawn)
+        self._cumulative: NDArray[np.float64] | None = None
+        if recipe.freq_weighted_replacement:
+            assert counts is not None
+            cumulative = np.cumsum(counts[self._drawable], dtype=np.float64)
+            if not len(cumulative) or cumulative[-1] == 0:
+                raise ValueError("--freq-weighted-replacement needs counts, and those in dict.txt are all 0.")
+            self._cumulative = cumulative / cumulative[-1]
+        if recipe.random_token_prob > 0 and not len(self._drawable):
+            raise ValueError("The vocabulary has no token to draw: use --random-token-prob 0.")
+
+    def mask(
+        self, tokens: NDArray[np.int64], *, seed: int, passes: NDArray[np.int64], indices: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Mask a batch of blocks.
+
+        Of the n maskable tokens (or words) of a block, exactly floor(mask_prob * n + u) are chosen, without
+        replacement, where u is uniform in [0, 1): mask_prob * n on average.
+
+        Args:
+            tokens: ids (B, T), padded; not changed.
+            seed: seed of the run.
+            passes: how many times each block has come up, this time included (B,).
+            indices: number of each block in its data (B,).
+
+        Returns:
+            The input with the chosen tokens replaced (B, T), and the targets (B, T): the original id where a token
+            was chosen, pad elsewhere.
+        """
+        if self.recipe.num_static_masks:
+            passes = (passes - 1) % self.recipe.num_static_masks + 1
+        keys = add_to_keys(make_keys(seed, _CHOICE, indices=indices), passes)
+        chosen = self._choose(tokens, keys)
+        at = np.flatnonzero(chosen)
+        targets = np.full_like(tokens, self.pad_id)
+        original = tokens.ravel()[at]
+        targets.ravel()[at] = original
+        masked = tokens.copy()
+        replacement_keys = add_to_keys(keys, np.full(len(keys), _REPLACEMENT))
+        rows, positions = np.divmod(at, tokens.shape[1])
+        masked.ravel()[at] = self._replace(original, bits64(replacement_keys[rows], positions))
+        return masked, targets
+
+    def _choose(self, tokens: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which positions are predicted (B, T)."""
+        is_candidate = ~self._never_masked[tokens]
+        if self._begins_word is None:
+            return self._draw_candidates(is_candidate, keys)
+        begins = self._begins_word[tokens]
+        begins[:, 1:] |= ~is_candidate[:, :-1]  # a special token ends a word
+        begins[:, 0] = True
+        chosen_begins = self._draw_candidates(is_candidate & begins, keys)
+        positions = np.arange(tokens.shape[1])
+        word = np.maximum.accumulate(np.where(begins, positions, 0), axis=1)  # position of each token's word
+        chosen: NDArray[np.bool_] = np.take_along_axis(chosen_begins, word, axis=1)
+        return chosen
+
+    def _draw_candidates(self, is_candidate: NDArray[np.bool_], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Choose among the candidates of each block (B, T): those with the smallest random numbers."""
+        draws = bits32(keys, is_candidate.shape[1])
+        draws = np.where(is_candidate, np.minimum(draws, _CANNOT_BE_CHOSEN - np.uint32(1)), _CANNOT_BE_CHOSEN)
+        uniform = (finalize(~keys) >> np.uint64(11)) * 2.0**-53
+        num_chosen = np.floor(self.recipe.mask_prob * is_candidate.sum(axis=1) + uniform).astype(np.int64)
+        in_order = np.sort(draws, axis=1)
+        last = np.take_along_axis(in_order, np.maximum(num_chosen - 1, 0)[:, None], axis=1)
+        chosen = (draws <= last) & (num_chosen > 0)[:, None]
+        for row in np.flatnonzero(chosen.sum(axis=1) != num_chosen):  # equal numbers at the limit: the first win
+            chosen[row] = False
+            chosen[row, np.argsort(draws[row], kind="stable")[: num_chosen[row]]] = True
+        return chosen
+
+    def _replace(self, original: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """What the model sees in the place of the chosen tokens (M,), from 64 random bits each (M,)."""
+        recipe = self.recipe
+        kind = bits >> _HALF
+        leave_below = round(recipe.leave_unmasked_prob * 2**32)
+        random_below = leave_below + round(recipe.random_token_prob * 2**32)
+        seen = np.full_like(original, self.mask_id)
+        if random_below:
+            is_random = kind < random_below
+            seen[is_random] = self._draw_tokens(bits[is_random] & np.uint64(2**32 - 1))
+            is_left = kind < leave_below
+            seen[is_left] = original[is_left]
+        return seen
+
+    def _draw_tokens(self, bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """A drawable token for each of some 32-bit numbers."""
+        if self._cumulative is None:
+            which = ((bits * np.uint64(len(self._drawable))) >> _HALF).astype(np.int64)
+        else:
+            which = np.searchsorted(self._cumulative, bits * 2.0**-32, side="right")
+        drawn: NDArray[np.int64] = self._drawable[which]
+        return drawn

@@ -1,0 +1,261 @@
+"""Blocks of one or several .bin files as one fairseq dataset of masked batches.
+
+Last stage of the flow in `roberta_plugin/data/__init__.py`: wires mmap_tokens, blocks, batches, dynamic_masking and
+block_order together.
+
+A block is addressed by (pass, index): its pass tells which mask it gets, and travels with the batch, because
+fairseq's data-loader workers outlive epochs and never hear of a new one.
+
+Shapes: B blocks in a batch, T positions, N blocks in the dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from numpy.typing import NDArray
+
+from roberta_plugin.data.batches import check_batch, fill_rows, pad_width
+from roberta_plugin.data.block_order import EpochOrder, cut_batches, epoch_order
+from roberta_plugin.data.blocks import Blocks
+from roberta_plugin.data.dynamic_masking import Masker
+from roberta_plugin.data.mmap_tokens import MmapTokens
+
+
+class BlockBatch:
+    """Blocks `start` to `stop` of an epoch's order: sized, and iterable over addresses (pass, index)."""
+
+    __slots__ = ("_order", "_start", "_stop")
+
+    def __init__(self, order: EpochOrder, start: int, stop: int) -> None:
+        self._order, self._start, self._stop = order, start, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Global index of each block (B,)."""
+        return self._order.indices[self._start : self._stop]
+
+    @property
+    def passes(self) -> NDArray[np.int64]:
+        """How many times each block has come up, this time included (B,)."""
+        return self._order.passes[self._start : self._stop]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.passes.tolist(), self.indices.tolist(), strict=True)
+
+    def __reduce__(self) -> tuple[type[BlockBatch], tuple[EpochOrder, int, int]]:
+        # To a data-loader worker goes this batch alone, not the order of the whole epoch.
+        return BlockBatch, (EpochOrder(self.indices.copy(), self.passes.copy()), 0, len(self))
+
+
+class Source(NamedTuple):
+    """One .bin file, cut into blocks."""
+
+    tokens: MmapTokens
+    blocks: Blocks
+
+
+class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
+    """Masked batches of the blocks of all sources.
+
+    A batch is {"id" (B,), "nsentences", "ntokens" (pads not counted), "net_input": {"src_tokens" (B, T),
+    "src_lengths" (B,), "has_padding"}, "target" (B, T), pad where nothing is predicted}; arrays are int64 tensors.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        masker: Masker,
+        *,
+        bos_id: int,
+        pad_id: int,
+        vocab_size: int,
+        seed: int,
+        counts: Sequence[int] | None = None,
+        shard: int = 0,
+        num_shards: int = 1,
+        pad_to_multiple: int = 1,
+    ) -> None:
+        """Join the sources.
+
+        Args:
+            sources: the files and their blocks.
+            masker: what to mask.
+            bos_id: id of <s>, which begins every block.
+            pad_id: id of <pad>.
+            vocab_size: ids must lie below it.
+            seed: seed of the order and of the masks.
+            counts: blocks that an epoch takes from each source (default: all of each).
+            shard: which of `num_shards` data folders this is; each serves every num_shards-th epoch.
+            num_shards: number of data folders that take turns.
+            pad_to_multiple: T is a multiple of this.
+        """
+        self.sources = list(sources)
+        self.masker = masker
+        self.bos_id, self.pad_id, self.vocab_size = bos_id, pad_id, vocab_size
+        self.seed = seed
+        self.counts = counts
+        self.shard, self.num_shards = shard, num_shards
+        self.pad_to_multiple = pad_to_multiple
+        self.epoch = 1
+        self._num_blocks = [len(source.blocks) for source in self.sources]
+        self._offsets = np.concatenate([[0], np.cumsum(self._num_blocks)])
+
+    def __len__(self) -> int:
+        return int(self._offsets[-1])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Remember the epoch for blocks that are asked for by plain index."""
+        self.epoch = epoch
+
+    def visit(self, epoch: int) -> int:
+        """How many epochs this data folder has served when `epoch` ends: all, unless several take turns."""
+        return (epoch - 1) // self.num_shards + 1
+
+    def batches(
+        self,
+        epoch: int,
+        *,
+        first_block: int = 0,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> list[BlockBatch]:
+        """The batches of `epoch` (1-based) from its block number `first_block` on; a pure function of (seed, epoch).
+
+        Raises:
+            ValueError: if no limit is given, or one block alone exceeds `max_tokens`.
+        """
+        all_equal = all(source.blocks.are_equal_in_length for source in self.sources)
+        order = epoch_order(
+            self._num_blocks,
+            seed=self._seed_of_shard,
+            epoch=self.visit(epoch),
+            counts=self.counts,
+            lengths=None if all_equal else self.lengths,
+        )
+        order = EpochOrder(order.indices[first_block:], order.passes[first_block:])
+        bounds = cut_batches(
+            self.lengths(order.indices),
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=required_batch_size_multiple,
+        ).tolist()
+        return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
+
+    @property
+    def _seed_of_shard(self) -> int:
+        return self.seed * self.num_shards + self.shard
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Tokens of the blocks `indices` (n,), <s> included."""
+        lengths = np.empty(len(indices), dtype=np.int32)
+        for source, rows, local in self._by_source(indices):
+            lengths[rows] = source.blocks.bounds(local)[1] + 1
+        return lengths
+
+    def __getitems__(self, batch: BlockBatch | Sequence[tuple[int, int]]) -> dict[str, Any]:
+        """A whole masked batch at once: what torch's data loader asks for where a dataset offers it."""
+        if not len(batch):
+            return {}
+        if isinstance(batch, BlockBatch):
+            return self._make_batch(batch.passes, batch.indices)
+        passes, indices = np.array(list(batch), dtype=np.int64).T
+        return self._make_batch(passes, indices)
+
+    def __getitem__(self, address: tuple[int, int] | int) -> dict[str, Any]:
+        """The batch of one block, addressed by (pass, index), or by its index in the epoch of `set_epoch`."""
+        number, index = address if isinstance(address, tuple) else (self.visit(self.epoch), int(address))
+        return self._make_batch(np.array([number]), np.array([index]))
+
+    def collater(self, samples: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
+        """Pass a ready batch on; join batches of single blocks, which fairseq collects for its dummy batch."""
+        if isinstance(samples, dict):
+            return samples
+        return _join(samples, pad_id=self.pad_id) if samples else {}
+
+    def _make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
+        tokens, lengths = self._gather(indices)
+        masked, targets = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices)
+        return {
+            "id": torch.from_numpy(np.array(indices)),
+            "nsentences": len(indices),
+            "ntokens": int(lengths.sum()),
+            "net_input": {
+                "src_tokens": torch.from_numpy(masked),
+                "src_lengths": torch.from_numpy(lengths),
+                # So that the model need not look, for which a GPU would have to be waited for.
+                "has_padding": bool(lengths.min() < tokens.shape[1]),
+            },
+            "target": torch.from_numpy(targets),
+        }
+
+    def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens (B, T) of some blocks, <s> first, and how many each has (B,)."""
+        parts = [(source, rows, *source.blocks.bounds(local)) for source, rows, local in self._by_source(indices)]
+        longest = max(int(lengths.max()) for _, _, _, lengths in parts)
+        batch = np.full((len(indices), pad_width(longest, multiple=self.pad_to_multiple)), self.pad_id)
+        batch[:, 0] = self.bos_id
+        all_lengths = np.empty(len(indices), dtype=np.int64)
+        for source, rows, starts, lengths in parts:
+            fill_rows(batch, source.tokens.tokens, rows=rows, starts=starts, lengths=lengths)
+            all_lengths[rows] = lengths + 1
+        for source, rows, starts, lengths in parts:
+            check_batch(batch[rows], vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
+        return batch, all_lengths
+
+    def _by_source(self, indices: NDArray[np.int64]) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+        """Each source that holds some of the blocks, their rows in `indices`, and their numbers in the source."""
+        if len(self.sources) == 1:
+            yield self.sources[0], np.arange(len(indices)), indices
+            return
+        which = np.searchsorted(self._offsets, indices, side="right") - 1
+        for number in np.unique(which).tolist():
+            rows = np.flatnonzero(which == number)
+            yield self.sources[number], rows, indices[rows] - self._offsets[number]
+
+    @property
+    def sizes(self) -> NDArray[np.int32]:
+        """Tokens of every block (N,), <s> included."""
+        return self.lengths(np.arange(len(self)))
+
+    def num_tokens(self, index: int) -> int:
+        """Tokens of one block, <s> included."""
+        return int(self.lengths(np.array([index]))[0])
+
+    def size(self, index: int) -> int:
+        """The same as `num_tokens`: input and target have one length."""
+        return self.num_tokens(index)
+
+    def ordered_indices(self) -> NDArray[np.int64]:
+        """All blocks in the order of the files; the order of training is that of `batches`."""
+        return np.arange(len(self))
+
+
+def _join(batches: list[dict[str, Any]], *, pad_id: int) -> dict[str, Any]:
+    """Several batches -> one, padded to the widest."""
+
+    def join(rows: list[torch.Tensor]) -> torch.Tensor:
+        singles = [row for batch in rows for row in batch]
+        return torch.nn.utils.rnn.pad_sequence(singles, batch_first=True, padding_value=pad_id)
+
+    return {
+        "id": torch.cat([batch["id"] for batch in batches]),
+        "nsentences": sum(batch["nsentences"] for batch in batches),
+        "ntokens": sum(batch["ntokens"] for batch in batches),
+        "net_input": {
+            "src_tokens": join([batch["net_input"]["src_tokens"] for batch in batches]),
+            "src_lengths": torch.cat([batch["net_input"]["src_lengths"] for batch in batches]),
+            "has_padding": len({batch["net_input"]["src_tokens"].size(1) for batch in batches}) > 1
+            or any(batch["net_input"]["has_padding"] for batch in batches),
+        },
+        "target": join([batch["target"] for batch in batches]),
+    }

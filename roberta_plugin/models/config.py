@@ -1,0 +1,111 @@
+"""Every option of the architecture, and the sizes it comes in."""
+
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from .activations import ACTIVATIONS
+from .attention_backends import BACKEND_NAMES
+
+ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
+ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
+
+
+@dataclass
+class FastRobertaConfig(FairseqDataclass):
+    """Options of `fast_roberta`, named as fairseq's `roberta` names them; defaults are RoBERTa base (Table 9)."""
+
+    encoder_layers: int = field(default=12, metadata={"help": "number of layers"})
+    encoder_embed_dim: int = field(default=768, metadata={"help": "model dimension"})
+    encoder_ffn_embed_dim: int = field(default=3072, metadata={"help": "inner dimension of the feed-forward layers"})
+    encoder_attention_heads: int = field(default=12, metadata={"help": "number of attention heads"})
+    dropout: float = field(default=0.1, metadata={"help": "dropout after embeddings, attention and feed-forward"})
+    attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the attention weights"})
+    activation_dropout: float = field(default=0.0, metadata={"help": "dropout inside the feed-forward layers"})
+    pooler_dropout: float = field(default=0.0, metadata={"help": "dropout in classification heads"})
+    activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
+        default="gelu", metadata={"help": "activation function of the feed-forward layers and the LM head"}
+    )
+    pooler_activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
+        default="tanh", metadata={"help": "activation function of classification heads"}
+    )
+    max_positions: Optional[int] = field(
+        default=None, metadata={"help": "number of positions (default: the task's --tokens-per-sample)"}
+    )
+    untie_weights_roberta: bool = field(
+        default=False, metadata={"help": "give the LM head an output matrix of its own instead of the embeddings"}
+    )
+    checkpoint_activations: bool = field(
+        default=False, metadata={"help": "recompute each layer in the backward pass: less memory, a third more time"}
+    )
+    attention_backend: ATTENTION_BACKENDS = field(  # type: ignore[valid-type]
+        default="auto", metadata={"help": "how the attention product is computed; auto chooses by device and dropout"}
+    )
+    load_checkpoint_heads: bool = field(
+        default=False, metadata={"help": "take over the classification heads found in a checkpoint"}
+    )
+
+
+# Layers, model dimension, feed-forward dimension, heads. base and large: the paper's Table 9. tiny and small: the
+# sizes of these names in Turc et al. 2019 ("Well-Read Students Learn Better"), table 1.
+SIZES = {
+    "tiny": (2, 128, 512, 2),
+    "small": (4, 512, 2048, 8),
+    "base": (12, 768, 3072, 12),
+    "large": (24, 1024, 4096, 16),
+}
+
+
+def set_size(args: Any, size: str) -> None:
+    """Give `args` the dimensions of a named size wherever the user has not set them."""
+    names = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+    for name, value in zip(names, SIZES[size], strict=True):
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
+def read_config(args: Any, *, max_positions: int) -> FastRobertaConfig:
+    """fairseq's options, in whichever form fairseq holds them, as a checked config.
+
+    Args:
+        args: a Namespace, an omegaconf config or a `FastRobertaConfig`.
+        max_positions: number of positions where the options give none.
+    """
+    known = {item.name for item in fields(FastRobertaConfig)}
+    given = {name: getattr(args, name, None) for name in known}
+    cfg = FastRobertaConfig(**{name: value for name, value in given.items() if value is not None})
+    cfg.max_positions = cfg.max_positions or max_positions
+    check_config(cfg)
+    return cfg
+
+
+def check_config(cfg: FastRobertaConfig) -> None:
+    """Refuse options that describe no model.
+
+    Raises:
+        ValueError: naming the option, its value and what would be right.
+    """
+    counts = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+    for name in (*counts, "max_positions"):
+        value = getattr(cfg, name)
+        if value < 1:
+            raise ValueError(f"{_option(name)} must be 1 or more, got {value}.")
+    if cfg.encoder_embed_dim % cfg.encoder_attention_heads:
+        raise ValueError(
+            f"--encoder-embed-dim ({cfg.encoder_embed_dim}) must be a multiple of --encoder-attention-heads "
+            f"({cfg.encoder_attention_heads})."
+        )
+    for name in ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"):
+        value = getattr(cfg, name)
+        if not 0.0 <= value < 1.0:
+            raise ValueError(f"{_option(name)} must be at least 0 and below 1, got {value}.")
+    for name in ("activation_fn", "pooler_activation_fn"):
+        if str(getattr(cfg, name)) not in ACTIVATIONS:
+            raise ValueError(f"{_option(name)} must be one of {sorted(ACTIVATIONS)}, got {getattr(cfg, name)}.")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

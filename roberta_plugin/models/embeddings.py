@@ -1,0 +1,27 @@
+"""Token and position embeddings.
+
+Shapes: B blocks, T positions, D model dimension, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LearnedPositions(nn.Embedding):
+    """Position embeddings counted as fairseq counts them: the first token has row pad_id + 1, padding row pad_id."""
+
+    def __init__(self, max_positions: int, dim: int, *, pad_id: int) -> None:
+        super().__init__(max_positions + pad_id + 1, dim, padding_idx=pad_id)
+        self.pad_id = pad_id
+
+    def forward(self, tokens: Tensor, is_padding: Tensor | None = None) -> Tensor:
+        """Ids (B, T) -> (B, T, D), or (T, D) where nothing is padding and all rows would be equal."""
+        first = self.pad_id + 1
+        if is_padding is None:
+            return self.weight[first : first + tokens.size(1)]
+        is_token = (~is_padding).long()
+        positions = torch.cumsum(is_token, dim=1) * is_token + self.pad_id
+        return F.embedding(positions, self.weight, self.padding_idx)

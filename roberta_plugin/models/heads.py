@@ -1,0 +1,70 @@
+"""Heads on top of the features: masked LM and classification.
+
+Shapes: B blocks, T positions, D model dimension, M predicted positions in the batch, V vocabulary, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .dropout import Dropout
+from .linear_cross_entropy import summed_cross_entropy
+
+
+class MaskedLMHead(nn.Module):
+    """Features -> scores of the vocabulary, or straight to the loss."""
+
+    def __init__(
+        self, dim: int, *, activation: Callable[[Tensor], Tensor], vocab_size: int, weight: nn.Parameter | None
+    ) -> None:
+        """With `weight` (V, D), the token embeddings, scores are products with them; else with an own matrix."""
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        self.activation = activation
+        self.layer_norm = nn.LayerNorm(dim)
+        self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, 0.02)) if weight is None else weight
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> scores (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""
+        return F.linear(self._transform(features, masked_tokens), self.weight, self.bias)
+
+    def loss(self, features: Tensor, *, masked_tokens: Tensor, targets: Tensor) -> Tensor:
+        """Summed cross-entropy (), fp32, nats, of `targets` (M,) at the positions where `masked_tokens` is set."""
+        return summed_cross_entropy(self._transform(features, masked_tokens), self.weight, self.bias, targets)
+
+    def _transform(self, features: Tensor, masked_tokens: Tensor | None) -> Tensor:
+        if masked_tokens is not None:
+            features = features[masked_tokens]  # (B, T, D) -> (M, D)
+        transformed: Tensor = self.layer_norm(self.activation(self.dense(features)))
+        return transformed
+
+
+class ClassificationHead(nn.Module):
+    """Features of the first token -> scores of the classes, with fairseq's parameter names."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        inner_dim: int,
+        num_classes: int,
+        activation: Callable[[Tensor], Tensor],
+        dropout_prob: float,
+    ) -> None:
+        super().__init__()
+        self.dense = nn.Linear(dim, inner_dim)
+        self.activation = activation
+        self.dropout = Dropout(dropout_prob)
+        self.out_proj = nn.Linear(inner_dim, num_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, T, D) -> (B, C)."""
+        x = self.dropout(features[:, 0])  # (B, T, D) -> (B, D): <s>
+        x = self.dropout(self.activation(self.dense(x)))
+        scores: Tensor = self.out_proj(x)
+        return scores

@@ -1,0 +1,203 @@
+"""The registered model `fast_roberta` and its sizes: config -> encoder -> heads, in fairseq's words.
+
+State dicts have the names of fairseq's `roberta`: either model loads what the other has saved.
+
+Shapes: B blocks, T positions, D model dimension, M predicted positions in the batch, V vocabulary, C classes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fairseq.models import (
+    FairseqEncoder,
+    FairseqEncoderModel,
+    register_model,
+    register_model_architecture,
+)
+from torch import Tensor, nn
+
+from .activations import ACTIVATIONS
+from .checkpoint_names import from_older_fairseq
+from .config import SIZES, FastRobertaConfig, read_config, set_size
+from .encoder import Layer, SentenceEncoder
+from .heads import ClassificationHead, MaskedLMHead
+from .initialization import initialize
+
+logger = logging.getLogger(__name__)
+
+HEADS = "classification_heads."
+
+
+class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
+    """The sentence encoder with the masked-LM head on top."""
+
+    def __init__(self, cfg: FastRobertaConfig, dictionary: Any) -> None:
+        super().__init__(dictionary)
+        self.cfg = cfg
+        dim, activation = cfg.encoder_embed_dim, ACTIVATIONS[str(cfg.activation_fn)]
+        layers = [
+            Layer(
+                dim,
+                ffn_dim=cfg.encoder_ffn_embed_dim,
+                num_heads=cfg.encoder_attention_heads,
+                activation=activation,
+                dropout_prob=cfg.dropout,
+                attention_dropout_prob=cfg.attention_dropout,
+                activation_dropout_prob=cfg.activation_dropout,
+                attention_backend=str(cfg.attention_backend),
+            )
+            for _ in range(cfg.encoder_layers)
+        ]
+        self.sentence_encoder = SentenceEncoder(
+            len(dictionary),
+            dim=dim,
+            pad_id=dictionary.pad(),
+            max_positions=self.max_positions(),
+            layers=layers,
+            dropout_prob=cfg.dropout,
+            checkpoint_activations=cfg.checkpoint_activations,
+        )
+        embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
+        self.lm_head = MaskedLMHead(dim, activation=activation, vocab_size=len(dictionary), weight=embeddings)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        *,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        masked_tokens: Tensor | None = None,
+        targets: Tensor | None = None,
+        has_padding: bool | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """See `FastRobertaModel.forward`."""
+        features, hidden = self.sentence_encoder(src_tokens, has_padding=has_padding, keep_hidden=return_all_hiddens)
+        # fairseq's models hand these out with time first
+        extra = {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
+        if features_only:
+            return features, extra
+        if targets is not None:
+            assert masked_tokens is not None
+            return self.lm_head.loss(features, masked_tokens=masked_tokens, targets=targets), extra
+        return self.lm_head(features, masked_tokens=masked_tokens), extra
+
+    def max_positions(self) -> int:
+        """Tokens in a block at most."""
+        assert self.cfg.max_positions is not None
+        return self.cfg.max_positions
+
+
+@register_model("fast_roberta", dataclass=FastRobertaConfig)
+class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
+    """RoBERTa (Liu et al. 2019)."""
+
+    computes_masked_lm_loss = True  # forward takes `targets`: criterion roberta_masked_lm asks for this
+
+    def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
+        super().__init__(encoder)
+        self.cfg = cfg
+        self.classification_heads = nn.ModuleDict()
+        self.apply(initialize)
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
+        """Build the model for the task's vocabulary; without --max-positions it has the task's length."""
+        cfg = read_config(args, max_positions=task.max_positions())
+        return cls(cfg, RobertaEncoder(cfg, task.source_dictionary))
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: str | None = None,
+        masked_tokens: Tensor | None = None,
+        targets: Tensor | None = None,
+        has_padding: bool | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Ids -> scores, features or the loss, and {"inner_states": ...}.
+
+        Args:
+            src_tokens: ids (B, T), each row beginning with <s>, padded on the right.
+            src_lengths: not needed; fairseq's batches hold it.
+            features_only: return features (B, T, D) instead of scores.
+            return_all_hiddens: put the embeddings and each layer's output, (T, B, D) as in fairseq, into the extra.
+            classification_head_name: return this head's scores (B, C).
+            masked_tokens: bool (B, T): score these positions only, (M, V) instead of (B, T, V).
+            targets: ids (M,) for the masked_tokens: return their summed cross-entropy (), in nats and fp32.
+            has_padding: whether a row is padded; where it is not told, the tokens are looked at.
+        """
+        output, extra = self.encoder(
+            src_tokens,
+            features_only=features_only or classification_head_name is not None,
+            return_all_hiddens=return_all_hiddens,
+            masked_tokens=masked_tokens,
+            targets=targets,
+            has_padding=has_padding,
+        )
+        if classification_head_name is not None:
+            output = self.classification_heads[classification_head_name](output)
+        return output, extra
+
+    def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        """Scores -> probabilities or their logarithms, in fp32."""
+        scores: Tensor = net_output[0].float()
+        return scores.log_softmax(dim=-1) if log_probs else scores.softmax(dim=-1)
+
+    @property
+    def supported_targets(self) -> set[str]:
+        """fairseq asks for it; the targets are the input's own tokens."""
+        return {"self"}
+
+    def register_classification_head(
+        self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
+    ) -> None:
+        """Add a head called `name`, or replace it, with fresh weights."""
+        assert num_classes is not None
+        if name in self.classification_heads:
+            logger.warning(f"the classification head {name!r} is replaced by a new one with {num_classes} classes")
+        head = ClassificationHead(
+            self.cfg.encoder_embed_dim,
+            inner_dim=inner_dim or self.cfg.encoder_embed_dim,
+            num_classes=num_classes,
+            activation=ACTIVATIONS[str(self.cfg.pooler_activation_fn)],
+            dropout_prob=self.cfg.pooler_dropout,
+        )
+        head.apply(initialize)
+        self.classification_heads[name] = head
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
+        """Bring a state dict of fairseq's `roberta`, of any age, to our names, and settle its heads, in place."""
+        renamed = from_older_fairseq(state_dict)
+        state_dict.clear()
+        state_dict.update(renamed)
+        self._settle_heads(state_dict)
+
+    def _settle_heads(self, state_dict: dict[str, Any]) -> None:
+        """Heads of the checkpoint are taken over, or dropped where the model has none that fits; ours fill the gaps."""
+        for name in sorted({key.split(".")[1] for key in state_dict if key.startswith(HEADS)}):
+            num_classes = state_dict[f"{HEADS}{name}.out_proj.weight"].size(0)
+            inner_dim = state_dict[f"{HEADS}{name}.dense.weight"].size(0)
+            if self.cfg.load_checkpoint_heads and name not in self.classification_heads:
+                self.register_classification_head(name, num_classes, inner_dim)
+            head: Any = self.classification_heads[name] if name in self.classification_heads else None  # noqa: SIM401
+            if head is None or (head.out_proj.out_features, head.dense.out_features) != (num_classes, inner_dim):
+                logger.warning(f"the checkpoint's classification head {name!r} does not fit this model and is left out")
+                for key in [key for key in state_dict if key.startswith(f"{HEADS}{name}.")]:
+                    del state_dict[key]
+        for key, value in self.classification_heads.state_dict().items():
+            state_dict.setdefault(HEADS + key, value)
+
+
+def _register_size(size: str) -> None:
+    def set_defaults(args: Any) -> None:
+        set_size(args, size)
+
+    register_model_architecture("fast_roberta", f"fast_roberta_{size}")(set_defaults)
+
+
+for _size in SIZES:
+    _register_size(_size)

@@ -1,0 +1,124 @@
+"""Options of the pretraining task, and what is refused before any work is done."""
+
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
+from omegaconf import II, MISSING
+
+from roberta_plugin.data.dynamic_masking import MaskingRecipe
+from roberta_plugin.data.mixture import parse_turns
+
+
+@dataclass
+class RobertaMaskedLMConfig(FairseqDataclass):
+    """Options of the pretraining task; names and meanings are fairseq's `masked_lm`'s wherever it has them."""
+
+    data: str = field(
+        default=MISSING,
+        metadata={
+            "help": "folder made by `roberta binarize` or fairseq-preprocess. A,B or A@3,B@1: several corpora mixed in "
+            "every epoch, by size or by weight. A:B: one folder an epoch, in turn"
+        },
+    )
+    corpus_alpha: float = field(
+        default=1.0,
+        metadata={
+            "help": "for several corpora without weights: shares are proportional to size to this power; 1 = by size, "
+            "smaller favours small corpora (XLM-R: 0.3)"
+        },
+    )
+    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
+        default="none",
+        metadata={
+            "help": "how text becomes blocks: none = every --tokens-per-sample tokens; complete = whole sentences that "
+            "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
+            "(DOC-SENTENCES); eos = one sentence"
+        },
+    )
+    tokens_per_sample: int = field(default=512, metadata={"help": "tokens in a block at most, <s> included"})
+    mask_prob: float = field(default=0.15, metadata={"help": "share of the tokens to predict"})
+    leave_unmasked_prob: float = field(
+        default=0.1, metadata={"help": "probability that a predicted token stays as it is in the input"}
+    )
+    random_token_prob: float = field(
+        default=0.1, metadata={"help": "probability that a predicted token is replaced by a random one in the input"}
+    )
+    freq_weighted_replacement: bool = field(
+        default=False, metadata={"help": "draw random tokens by their counts in dict.txt instead of uniformly"}
+    )
+    mask_whole_words: bool = field(
+        default=False, metadata={"help": "choose words instead of tokens, and predict all tokens of a word"}
+    )
+    num_static_masks: int = field(
+        default=0,
+        metadata={
+            "help": "0: a new mask in every epoch (dynamic masking). N: N masks for each block, used in turn "
+            "(static masking; the paper's baseline has 10)"
+        },
+    )
+    tokenizer_folder: Optional[str] = field(
+        default=None,
+        metadata={"help": "folder with the tokenizer's files, for --mask-whole-words (default: the first data folder)"},
+    )
+    pad_to_multiple: int = field(
+        default=1, metadata={"help": "pad every batch to a multiple of this many tokens (8 suits tensor cores)"}
+    )
+    seed: int = II("common.seed")
+
+
+def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
+    """Refuse option values that cannot work, by name, and return the masking recipe they describe."""
+    if not cfg.data or cfg.data == MISSING:
+        raise ValueError("The data folder is missing: give the path of a data-bin folder as the first argument.")
+    parse_turns(cfg.data)
+    if not 0.0 <= cfg.corpus_alpha <= 1.0:
+        raise ValueError(f"--corpus-alpha must lie between 0 and 1, got {cfg.corpus_alpha}.")
+    if cfg.tokens_per_sample < 3:
+        raise ValueError(
+            f"--tokens-per-sample must be at least 3 (<s>, one token and </s>), got {cfg.tokens_per_sample}."
+        )
+    if cfg.pad_to_multiple < 1:
+        raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
+    recipe = MaskingRecipe(
+        mask_prob=cfg.mask_prob,
+        leave_unmasked_prob=cfg.leave_unmasked_prob,
+        random_token_prob=cfg.random_token_prob,
+        whole_words=cfg.mask_whole_words,
+        num_static_masks=cfg.num_static_masks,
+        freq_weighted_replacement=cfg.freq_weighted_replacement,
+    )
+    recipe.check()
+    return recipe
+
+
+def check_same_vocabulary(folders: list[Path]) -> None:
+    """Refuse data folders whose dict.txt differ: the same id would mean different symbols."""
+    first = (folders[0] / "dict.txt").read_bytes()
+    for folder in folders[1:]:
+        path = folder / "dict.txt"
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist: every data folder needs the dict.txt it was made with.")
+        if path.read_bytes() != first:
+            raise ValueError(
+                f"{path} differs from {folders[0] / 'dict.txt'}: data folders that are trained on together must be "
+                "binarized with one vocabulary."
+            )
+
+
+def check_positions(tokens_per_sample: int, *, max_positions: int | None, max_tokens: int | None) -> None:
+    """Refuse blocks that fairseq would silently drop: longer than the model's positions or than a whole batch."""
+    if max_tokens is not None and tokens_per_sample > max_tokens:
+        raise ValueError(
+            f"--max-tokens ({max_tokens}) is smaller than --tokens-per-sample ({tokens_per_sample}): a batch could "
+            "not hold one block. Raise the first or lower the second."
+        )
+    if max_positions is not None and tokens_per_sample > max_positions:
+        raise ValueError(
+            f"--tokens-per-sample ({tokens_per_sample}) exceeds the model's {max_positions} positions: lower it, or "
+            "train a model with a larger --max-positions."
+        )
