@@ -1,0 +1,65 @@
+"""Small models of ours, fairseq's and Hugging Face's, and batches for them."""
+
+from argparse import Namespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.roberta.model import base_architecture
+
+from roberta_plugin.models.roberta import FastRobertaModel
+
+MAX_POSITIONS = 40
+
+
+class TinyTask:
+    """What a model asks of a task: a dictionary and a length."""
+
+    def __init__(self, num_symbols: int = 70) -> None:
+        self.source_dictionary = self.target_dictionary = Dictionary()
+        for symbol in range(num_symbols):
+            self.source_dictionary.add_symbol(str(symbol))
+        self.source_dictionary.add_symbol("<mask>")
+
+    def max_positions(self) -> int:
+        return MAX_POSITIONS
+
+
+def options(**changes) -> Namespace:
+    sizes = {"encoder_layers": 3, "encoder_embed_dim": 24, "encoder_ffn_embed_dim": 40, "encoder_attention_heads": 4}
+    dropout = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "pooler_dropout": 0.0}
+    return Namespace(**{**sizes, **dropout, "max_positions": MAX_POSITIONS, **changes})
+
+
+def our_model(*, seed: int = 0, **changes) -> FastRobertaModel:
+    torch.manual_seed(seed)
+    return spread(FastRobertaModel.build_model(options(**changes), TinyTask()))
+
+
+def fairseq_model(*, seed: int = 0, **changes) -> RobertaModel:
+    torch.manual_seed(seed)
+    args = options(**changes)
+    base_architecture(args)
+    return spread(RobertaModel.build_model(args, TinyTask()))
+
+
+def spread(model):
+    """Weights and biases large enough that every one of them matters to the output."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name or parameter.dim() == 1 else 0.15))
+        model.encoder.sentence_encoder.embed_positions.weight[1].zero_()
+        model.encoder.sentence_encoder.embed_tokens.weight[1].zero_()
+    return model
+
+
+def make_batch(lengths=(17, 9, 1, 13), *, seed: int = 0):
+    """Ids (B, T) with padding, which positions are predicted (B, T), and their targets (M,)."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, 74, (len(lengths), max(lengths)), generator=generator)
+    tokens[:, 0] = 0
+    for row, length in enumerate(lengths):
+        tokens[row, length:] = 1
+    masked = torch.rand(tokens.shape, generator=generator).lt(0.3) & tokens.ne(1)
+    targets = torch.randint(4, 74, (int(masked.sum()),), generator=generator)
+    return tokens, masked, targets
