@@ -147,6 +147,8 @@ def _total(sizes: NDArray[np.int32]) -> int:
 
 def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sizes (I,) -> sizes of the pieces (P,), an item that fits being one piece, and the item of each piece (P,)."""
+    if sizes.max() <= block_length:  # nearly always
+        return sizes, np.arange(len(sizes))
     num_pieces = np.maximum(-(-sizes // block_length), 1)
     items = np.repeat(np.arange(len(sizes)), num_pieces)
     pieces = np.full(len(items), block_length, dtype=np.int64)
@@ -207,14 +209,16 @@ def _follow(
     num_pieces = len(pieces)
     ends = np.cumsum(pieces)
     ends_in_pieces = np.searchsorted(ends, ends - pieces + block_length, side="right")
-    resumes = np.arange(num_pieces + 1)
+    numbers = np.arange(num_pieces + 1)
+    resumes = numbers
     if is_separator.any():
         # The next separator and the next piece that is none, for each piece, by looking from the right.
-        numbers = np.arange(num_pieces)
+        numbers, resumes = numbers[:-1], numbers.copy()
         next_separator = np.minimum.accumulate(np.where(is_separator, numbers, num_pieces)[::-1])[::-1]
         ends_in_pieces = np.minimum(ends_in_pieces, next_separator)
         resumes[:-1] = np.minimum.accumulate(np.where(is_separator, num_pieces, numbers)[::-1])[::-1]
-    end_of, resume_at = ends_in_pieces.tolist(), resumes.tolist()
+    # One element at a time is taken faster from a memoryview than from an array, and only few of them are needed.
+    end_of, resume_at = memoryview(ends_in_pieces), memoryview(resumes)
     firsts, block_ends = [], []
     piece = resume_at[0]
     while piece < num_pieces:

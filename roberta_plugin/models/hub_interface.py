@@ -188,9 +188,8 @@ class RobertaHub(nn.Module):
         spans = text.split(MASK)
         answer = self._decode_tokens([token])
         before, after = MASK.join(spans[: which + 1]), MASK.join(spans[which + 1 :])
-        if answer.startswith(" "):
-            before = before.rstrip(" ")
-        return Filling(text=before + answer + after, probability=probability, token=answer)
+        # The model did not see the space before the mask: it is part of the answer, or there is none.
+        return Filling(text=before.rstrip() + answer + after, probability=probability, token=answer)
 
     def _as_batch(self, tokens: Tensor) -> Tensor:
         tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens  # (T,) -> (1, T)

@@ -1,0 +1,70 @@
+"""RobertaHub against fairseq's RobertaHubInterface: same files, same weights, same ids, features and answers."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
+
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.models.hub_interface import RobertaHub
+from roberta_plugin.models.roberta import FastRobertaModel
+from tests.tiny_models import options
+
+TEXTS = ["Hello world", " world", "", "It's naïve — 3.14% of the €2,000 🙂 emoji.", "a  b\n\tc ", "東京タワー"]
+
+
+@pytest.fixture(scope="module")
+def hubs(shared_data):
+    folder = shared_data / "gpt2_bpe"
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    mask_idx = dictionary.add_symbol("<mask>")
+    task = SimpleNamespace(source_dictionary=dictionary, mask_idx=mask_idx, max_positions=lambda: 64)
+    torch.manual_seed(0)
+    model = FastRobertaModel.build_model(options(encoder_layers=1, encoder_embed_dim=16), task).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    files = {"gpt2_encoder_json": str(folder / "encoder.json"), "gpt2_vocab_bpe": str(folder / "vocab.bpe")}
+    bpe = Namespace(bpe="gpt2", **files)
+    theirs = RobertaHubInterface(Namespace(bpe=bpe), task, model)
+    return RobertaHub(model, tokenizer=load_tokenizer(folder), vocabulary=Vocabulary.load(folder / "dict.txt")), theirs
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_encode_and_decode_are_fairseqs(hubs, text):
+    ours, theirs = hubs
+    ids = ours.encode(text)
+    assert torch.equal(ids, theirs.encode(text))
+    assert ours.decode(ids) == theirs.decode(ids) == text
+
+
+def test_pairs_are_fairseqs(hubs):
+    ours, theirs = hubs
+    for more in ({}, {"no_separator": True}):
+        ids = ours.encode("Is it so?", " Yes, it is.", "Or not.", **more)
+        assert torch.equal(ids, theirs.encode("Is it so?", " Yes, it is.", "Or not.", **more))
+        if not more:
+            assert ours.decode(ids) == theirs.decode(ids) == ["Is it so?", " Yes, it is.", "Or not."]
+
+
+def test_features_are_fairseqs(hubs):
+    ours, theirs = hubs
+    tokens = ours.encode("The quick brown fox.")
+    torch.testing.assert_close(ours.extract_features(tokens), theirs.extract_features(tokens))
+    hidden = ours.extract_features(tokens, return_all_hiddens=True)
+    expected = theirs.extract_features(tokens, return_all_hiddens=True)
+    assert len(hidden) == len(expected) == 2
+    for one, other in zip(hidden, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("text", ["The capital of France is <mask>.", "<mask> is a city", "pre<mask> and more"])
+def test_filled_masks_are_fairseqs(hubs, text):
+    ours, theirs = hubs
+    found, expected = ours.fill_mask(text, topk=20), theirs.fill_mask(text, topk=20)
+    assert [(filling.text, filling.token) for filling in found] == [(text, token) for text, _, token in expected]
+    torch.testing.assert_close([f.probability for f in found], [p for _, p, _ in expected], atol=1e-6, rtol=1e-4)
