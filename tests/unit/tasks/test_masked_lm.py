@@ -1,0 +1,169 @@
+"""The pretraining task: which files an epoch reads, mixtures, ranks, and what is refused before training."""
+
+import logging
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.tiny_corpus import write_data_bin
+
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
+from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+
+
+def make_task(data, **options):
+    settings = {"tokens_per_sample": 32, "seed": 3, "sample_break_mode": "complete", **options}
+    return RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(data), **settings))
+
+
+def load(task, *, epoch=1, combine=True, split="train"):
+    task.load_dataset(split, epoch=epoch, combine=combine)
+    return task.dataset(split)
+
+
+@pytest.fixture
+def two_corpora(tmp_path):
+    large = write_data_bin(tmp_path / "large", num_documents=40, valid_documents=5, seed=1)
+    small = write_data_bin(tmp_path / "small", num_documents=8, valid_documents=5, seed=2)
+    return large, small
+
+
+def blocks_seen(task, *, ranks, state=None, iterations=None, batch_size=3):
+    """What all ranks of a job see of the epoch, from `state` on, and the state afterwards."""
+    seen = []
+    for rank in range(ranks):
+        dataset = load(task)
+        iterator = task.get_batch_iterator(
+            dataset, max_sentences=batch_size, num_shards=ranks, shard_id=rank, disable_iterator_cache=True
+        )
+        if state is not None:
+            iterator.load_state_dict(state)
+        epoch = iterator.next_epoch_itr()
+        for _ in range(len(epoch) - epoch.n if iterations is None else iterations):
+            batch = next(epoch)
+            seen += batch["id"].tolist() if batch else []
+        end_state = iterator.state_dict()
+    return seen, end_state
+
+
+@pytest.mark.parametrize("data", ["{large}", "{large}@1,{small}@1"])
+def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpora, data):
+    task = make_task(data.format(large=two_corpora[0], small=two_corpora[1]))
+    expected, _ = blocks_seen(task, ranks=1)
+    assert len(expected) > 100
+    for ranks in (2, 4):
+        assert Counter(blocks_seen(task, ranks=ranks)[0]) == Counter(expected)
+    for before, after in ((1, 4), (4, 2), (2, 1)):
+        first, state = blocks_seen(task, ranks=before, iterations=6)
+        second, _ = blocks_seen(task, ranks=after, state=state, batch_size=5)
+        assert 0 < len(first) < len(expected)
+        assert Counter(first + second) == Counter(expected)
+
+
+def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
+    large, small = two_corpora
+    with caplog.at_level(logging.INFO):
+        dataset = load(make_task(f"{large}@1,{small}@3"))
+    total = len(dataset)
+    num_large = len(dataset.sources[0].blocks)
+    order = [index for batch in dataset.batches(1, max_sentences=4) for _, index in batch]
+    assert len(order) == total
+    from_small = sum(index >= num_large for index in order)
+    assert from_small == pytest.approx(0.75 * total, abs=1)
+    assert f"{small}: {from_small:,} of its {total - num_large:,} blocks an epoch, {100 * from_small / total:.4f} %" in caplog.text
+    assert max(Counter(order).values()) > 1, "the small corpus is repeated"
+    half = len(order) // 2
+    assert sum(index >= num_large for index in order[:half]) == pytest.approx(0.75 * half, rel=0.15), "mixed throughout"
+
+
+def test_alpha_favours_the_small_corpus_and_validation_takes_all_of_everything(two_corpora):
+    large, small = two_corpora
+    by_size, smoothed = (load(make_task(f"{large},{small}", corpus_alpha=alpha)) for alpha in (1.0, 0.3))
+    assert by_size.counts == [len(source.blocks) for source in by_size.sources]
+    assert smoothed.counts[1] > by_size.counts[1]
+    assert sum(smoothed.counts) == sum(by_size.counts)
+    valid = load(make_task(f"{large}@1,{small}@3"), split="valid", combine=False)
+    assert valid.counts is None
+    assert len(valid.sources) == 2
+
+
+def test_folders_take_turns_by_epoch(two_corpora):
+    large, small = two_corpora
+    task = make_task(f"{large}:{small}")
+    prefixes = [load(task, epoch=epoch).sources[0].tokens.prefix for epoch in (1, 2, 3)]
+    assert prefixes == [f"{large}/train", f"{small}/train", f"{large}/train"]
+
+
+def test_further_parts_of_a_split_are_combined_for_training_only(tmp_path):
+    folder = write_data_bin(tmp_path / "data")
+    for suffix in ("bin", "idx"):
+        shutil.copy(folder / f"valid.{suffix}", folder / f"train1.{suffix}")
+    task = make_task(folder)
+    assert [source.tokens.prefix for source in load(task).sources] == [f"{folder}/train", f"{folder}/train1"]
+    assert len(load(task, combine=False).sources) == 1
+
+
+def test_long_lines_are_split_and_said_so(tmp_path, caplog):
+    folder = write_data_bin(tmp_path / "data")
+    with MmapTokensWriter(folder / "train", np.uint16) as writer:
+        writer.write(np.full(100, 9), np.array([100]))
+    with caplog.at_level(logging.INFO):
+        dataset = load(make_task(folder))
+    assert "1 lines were longer than --tokens-per-sample 32 and were split; nothing was dropped" in caplog.text
+    assert dataset.sizes.tolist() == [32, 32, 32, 8]
+
+
+def test_whole_words_come_from_the_tokenizer_of_the_data(two_corpora, tmp_path):
+    with pytest.raises(FileNotFoundError, match="tokenizer"):
+        load(make_task(two_corpora[0], mask_whole_words=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask_prob": 1.5}, "--mask-prob must lie between 0 and 1, got 1.5"),
+        ({"tokens_per_sample": 2}, "--tokens-per-sample must be at least 3 .* got 2"),
+        ({"pad_to_multiple": 0}, "--pad-to-multiple must be 1 or more, got 0"),
+        ({"corpus_alpha": 1.5}, "--corpus-alpha must lie between 0 and 1, got 1.5"),
+    ],
+)
+def test_impossible_options_are_refused_by_name(tiny_data_bin, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(tiny_data_bin, **options)
+
+
+def test_missing_and_disagreeing_dictionaries_are_named(two_corpora):
+    large, small = two_corpora
+    with pytest.raises(ValueError, match="data folder is missing"):
+        make_task("")
+    (small / "dict.txt").write_text("other 1\n")
+    with pytest.raises(ValueError, match=r"small/dict\.txt differs from .*large/dict\.txt"):
+        make_task(f"{large},{small}")
+    (small / "dict.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"small/dict\.txt does not exist"):
+        make_task(f"{large}:{small}")
+    with pytest.raises(FileNotFoundError, match=r"small/dict\.txt"):
+        make_task(small)
+
+
+def test_a_dictionary_that_does_not_match_the_data_is_found_by_the_first_bad_batch(tmp_path):
+    folder = write_data_bin(tmp_path / "data")
+    lines = (folder / "dict.txt").read_text().splitlines()
+    (folder / "dict.txt").write_text("\n".join(lines[:40]) + "\n")
+    task = make_task(folder)
+    dataset = load(task)
+    assert MmapTokens(folder / "train").tokens.max() >= len(task.dictionary)
+    batches = dataset.batches(1, max_sentences=1000)
+    with pytest.raises(ValueError, match=r"train\.bin holds the token id \d+ in item \d+ .*dict\.txt does not match"):
+        dataset.__getitems__(batches[0])
+
+
+def test_blocks_that_cannot_fit_are_refused(tiny_data_bin):
+    task = make_task(tiny_data_bin)
+    dataset = load(task)
+    with pytest.raises(ValueError, match=r"--max-tokens \(31\) is smaller than --tokens-per-sample \(32\)"):
+        task.get_batch_iterator(dataset, max_tokens=31)
+    with pytest.raises(ValueError, match=r"--tokens-per-sample \(32\) exceeds the model's 16 positions"):
+        task.get_batch_iterator(dataset, max_sentences=2, max_positions=16)
