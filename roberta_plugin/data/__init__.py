@@ -12,11 +12,14 @@ Once, by `roberta vocabulary train` and `roberta binarize`:
 In every epoch, by `fairseq-train`:
 
     blocks               lines of the .bin                       -> ranges of at most T tokens (--sample-break-mode)
+    mixture              several corpora and their weights       -> how many blocks of each an epoch takes
+    block_order          (seed, epoch)                           -> the order of the blocks, cut into batches
     batches              ranges                                  -> padded arrays of ids (B, T)
-    counter_random       (seed, epoch, block, position)          -> random bits, the same wherever they are drawn
+    counter_random       (seed, pass, block, position)           -> random bits, the same wherever they are drawn
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
-    masked_lm_dataset    all of this as one fairseq dataset; also the order of the batches, from (seed, epoch)
+    masked_lm_dataset    all of this as one fairseq dataset
 
-Beside the flow: `atomic_files` (write under a temporary name, fsync, rename) and `corpus_statistics` (what
-`roberta inspect` shows and checks). A stage imports earlier stages only; fairseq appears in *_dataset files alone.
+Parts of a stage have its name and a word more: text_inputs_compressed, binarize_parts, binarize_workers. Beside the
+flow: `atomic_files` (write under a temporary name, fsync, rename) and `corpus_statistics` (what `roberta inspect` shows
+and checks). A stage imports earlier stages only; fairseq appears in *_dataset files alone.
 """

@@ -218,7 +218,7 @@ def _follow(
         ends_in_pieces = np.minimum(ends_in_pieces, next_separator)
         resumes[:-1] = np.minimum.accumulate(np.where(is_separator, num_pieces, numbers)[::-1])[::-1]
     # One element at a time is taken faster from a memoryview than from an array, and only few of them are needed.
-    end_of, resume_at = memoryview(ends_in_pieces), memoryview(resumes)
+    end_of, resume_at = ends_in_pieces.data, resumes.data
     firsts, block_ends = [], []
     piece = resume_at[0]
     while piece < num_pieces:

@@ -160,7 +160,7 @@ class Masker:
         num_chosen = np.floor(self.recipe.mask_prob * is_candidate.sum(axis=1) + uniform).astype(np.int64)
         in_order = np.sort(draws, axis=1)
         last = np.take_along_axis(in_order, np.maximum(num_chosen - 1, 0)[:, None], axis=1)
-        chosen = (draws <= last) & (num_chosen > 0)[:, None]
+        chosen: NDArray[np.bool_] = (draws <= last) & (num_chosen > 0)[:, None]
         for row in np.flatnonzero(chosen.sum(axis=1) != num_chosen):  # equal numbers at the limit: the first win
             chosen[row] = False
             chosen[row, np.argsort(draws[row], kind="stable")[: num_chosen[row]]] = True

@@ -1,15 +1,15 @@
 """Self-attention: projections and heads; the product itself is a backend's.
 
-Shapes: B blocks, T positions, D model dimension, H heads, K = D / H.
+Shapes: B blocks, T positions, Q positions that attend, D model dimension, H heads, K = D / H.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention_backends import choose_backend
+from .cpu_products import Linear, linear
 
 
 class SelfAttention(nn.Module):
@@ -20,21 +20,32 @@ class SelfAttention(nn.Module):
         self.num_heads = num_heads
         self.dropout_prob = dropout_prob
         self.backend = backend
-        self.k_proj = nn.Linear(dim, dim)
-        self.v_proj = nn.Linear(dim, dim)
-        self.q_proj = nn.Linear(dim, dim)
-        self.out_proj = nn.Linear(dim, dim)
+        self.k_proj = Linear(dim, dim)
+        self.v_proj = Linear(dim, dim)
+        self.q_proj = Linear(dim, dim)
+        self.out_proj = Linear(dim, dim)
 
-    def forward(self, x: Tensor, *, is_padding: Tensor | None) -> Tensor:
-        """(B, T, D) -> (B, T, D); positions where `is_padding` (B, T) is set are not attended to."""
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        # Three matrices on disk, one product at run time.
-        weight = torch.cat([projection.weight for projection in projections])  # (3D, D)
-        bias = torch.cat([projection.bias for projection in projections])
-        qkv = F.linear(x, weight, bias)  # (B, T, D) -> (B, T, 3D)
-        q, k, v = qkv.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # -> 3 x (B, H, T, K)
+    def forward(self, x: Tensor, *, is_padding: Tensor | None, queries: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D), or (B, Q, D) where `queries` (B, Q, D) attend to `x` instead of x itself.
+
+        Positions where `is_padding` (B, T) is set are not attended to.
+        """
+        if queries is None:
+            q, k, v = self._project(x, self.q_proj, self.k_proj, self.v_proj)
+        else:
+            (q,) = self._project(queries, self.q_proj)
+            k, v = self._project(x, self.k_proj, self.v_proj)
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = choose_backend(self.backend, device=x.device, dropout_prob=dropout_prob)
         attended = attend(q, k, v, is_padding=is_padding, dropout_prob=dropout_prob)
-        output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, T, K) -> (B, T, D)
+        output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)
         return output
+
+    def _project(self, x: Tensor, *projections: nn.Linear) -> tuple[Tensor, ...]:
+        """(B, T, D) -> one (B, H, T, K) a projection: several matrices on disk, one product at run time."""
+        weight = torch.cat([projection.weight for projection in projections])  # (nD, D)
+        bias = torch.cat([projection.bias for projection in projections])
+        joined = linear(x, weight, bias)  # (B, T, D) -> (B, T, nD)
+        heads = joined.unflatten(-1, (len(projections), self.num_heads, -1))  # -> (B, T, n, H, K)
+        parts: tuple[Tensor, ...] = heads.permute(2, 0, 3, 1, 4).unbind()
+        return parts

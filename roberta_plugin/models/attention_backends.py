@@ -2,7 +2,8 @@
 
 `eager` is the plain reference; all others pass its parity test. A backend that cannot run says why and what to use.
 
-Shapes: B blocks, H heads, T positions, K head dimension.
+Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head
+dimension.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import cpu_attention
+from .cpu_products import has_onednn, serves
 from .dropout import dropout
 
 
@@ -26,7 +29,10 @@ class AttentionBackend(Protocol):
         ...
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, dropout_prob: float) -> Tensor:
-        """(B, H, T, K) each -> (B, H, T, K); positions where `is_padding` (B, T) is set are not attended to."""
+        """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
+
+        Positions where `is_padding` (B, T) is set are not attended to.
+        """
         ...
 
 
@@ -40,11 +46,11 @@ class EagerAttention:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
-        scores = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, T, T)
+        scores = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
         if is_padding is not None:
             scores = scores.masked_fill(is_padding[:, None, None, :], float("-inf"))
         weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
-        return dropout(weights, dropout_prob) @ v  # -> (B, H, T, K)
+        return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
 
 
 class SdpaAttention:
@@ -61,21 +67,49 @@ class SdpaAttention:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=may_attend, dropout_p=dropout_prob)
 
 
-BACKENDS: dict[str, AttentionBackend] = {backend.name: backend for backend in (EagerAttention(), SdpaAttention())}
+class OneDnnAttention:
+    """Head by head through oneDNN, in fp32 on a CPU: the fastest there, with dropout and without."""
+
+    name = "onednn"
+
+    def assert_supported(self, device: torch.device) -> None:
+        """Needs a CPU and a torch with oneDNN."""
+        if device.type != "cpu" or not has_onednn():
+            raise RuntimeError(
+                "attention backend 'onednn' needs a CPU and a torch built with oneDNN (mkldnn); found device "
+                f"{device.type!r}, oneDNN {'available' if has_onednn() else 'missing'}. Use --attention-backend sdpa."
+            )
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`; other types than fp32 take the plain way."""
+        if not serves(q, k, v):
+            return BACKENDS["eager"](q, k, v, is_padding=is_padding, dropout_prob=dropout_prob)
+        return cpu_attention.attend(q, k, v, is_padding=is_padding, dropout_prob=dropout_prob)
+
+
+BACKENDS: dict[str, AttentionBackend] = {
+    backend.name: backend for backend in (EagerAttention(), SdpaAttention(), OneDnnAttention())
+}
 BACKEND_NAMES = tuple(BACKENDS)
+FEW_THREADS = 8
 
 
 def choose_backend(name: str, *, device: torch.device, dropout_prob: float) -> AttentionBackend:
     """The backend called `name`, or for `auto` the fastest one that is faithful.
 
-    torch's CPU kernel has no dropout and falls back to a slow path with it, which eager with our dropout beats.
+    On a CPU with few cores that is `onednn`. With more, its products of one head are too small to share, and eager
+    serves where there is dropout, which torch's own kernel there does not have.
 
     Raises:
         ValueError: for an unknown name.
         RuntimeError: if the backend cannot run here.
     """
     if name == "auto":
-        name = "eager" if device.type == "cpu" and dropout_prob > 0 else "sdpa"
+        name = "sdpa"
+        if device.type == "cpu" and has_onednn() and torch.get_num_threads() <= FEW_THREADS:
+            name = "onednn"
+        elif device.type == "cpu" and dropout_prob > 0:
+            name = "eager"
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]

@@ -2,7 +2,7 @@
 
 Attribute names are fairseq's, so that state dicts agree.
 
-Shapes: B blocks, T positions, D model dimension.
+Shapes: B blocks, T positions, Q positions of a block that are asked for, M those of all blocks, D model dimension.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .attention import SelfAttention
+from .cpu_products import Linear
 from .dropout import Dropout
 from .embeddings import LearnedPositions
 
@@ -38,16 +39,18 @@ class Layer(nn.Module):
             dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend
         )
         self.self_attn_layer_norm = nn.LayerNorm(dim)
-        self.fc1 = nn.Linear(dim, ffn_dim)
-        self.fc2 = nn.Linear(ffn_dim, dim)
+        self.fc1 = Linear(dim, ffn_dim)
+        self.fc2 = Linear(ffn_dim, dim)
         self.final_layer_norm = nn.LayerNorm(dim)
         self.activation = activation
         self.dropout = Dropout(dropout_prob)
         self.activation_dropout = Dropout(activation_dropout_prob)
 
-    def forward(self, x: Tensor, is_padding: Tensor | None) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        x = self.self_attn_layer_norm(x + self.dropout(self.self_attn(x, is_padding=is_padding)))
+    def forward(self, x: Tensor, is_padding: Tensor | None, queries: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D), or (B, Q, D) of the positions in `queries` (B, Q, D) alone."""
+        residual = x if queries is None else queries
+        attended = self.self_attn(x, is_padding=is_padding, queries=queries)
+        x = self.self_attn_layer_norm(residual + self.dropout(attended))
         inner = self.activation_dropout(self.activation(self.fc1(x)))
         x = self.final_layer_norm(x + self.dropout(self.fc2(inner)))
         return x
@@ -80,7 +83,12 @@ class SentenceEncoder(nn.Module):
         self.register_buffer("version", torch.tensor([3.0]))  # fairseq's encoder has it and looks for it
 
     def forward(
-        self, tokens: Tensor, *, has_padding: bool | None = None, keep_hidden: bool = False
+        self,
+        tokens: Tensor,
+        *,
+        has_padding: bool | None = None,
+        keep_hidden: bool = False,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Ids (B, T) -> features (B, T, D), and with `keep_hidden` the embeddings and each layer's output.
 
@@ -88,6 +96,8 @@ class SentenceEncoder(nn.Module):
             tokens: ids, padded.
             has_padding: whether any of them is <pad>; None looks, for which a GPU has to be waited for.
             keep_hidden: whether to return what is between the layers.
+            positions: bool (B, T): return the features (M, D) of these alone. The last layer then computes no others:
+                nothing else is made of it.
         """
         is_padding: Tensor | None = tokens.eq(self.pad_id)
         if has_padding is False or (has_padding is None and not is_padding.any()):  # type: ignore[union-attr]
@@ -97,11 +107,31 @@ class SentenceEncoder(nn.Module):
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)
         hidden = [x]
-        for layer in self.layers:
-            if self.checkpoint_activations and self.training:
-                x = checkpoint(layer, x, is_padding, use_reentrant=False)
-            else:
-                x = layer(x, is_padding)
-            if keep_hidden:
-                hidden.append(x)
-        return x, hidden if keep_hidden else []
+        *layers, last = self.layers
+        for layer in layers:
+            x = self._run(layer, x, is_padding)
+            hidden += [x] if keep_hidden else []
+        if positions is not None:
+            queries, is_query = gather_rows(x, positions)
+            return self._run(last, x, is_padding, queries)[is_query], []  # (B, Q, D) -> (M, D)
+        x = self._run(last, x, is_padding)
+        return x, [*hidden, x] if keep_hidden else []
+
+    def _run(self, layer: nn.Module, *inputs: Tensor | None) -> Tensor:
+        if self.checkpoint_activations and self.training:
+            return checkpoint(layer, *inputs, use_reentrant=False)  # type: ignore[no-any-return]
+        output: Tensor = layer(*inputs)
+        return output
+
+
+def gather_rows(x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors of `x` (B, T, D) at `positions` (B, T), moved to the front of their block and padded.
+
+    Returns:
+        Vectors (B, Q, D), where Q is the largest number of positions in a block, and which of them are meant (B, Q).
+    """
+    counts = positions.sum(dim=1)
+    largest = int(counts.max())
+    order = torch.argsort(positions.logical_not(), dim=1, stable=True)[:, :largest]  # (B, T) -> (B, Q)
+    is_meant = torch.arange(largest, device=x.device) < counts[:, None]
+    return x.gather(1, order[..., None].expand(-1, -1, x.size(-1))), is_meant

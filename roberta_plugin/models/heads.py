@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .cpu_products import Linear, linear
 from .dropout import Dropout
 from .linear_cross_entropy import summed_cross_entropy
 
@@ -23,7 +23,7 @@ class MaskedLMHead(nn.Module):
     ) -> None:
         """With `weight` (V, D), the token embeddings, scores are products with them; else with an own matrix."""
         super().__init__()
-        self.dense = nn.Linear(dim, dim)
+        self.dense = Linear(dim, dim)
         self.activation = activation
         self.layer_norm = nn.LayerNorm(dim)
         self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, 0.02)) if weight is None else weight
@@ -31,15 +31,15 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:
         """(B, T, D) -> scores (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""
-        return F.linear(self._transform(features, masked_tokens), self.weight, self.bias)
-
-    def loss(self, features: Tensor, *, masked_tokens: Tensor, targets: Tensor) -> Tensor:
-        """Summed cross-entropy (), fp32, nats, of `targets` (M,) at the positions where `masked_tokens` is set."""
-        return summed_cross_entropy(self._transform(features, masked_tokens), self.weight, self.bias, targets)
-
-    def _transform(self, features: Tensor, masked_tokens: Tensor | None) -> Tensor:
         if masked_tokens is not None:
             features = features[masked_tokens]  # (B, T, D) -> (M, D)
+        return linear(self._transform(features), self.weight, self.bias)
+
+    def loss(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Features (M, D) of the predicted positions, their `targets` (M,) -> summed cross-entropy (), fp32, nats."""
+        return summed_cross_entropy(self._transform(features), self.weight, self.bias, targets)
+
+    def _transform(self, features: Tensor) -> Tensor:
         transformed: Tensor = self.layer_norm(self.activation(self.dense(features)))
         return transformed
 
@@ -57,10 +57,10 @@ class ClassificationHead(nn.Module):
         dropout_prob: float,
     ) -> None:
         super().__init__()
-        self.dense = nn.Linear(dim, inner_dim)
+        self.dense = Linear(dim, inner_dim)
         self.activation = activation
         self.dropout = Dropout(dropout_prob)
-        self.out_proj = nn.Linear(inner_dim, num_classes)
+        self.out_proj = Linear(inner_dim, num_classes)
 
     def forward(self, features: Tensor) -> Tensor:
         """(B, T, D) -> (B, C)."""

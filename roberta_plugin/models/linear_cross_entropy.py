@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .cpu_products import linear
+
 ROWS_IN_CHUNK = 256
 
 
@@ -72,23 +74,21 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
         x_grad = torch.empty_like(x)
-        weight_grad = torch.zeros_like(weight)
-        bias_grad = torch.zeros_like(bias)
-        scores_of_chunk = x.new_empty(min(ROWS_IN_CHUNK, x.size(0)), weight.size(0))
+        weight_grad, bias_grad = None, torch.zeros_like(bias)
         loss = x.new_zeros(())
         for start in range(0, x.size(0), ROWS_IN_CHUNK):
             rows, answers = x[start : start + ROWS_IN_CHUNK], targets[start : start + ROWS_IN_CHUNK, None]
-            scores = torch.addmm(bias, rows, weight.t(), out=scores_of_chunk[: len(rows)])  # (rows, V)
+            scores = linear(rows, weight, bias)  # (rows, V)
             of_answers = scores.gather(1, answers)
             largest = scores.amax(dim=1, keepdim=True)
             sums = scores.sub_(largest).exp_().sum(dim=1, keepdim=True)
             loss += (sums.log() + largest - of_answers).sum()
             # d loss / d scores = softmax - one-hot
             scores.div_(sums).scatter_add_(1, answers, scores.new_full((len(rows), 1), -1.0))
-            torch.mm(scores, weight, out=x_grad[start : start + ROWS_IN_CHUNK])
-            weight_grad.addmm_(scores.t(), rows)
+            x_grad[start : start + ROWS_IN_CHUNK] = linear(scores, weight.t())
+            weight_grad = linear(scores.t(), rows.t()) if weight_grad is None else weight_grad.addmm_(scores.t(), rows)
             bias_grad += scores.sum(dim=0)
-        ctx.save_for_backward(x_grad, weight_grad, bias_grad)
+        ctx.save_for_backward(x_grad, torch.zeros_like(weight) if weight_grad is None else weight_grad, bias_grad)
         return loss
 
     @staticmethod

@@ -73,14 +73,21 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         has_padding: bool | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """See `FastRobertaModel.forward`."""
-        features, hidden = self.sentence_encoder(src_tokens, has_padding=has_padding, keep_hidden=return_all_hiddens)
+        predicts = targets is not None and len(targets) > 0 and not features_only and not return_all_hiddens
+        features, hidden = self.sentence_encoder(
+            src_tokens,
+            has_padding=has_padding,
+            keep_hidden=return_all_hiddens,
+            positions=masked_tokens if predicts else None,
+        )
         # fairseq's models hand these out with time first
         extra = {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
         if features_only:
             return features, extra
         if targets is not None:
-            assert masked_tokens is not None
-            return self.lm_head.loss(features, masked_tokens=masked_tokens, targets=targets), extra
+            if features.dim() == 3:
+                features = features[masked_tokens]  # (B, T, D) -> (M, D)
+            return self.lm_head.loss(features, targets), extra
         return self.lm_head(features, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:

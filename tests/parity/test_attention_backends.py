@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from roberta_plugin.models import attention_backends
 from roberta_plugin.models.attention_backends import BACKENDS, choose_backend
 
 SHAPES = [(3, 4, 17, 8), (1, 1, 1, 16), (2, 3, 64, 32), (2, 2, 33, 5)]
@@ -72,8 +73,15 @@ def test_dropout_keeps_the_mean_and_has_the_right_spread(name):
 
 def test_the_choice_follows_device_and_dropout():
     cpu = torch.device("cpu")
-    assert choose_backend("auto", device=cpu, dropout_prob=0.1).name == "eager"
-    assert choose_backend("auto", device=cpu, dropout_prob=0.0).name == "sdpa"
+    assert choose_backend("auto", device=cpu, dropout_prob=0.1).name == "onednn"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_backends, "has_onednn", lambda: False)
+        assert choose_backend("auto", device=cpu, dropout_prob=0.1).name == "eager"
+        assert choose_backend("auto", device=cpu, dropout_prob=0.0).name == "sdpa"
+        with pytest.raises(
+            RuntimeError, match=r"needs a CPU and a torch built with oneDNN.*Use --attention-backend sdpa"
+        ):
+            choose_backend("onednn", device=cpu, dropout_prob=0.0)
     assert choose_backend("auto", device=torch.device("cuda"), dropout_prob=0.1).name == "sdpa"
-    with pytest.raises(ValueError, match="--attention-backend must be auto or one of eager, sdpa, got 'magic'"):
+    with pytest.raises(ValueError, match="--attention-backend must be auto or one of eager, sdpa, onednn, got 'magic'"):
         choose_backend("magic", device=cpu, dropout_prob=0.0)

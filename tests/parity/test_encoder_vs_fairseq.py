@@ -1,10 +1,14 @@
-"""Our model against fairseq's `roberta`: same weights, same batch, same outputs and gradients; either loads the other."""
+"""Our model against fairseq's `roberta`: same weights, same batch, same outputs and gradients; each loads the other."""
 
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.roberta.model import base_architecture
 
-from tests.tiny_models import fairseq_model, make_batch, options, our_model
+from roberta_plugin.models.attention_backends import BACKENDS
+from roberta_plugin.models.roberta import FastRobertaModel
+from tests.tiny_models import TinyTask, fairseq_model, make_batch, options, our_model
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 LENGTHS = [(17, 9, 1, 13), (23,), (16, 16), (1, 1), (39, 40)]
@@ -21,7 +25,7 @@ def test_parameters_have_fairseqs_names_and_shapes():
     assert {name: value.shape for name, value in ours.items()} == {name: value.shape for name, value in theirs.items()}
 
 
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_outputs_and_gradients_are_fairseqs(lengths, backend):
     theirs, ours = pair(attention_backend=backend)
@@ -103,11 +107,6 @@ def test_classification_heads_go_both_ways():
 
 def test_initial_weights_have_fairseqs_distribution():
     """Standard deviations of every kind of parameter agree before anything is learned."""
-    from fairseq.models.roberta import RobertaModel
-    from fairseq.models.roberta.model import base_architecture
-
-    from roberta_plugin.models.roberta import FastRobertaModel
-    from tests.tiny_models import TinyTask
 
     sizes = {"encoder_embed_dim": 128, "encoder_ffn_embed_dim": 256}
     args = options(**sizes)

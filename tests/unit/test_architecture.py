@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "roberta_plugin"

@@ -1,5 +1,7 @@
 """The order of an epoch: complete, reproducible, different between epochs, and cut without gaps."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -29,9 +31,9 @@ def test_neighbours_have_similar_lengths_but_the_order_is_not_sorted():
     order = epoch_order([len(lengths)], seed=1, epoch=1, lengths=lengths.__getitem__)
     ordered = lengths[order.indices]
     bounds = cut_batches(ordered, max_tokens=None, max_sentences=GROUP_SIZE)
-    padded = sum(ordered[a:b].max() * (b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    padded = sum(ordered[a:b].max() * (b - a) for a, b in itertools.pairwise(bounds))
     assert ordered.sum() / padded > 0.98
-    means = np.array([ordered[a:b].mean() for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
+    means = np.array([ordered[a:b].mean() for a, b in itertools.pairwise(bounds)])
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2
 
 
@@ -59,7 +61,7 @@ def test_batches_keep_within_both_limits_and_leave_nothing_out():
     bounds = cut_batches(lengths, max_tokens=1000, max_sentences=24)
     assert bounds[0] == 0 and bounds[-1] == len(lengths) and (np.diff(bounds) > 0).all()
     sizes = np.diff(bounds)
-    padded = np.array([lengths[a:b].max() * (b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
+    padded = np.array([lengths[a:b].max() * (b - a) for a, b in itertools.pairwise(bounds)])
     assert sizes.max() <= 24 and padded.max() <= 1000
     assert (padded > 800).mean() > 0.5, "the batches are far from full"
 

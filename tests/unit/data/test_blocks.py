@@ -107,7 +107,7 @@ def test_complete_doc_without_blank_lines_is_refused():
 
 
 def test_an_unknown_mode_and_an_empty_block_are_refused():
-    with pytest.raises(ValueError, match="--sample-break-mode must be .* got 'sentence'"):
+    with pytest.raises(ValueError, match=r"--sample-break-mode must be .* got 'sentence'"):
         ranges([4], block_length=10, break_mode="sentence")
     with pytest.raises(ValueError, match="at least one token, got a block length of 0"):
         ranges([4], block_length=0, break_mode="none")

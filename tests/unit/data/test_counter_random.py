@@ -1,5 +1,7 @@
 """Bits by counting: the same whoever draws them, and as good as random."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,7 @@ def test_keys_of_neighbouring_seeds_passes_and_blocks_have_nothing_in_common():
     assert len(np.unique(np.concatenate(keys))) == 200 * 400
     ones = np.unpackbits(np.concatenate(keys).view(np.uint8)).mean()
     assert abs(ones - 0.5) < 0.002
-    for first, second in zip(keys[:-1], keys[1:], strict=True):
+    for first, second in itertools.pairwise(keys):
         assert 28 < np.bitwise_count(first ^ second).mean() < 36
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from roberta_plugin.models.dropout import Dropout, draw_dropped, dropout
+from roberta_plugin.models.dropout import Dropout, draw_words, dropout, kept
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.25, 0.5, 0.9])
@@ -21,8 +21,9 @@ def test_share_and_scale_keep_the_mean(probability, shape):
 
 def test_neighbours_that_share_a_random_word_are_independent():
     torch.manual_seed(0)
-    dropped = draw_dropped(torch.Size([400_000]), 32768).view(-1, 4).float()
-    correlation = torch.corrcoef(dropped.t()) - torch.eye(4)
+    stays = kept(draw_words(torch.Size([400_000])), 32768).view(-1, 4)
+    assert stays.unique().tolist() == [0.0, 1.0]
+    correlation = torch.corrcoef(stays.t()) - torch.eye(4)
     assert correlation.abs().max() < 0.01
 
 

@@ -1,5 +1,6 @@
 """Each epoch shows every block once, for any number of ranks, and also after going on with another number."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -30,7 +31,7 @@ def make_iterator(*, rank=0, ranks=1, batch_size=4, max_tokens=None, epoch=1):
     def make_batches(epoch, first_block):
         order = epoch_order([NUM_BLOCKS], seed=5, epoch=epoch, lengths=LENGTHS.__getitem__).indices[first_block:]
         bounds = cut_batches(LENGTHS[order], max_tokens=max_tokens, max_sentences=batch_size)
-        return [order[a:b].tolist() for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [order[a:b].tolist() for a, b in itertools.pairwise(bounds)]
 
     dataset = BlockNumbers()
     return BlockEpochIterator(

@@ -6,11 +6,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.tiny_corpus import write_data_bin
 
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from tests.tiny_corpus import write_data_bin
 
 
 def make_task(data, **options):

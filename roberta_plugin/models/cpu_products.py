@@ -1,0 +1,75 @@
+"""Matrix products in fp32 on a CPU, through oneDNN where torch has it.
+
+torch multiplies fp32 matrices with MKL, which reaches half of oneDNN's speed on processors of AMD and the same on
+Intel's (tests/benchmarks/results). oneDNN is inside torch as well; the operator that calls it has no derivative, which
+is added here. The precision is fp32 throughout.
+
+Shapes: M rows, K inputs, N outputs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@cache
+def has_onednn() -> bool:
+    """Whether the installed torch can multiply through oneDNN."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def serves(*tensors: Tensor) -> bool:
+    """Whether oneDNN can multiply these tensors: fp32, on the CPU, none empty."""
+    return has_onednn() and all(t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() for t in tensors)
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a b^T + bias for `a` (M, K), `b` (N, K), `bias` (N,) -> (M, N); no derivative."""
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(_dense(a), _dense(b), bias, "none", [], "")
+    return result
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    """The matrix without gaps between its rows or columns: with gaps, oneDNN takes a path a thousand times slower."""
+    return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear` of `x` (..., K), `weight` (N, K), `bias` (N,) -> (..., N), with its derivatives."""
+    # autocast would run F.linear in its own type
+    if not serves(x, weight) or torch.is_autocast_enabled("cpu"):
+        return F.linear(x, weight, bias)
+    output: Tensor = _Linear.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    return output.view(*x.shape[:-1], output.size(-1))
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` by the function above."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., K) -> (..., N)."""
+        return linear(input, self.weight, self.bias)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return product(x, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        (gradient,) = gradients
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            product(gradient, weight.t()) if needs_x else None,
+            product(gradient.t(), x.t()) if needs_weight else None,
+            gradient.sum(dim=0) if needs_bias else None,
+        )

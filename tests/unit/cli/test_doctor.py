@@ -1,0 +1,77 @@
+import json
+import logging
+from argparse import Namespace
+
+import pytest
+
+from roberta_plugin.cli import doctor
+from roberta_plugin.cli.doctor import Finding
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was():
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_an_old_python_has_a_remedy_and_a_supported_one_has_none():
+    assert doctor.check_python((3, 11)).remedy == ""
+    assert "3.12" in doctor.check_python((3, 13)).remedy
+
+
+def test_a_missing_package_comes_with_the_command_that_brings_it():
+    finding = doctor.check_package("no-such-package-anywhere", ">=2")
+    assert finding.found == "missing"
+    assert finding.remedy == 'pip install "no-such-package-anywhere>=2"'
+
+
+def test_a_version_outside_the_range_is_to_be_mended():
+    finding = doctor.check_package("numpy", ">=99")
+    assert ">=99" in finding.found
+    assert finding.remedy == 'pip install "numpy>=99"'
+    assert doctor.check_package("numpy", ">=1").remedy == ""
+
+
+def test_every_requirement_but_fairseq_is_checked():
+    lines = ["ve-fairseq==0.12.3", "numpy>=1", "no-such-package-anywhere", 'torch>=2; python_version > "3"']
+    findings = {finding.what: finding for finding in doctor.check_dependencies(lines)}
+    assert findings.keys() == {"roberta_plugin", "numpy", "no-such-package-anywhere", "torch"}
+    assert [name for name, finding in findings.items() if finding.remedy] == ["no-such-package-anywhere"]
+
+
+def test_a_plugin_that_is_not_installed_is_a_finding():
+    (finding,) = doctor.check_dependencies([])
+    assert "pip install" in finding.remedy
+
+
+@pytest.mark.parametrize(("installed", "words"), [(set(), "missing"), ({"fairseq", "ve-fairseq"}, "several at once")])
+def test_no_fairseq_and_two_of_them_are_to_be_mended(monkeypatch, installed, words):
+    monkeypatch.setattr(doctor, "_is_installed", installed.__contains__)
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "1.0")
+    finding = doctor.check_fairseq()
+    assert words in finding.found
+    assert finding.remedy
+
+
+def test_a_check_that_raises_is_a_finding():
+    def broken():
+        raise ImportError("libcudart.so.99 is gone\nand more")
+
+    finding = doctor.guarded("device", broken)
+    assert finding.found == "ImportError: libcudart.so.99 is gone"
+    assert finding.remedy
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("remedy", ["", "pip install it"])
+def test_the_exit_code_says_whether_something_is_to_be_mended(monkeypatch, capsys, as_json, remedy):
+    monkeypatch.setattr(doctor, "examine", lambda: iter([Finding("torch", "2.13", ""), Finding("thing", "x", remedy)]))
+    assert doctor.run(Namespace(json=as_json)) == bool(remedy)
+    shown = capsys.readouterr().out
+    if as_json:
+        report = json.loads(shown)
+        assert report["ok"] is not bool(remedy)
+        assert [finding["what"] for finding in report["findings"]] == ["torch", "thing"]
+    else:
+        assert ("All is well." in shown) is not bool(remedy)
+        assert remedy in shown

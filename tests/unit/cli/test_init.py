@@ -1,0 +1,120 @@
+"""The `roberta` command itself: verbs, errors and exit codes."""
+
+import argparse
+import subprocess
+import sys
+import types
+
+import pytest
+
+from roberta_plugin import cli
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """Replace the module of `roberta inspect` by one whose run function the test sets."""
+    module = types.ModuleType("roberta_plugin.cli.inspect")
+
+    def add_parser(subparsers):
+        parser = subparsers.add_parser("inspect", help="made up")
+        parser.add_argument("--number", type=int, default=0)
+        parser.set_defaults(run=lambda args: module.act(args))
+
+    module.add_parser = add_parser
+    monkeypatch.setitem(sys.modules, "roberta_plugin.cli.inspect", module)
+    return module
+
+
+def test_the_verb_gets_its_options_and_gives_the_exit_code(verb):
+    verb.act = lambda args: args.number
+    assert cli.main(["inspect", "--number", "7"]) == 7
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("--number is odd"), FileNotFoundError("x.bin is gone"), ChildProcessError("it failed")]
+)
+def test_a_user_error_is_one_line_without_traceback(verb, capsys, error):
+    def act(args):
+        raise error
+
+    verb.act = act
+    assert cli.main(["inspect"]) == 2
+    assert capsys.readouterr().err == f"roberta inspect: {error}\n"
+
+
+def test_debug_shows_the_traceback(verb, capsys):
+    def act(args):
+        raise ValueError("--number is odd")
+
+    verb.act = act
+    assert cli.main(["--debug", "inspect"]) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "in act" in shown
+
+
+def test_our_own_mistakes_are_not_hidden(verb):
+    def act(args):
+        raise KeyError("a fault of the program")
+
+    verb.act = act
+    with pytest.raises(KeyError):
+        cli.main(["inspect"])
+
+
+def test_an_interrupt_gives_130(verb, capsys):
+    def act(args):
+        raise KeyboardInterrupt
+
+    verb.act = act
+    assert cli.main(["inspect"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["no-such-verb"], ["inspect", "--no-such-option"]])
+def test_a_wrong_command_line_exits_with_2(verb, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 2
+    assert "usage: roberta" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [([], None), (["--help"], None), (["demo"], "demo"), (["--debug", "doctor", "--json"], "doctor")],
+)
+def test_called_verb(words, expected):
+    assert cli.called_verb(words) == expected
+
+
+def test_help_lists_every_verb_and_imports_nothing_heavy():
+    """The package's own __init__ registers with fairseq, so it is replaced here: what counts is the command's part."""
+    code = f"""
+import sys, types
+package = types.ModuleType("roberta_plugin")
+package.__path__ = [{str(REPOSITORY / "roberta_plugin")!r}]
+sys.modules["roberta_plugin"] = package
+from roberta_plugin.cli import VERBS, main
+try:
+    main(["--help"])
+except SystemExit as stop:
+    assert stop.code == 0
+heavy = {{"torch", "fairseq", "numpy", "matplotlib", "tqdm"}} & set(sys.modules)
+assert not heavy, heavy
+assert len(VERBS) >= 5
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for name, summary in cli.VERBS.items():
+        assert name in done.stdout
+        assert summary.split()[0] in done.stdout
+
+
+@pytest.mark.parametrize("verb_name", cli.VERBS)
+def test_the_summary_is_the_same_in_both_helps(verb_name):
+    """`roberta --help` has its own copy, because it imports no verb."""
+    parser = cli.build_parser(verb_name)
+    subparsers = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    shown = {choice.dest: choice.help for choice in subparsers._choices_actions}
+    assert shown[verb_name] == cli.VERBS[verb_name]

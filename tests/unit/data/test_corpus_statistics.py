@@ -1,0 +1,164 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data import corpus_statistics
+from roberta_plugin.data.corpus_statistics import (
+    BREAK_MODES,
+    block_use,
+    count_split,
+    find_faults,
+    percentiles,
+    save_histogram,
+)
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.vocabulary import Row, Vocabulary
+
+ITEMS = [[5, 6, 2], [2], [5, 3, 3, 7, 2], [6, 2], [2], [2], [7, 2]]  # three documents of 3, 7 and 2 tokens
+VOCABULARY = Vocabulary([Row(symbol, 1) for symbol in "abcdefg"])
+
+
+def write(folder, items, *, split="train"):
+    VOCABULARY.save(folder / "dict.txt")
+    with MmapTokensWriter(folder / split, np.uint16) as writer:
+        for item in items:
+            writer.write(np.array(item, dtype=np.uint16), np.array([len(item)]))
+    return MmapTokens(folder / split)
+
+
+@pytest.fixture(params=[2**20, 2], ids=["one window", "many windows"])
+def _windows(request, monkeypatch):
+    for name in ("_ITEMS_IN_WINDOW", "_TOKENS_IN_WINDOW", "_BLOCKS_IN_WINDOW"):
+        monkeypatch.setattr(corpus_statistics, name, request.param)
+
+
+@pytest.mark.usefixtures("_windows")
+def test_counts(tmp_path):
+    counts = count_split(write(tmp_path, ITEMS), VOCABULARY)
+    assert (counts.num_items, counts.num_blank, counts.num_tokens) == (7, 3, 15)
+    assert counts.num_unknown == 2
+    assert counts.unknown_rate == 2 / 8
+    assert counts.num_symbols_used == 5
+    assert counts.item_lengths.tolist() == [0, 3, 2, 1, 0, 1]
+    assert counts.document_lengths.tolist() == [3, 7, 2]
+
+
+def test_no_items(tmp_path):
+    tokens = write(tmp_path, [])
+    counts = count_split(tokens, VOCABULARY)
+    assert (counts.num_items, counts.num_blank, counts.unknown_rate) == (0, 0, 0)
+    assert counts.document_lengths.tolist() == []
+    assert find_faults(tmp_path, "train", VOCABULARY, None) == []
+    assert block_use(tokens, tokens_per_sample=4, break_mode="complete").num_blocks == 0
+
+
+def test_percentiles_are_those_of_the_sorted_lengths():
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 50, size=999)
+    shares = [0.01, 0.5, 0.9, 0.99, 1.0]
+    expected = np.quantile(lengths, shares, method="inverted_cdf").tolist()
+    assert percentiles(np.bincount(lengths), shares) == expected
+    assert percentiles(np.zeros(1, dtype=np.int64), shares) == [0] * 5
+
+
+@pytest.mark.usefixtures("_windows")
+def test_what_each_break_mode_costs(tmp_path):
+    tokens = write(tmp_path, ITEMS)
+    uses = {mode: block_use(tokens, tokens_per_sample=5, break_mode=mode) for mode in BREAK_MODES}
+
+    assert uses["none"].num_blocks == 4  # 4 + 4 + 4 + 3 tokens, and <s> before each
+    assert uses["none"].mean_tokens == (15 + 4) / 4
+    assert uses["none"].padding == pytest.approx(1 / 20)
+    assert (uses["none"].num_cut, uses["none"].lost_by_fairseq) == (0, 0)
+    for mode in ("complete", "complete_doc", "eos"):
+        assert uses[mode].num_cut == 1  # the item of 5 tokens
+        assert uses[mode].lost_by_fairseq == 5 / 15
+    assert uses["eos"].num_blocks == 8
+    assert uses["eos"].padding == pytest.approx(1 - (15 + 8) / 40)
+    assert uses["complete_doc"].padding == pytest.approx(1 - uses["complete_doc"].mean_tokens / 5)
+
+
+def test_lost_by_fairseq_is_what_fairseq_leaves_out(tmp_path):
+    token_block = pytest.importorskip("fairseq.data.token_block_dataset")
+    rng = np.random.default_rng(3)
+    items = [[*rng.integers(4, 11, size=rng.integers(1, 12)), 2] for _ in range(300)]
+    tokens = write(tmp_path, items)
+    blocks = token_block.TokenBlockDataset(
+        [np.array(item) for item in items],
+        np.array([len(item) for item in items]),
+        8,
+        pad=1,
+        eos=2,
+        break_mode="complete",
+    )
+    kept = sum(int(size) for size in blocks.sizes if size <= 8)
+    use = block_use(tokens, tokens_per_sample=9, break_mode="complete")
+    assert use.lost_by_fairseq == pytest.approx(1 - kept / tokens.num_tokens)
+    assert 0.1 < use.lost_by_fairseq < 0.9
+
+
+def test_complete_doc_needs_blank_lines(tmp_path):
+    assert block_use(write(tmp_path, [[5, 2]]), tokens_per_sample=5, break_mode="complete_doc") is None
+
+
+@pytest.mark.usefixtures("_windows")
+@pytest.mark.parametrize(
+    ("items", "fault"),
+    [
+        ([[5, 2], [6, 6], [7, 2]], "item 1 does not end with </s>"),
+        ([[5, 2], [2], [6, 2, 7, 2]], "1 </s> inside of items"),
+        ([[5, 2], [6, 200, 2]], "token id 200 in item 1"),
+    ],
+)
+def test_faults_in_the_tokens_are_found(tmp_path, items, fault):
+    write(tmp_path, items)
+    faults = find_faults(tmp_path, "train", VOCABULARY, None)
+    assert len(faults) == 1
+    assert fault in faults[0]
+
+
+@pytest.mark.usefixtures("_windows")
+def test_faults_in_the_offsets_are_found(tmp_path):
+    write(tmp_path, [[5, 2], [6, 2], [7, 2], [8, 2]])
+    assert find_faults(tmp_path, "train", VOCABULARY, None) == []
+    index = bytearray((tmp_path / "train.idx").read_bytes())
+    index[-16:-8] = (2).to_bytes(8, "little")  # the third of four positions
+    (tmp_path / "train.idx").write_bytes(index)
+    (fault,) = find_faults(tmp_path, "train", VOCABULARY, None)
+    assert "item 2 does not begin where the item before it ends" in fault
+
+
+def test_missing_and_cut_off_files_are_faults(tmp_path):
+    write(tmp_path, ITEMS)
+    content = (tmp_path / "train.bin").read_bytes()
+    (tmp_path / "train.bin").write_bytes(content[:-2])
+    assert "bytes" in find_faults(tmp_path, "train", VOCABULARY, None)[0]
+    (tmp_path / "train.bin").unlink()
+    assert "does not exist" in find_faults(tmp_path, "train", VOCABULARY, None)[0]
+
+
+def test_hashes_are_compared_with_the_manifest(tmp_path):
+    write(tmp_path, ITEMS)
+
+    def record(name):
+        content = (tmp_path / name).read_bytes()
+        return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+    manifest = {
+        "dict_sha256": record("dict.txt")["sha256"],
+        "splits": {"train": {"outputs": {name: record(name) for name in ("train.bin", "train.idx")}}},
+    }
+    assert find_faults(tmp_path, "train", VOCABULARY, manifest) == []
+    write(tmp_path, [[6, *ITEMS[0][1:]], *ITEMS[1:]])
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    faults = find_faults(tmp_path, "train", VOCABULARY, manifest)
+    assert [fault.split(" ")[0].rsplit("/", 1)[1] for fault in faults] == ["train.bin", "dict.txt"]
+
+
+def test_histogram_is_a_png_of_all_splits(tmp_path):
+    counts = count_split(write(tmp_path, ITEMS), VOCABULARY)
+    empty = count_split(write(tmp_path, [], split="valid"), VOCABULARY)
+    save_histogram(tmp_path / "h.png", {"train": counts, "valid": empty})
+    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "h.png").stat().st_size > 5000

@@ -1,0 +1,147 @@
+import gzip
+import io
+import itertools
+import json
+import lzma
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roberta_plugin.data.text_inputs import (
+    BadLineError,
+    LineRules,
+    count_lines,
+    find_inputs,
+    lines_of,
+    read_blocks,
+    read_lines,
+)
+
+KEEP = LineRules(keep_spaces=True)
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress, "txt": bytes}
+
+
+def pythons_lines(data):
+    """Lines as Python's text mode reads them."""
+    return [line.rstrip("\n") for line in io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")]
+
+
+def all_lines(path, *, rules=KEEP, block_bytes=2**20, edges=(0, None)):
+    lines = []
+    for start, end in itertools.pairwise(edges):
+        for block in read_blocks(str(path), start=start, end=end, block_bytes=block_bytes):
+            assert block
+            found = lines_of(block, path=str(path), first_line=1, rules=rules)[0]
+            assert count_lines(block) == len(found)
+            lines += found
+    return lines
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    text=st.lists(st.sampled_from(["a", "\u00e9", "\U0001f600", "\n", "\r", "\r\n", "\u2028", "\x85", "bc"])).map(
+        "".join
+    ),
+    cuts=st.lists(st.integers(0, 60)),
+    block_bytes=st.integers(1, 9),
+)
+def test_parts_of_a_file_hold_each_line_once_wherever_they_are_cut(tmp_path_factory, text, cuts, block_bytes):
+    path = tmp_path_factory.mktemp("parts") / "text"
+    path.write_bytes(text.encode())
+    expected = pythons_lines(text.encode())
+    found = all_lines(path, block_bytes=block_bytes, edges=(0, *sorted(cuts), None))
+    assert found == [line if line.strip() else "" for line in expected]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_all_compressions_give_the_same_lines(tmp_path, suffix):
+    data = "".join(f"line {number}\u00e9\r\n\n" for number in range(5000)).encode()
+    path = tmp_path / f"text.{suffix}"
+    path.write_bytes(COMPRESS[suffix](data[:40_000]) + COMPRESS[suffix](data[40_000:]))  # two streams in one file
+    read = []
+    lines = []
+    for block in read_blocks(str(path), block_bytes=1000, on_read=read.append):
+        lines += lines_of(block, path=str(path), first_line=1, rules=KEEP)[0]
+    assert lines == pythons_lines(data)
+    assert sum(read) == path.stat().st_size
+    assert len(read) > 5
+
+
+def test_white_space_is_stripped_as_fairseq_does_or_kept():
+    block = "  a b\t\n\u00a0\u3000\n\x1cc\x1f\n".encode()
+    assert lines_of(block, path="t", first_line=1, rules=LineRules())[0] == ["a b", "", "c"]
+    assert lines_of(block, path="t", first_line=1, rules=KEEP)[0] == ["  a b\t", "", "\x1cc\x1f"]
+
+
+def test_a_line_that_is_no_utf8_is_named_or_left_out_and_counted():
+    block = b"good\nbad \xff\r\ngood \xc3\xa9\nbad \xe4\xbd"
+    with pytest.raises(BadLineError, match=r"corpus\.txt, line 12: byte 0xff at column 4 is not UTF-8"):
+        lines_of(block, path="corpus.txt", first_line=11, rules=LineRules())
+    lines, num_bad = lines_of(block, path="corpus.txt", first_line=11, rules=LineRules(skip_bad_lines=True))
+    assert lines == ["good", "good \u00e9"]
+    assert num_bad == 2
+
+
+def test_json_lines_are_documents_with_a_blank_line_after_each():
+    records = [{"text": " one\n\n two\r\nthree "}, {"text": "four", "id": 1}]
+    block = "\n".join(map(json.dumps, records)).encode() + b"\n\n"
+    assert lines_of(block, path="c.jsonl", first_line=1, rules=LineRules())[0] == [
+        "one",
+        "two",
+        "three",
+        "",
+        "four",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"{", "no JSON"),
+        (b'{"body": "x"}', 'field "text"'),
+        (b'{"text": 5}', 'field "text"'),
+        (b"[1]", 'field "text"'),
+        (b'{"text": "\\ud800"}', "surrogate"),
+        (b'{"text": "\xff"}', "no JSON"),
+    ],
+)
+def test_a_bad_record_is_named_or_left_out_and_counted(record, reason):
+    block = b'{"text": "good"}\n' + record + b'\n{"text": "fine"}\n'
+    with pytest.raises(BadLineError, match=rf"c\.jsonl\.gz, line 2: .*{reason}"):
+        lines_of(block, path="c.jsonl.gz", first_line=1, rules=LineRules())
+    lines, num_bad = lines_of(block, path="c.jsonl", first_line=1, rules=LineRules(skip_bad_lines=True))
+    assert (lines, num_bad) == (["good", "", "fine", ""], 1)
+
+
+def test_another_json_field():
+    rules = LineRules(json_field="body")
+    assert lines_of(b'{"body": "x"}', path="c.ndjson", first_line=1, rules=rules)[0] == ["x", ""]
+
+
+def test_patterns_are_expanded_in_order(tmp_path):
+    for name in ("b2.txt", "b1.txt", "a.txt", "[odd].txt"):
+        (tmp_path / name).write_text("x\n")
+    found = find_inputs([tmp_path / "b*.txt", tmp_path / "a.txt", tmp_path / "[odd].txt"])
+    assert [path.rsplit("/", 1)[1] for path in found] == ["b1.txt", "b2.txt", "a.txt", "[odd].txt"]
+
+
+def test_inputs_that_cannot_be_used_are_named(tmp_path):
+    (tmp_path / "a.txt").write_text("x\n")
+    with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
+        find_inputs([tmp_path / "a.txt", tmp_path / "missing.txt"])
+    with pytest.raises(ValueError, match=r"a\.txt is given twice"):
+        find_inputs([tmp_path / "a.txt", tmp_path / "*.txt"])
+    with pytest.raises(FileNotFoundError, match="at least one"):
+        find_inputs([])
+
+
+def test_read_lines_reads_all_files(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three\n"))
+    assert list(read_lines(find_inputs([tmp_path / "*"]))) == [["one"], ["two"], ["three"]]
+    (tmp_path / "c.txt").write_bytes(b"ok\n" * 700_000 + b"\xff\n")
+    with pytest.raises(BadLineError, match="line 700001"):
+        list(read_lines([str(tmp_path / "c.txt")]))

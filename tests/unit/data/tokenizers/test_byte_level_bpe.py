@@ -1,0 +1,149 @@
+import json
+import pickle
+import sys
+
+import pytest
+
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+
+SPACE = BYTE_CHARACTERS[32]
+MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), (SPACE, "hell"), ("a", "a")]
+
+
+def small(use_fast_engine=True):
+    pieces = [*BYTE_CHARACTERS, *(first + second for first, second in MERGES)]
+    return ByteLevelBpe(pieces, MERGES, use_fast_engine=use_fast_engine)
+
+
+ENGINES = pytest.mark.parametrize("fast", [True, False], ids=["gigatoken", "plain"])
+
+
+@ENGINES
+def test_merges_by_rank_from_left_to_right(fast):
+    tokenizer = small(fast)
+    assert tokenizer.encode("hell") == [258]
+    assert tokenizer.encode("x hello") == [ord("x"), 259, ord("o")]
+    assert tokenizer.encode("aaaaa") == [260, 260, ord("a")]
+    ids, lengths = tokenizer.encode_lines(["hell", "", "aaaaa"])
+    assert ids.tolist() == [258, 260, 260, ord("a")]
+    assert lengths.tolist() == [1, 0, 3]
+    assert (ids.dtype, lengths.dtype) == ("int32", "int32")
+
+
+@ENGINES
+def test_no_lines_and_empty_lines(fast):
+    for lines in ([], [""], ["", ""]):
+        ids, lengths = small(fast).encode_lines(lines)
+        assert ids.tolist() == []
+        assert lengths.tolist() == [0] * len(lines)
+
+
+def test_a_merge_that_creates_a_better_pair_waits_until_its_own_pair_is_done():
+    # "abc" has two ways to arise; the later one must merge everywhere before (abc, a) may take its second half.
+    merges = [("b", "c"), ("ab", "c"), ("abc", "a"), ("a", "bc"), ("a", "b")]
+    pieces = [*BYTE_CHARACTERS, "bc", "abc", "abca", "ab"]
+    tokenizer = ByteLevelBpe(pieces, merges, use_fast_engine=False)
+    assert [pieces[index] for index in tokenizer.encode("abcabc")] == ["abc", "abc"]
+
+
+def test_both_engines_are_there():
+    assert small(True)._engine is not None
+    assert small(False)._engine is None
+
+
+def test_without_gigatoken_the_plain_engine_serves(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gigatoken", None)
+    tokenizer = small(True)
+    assert tokenizer._engine is None
+    assert tokenizer.encode_lines(["hell"])[0].tolist() == [258]
+
+
+def test_young_characters_take_the_plain_engine():
+    """U+0558 has no kind in Python's tables, so no engine's own tables may decide about it."""
+    text = "hell \u0558hell\u0558 hello"
+    ids, lengths = small().encode_lines(["hell", text, "hello"])
+    expected = small(False).encode(text)
+    assert ids[1 : 1 + len(expected)].tolist() == expected
+    assert lengths.tolist() == [1, len(expected), 2]
+
+
+@ENGINES
+def test_long_words_take_no_quadratic_time(fast):
+    text = "a" * 300_001  # minutes, if each merge searched the whole word
+    assert small(fast).encode_lines([text])[1].tolist() == [150_001]
+
+
+def test_decode_gives_the_text_back_and_replaces_broken_characters():
+    tokenizer = small()
+    text = "hello \u00e9\U0001f600\n\ttwo  spaces "
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode(tokenizer.encode("\u00e9")[:1]) == "\ufffd"
+    with pytest.raises(ValueError, match="261"):
+        tokenizer.decode([261])
+
+
+def test_word_starts_are_pieces_with_a_space_in_front():
+    starts = small().word_starts()
+    assert [index for index, start in enumerate(starts) if start] == [32, 259]
+
+
+def test_half_a_surrogate_pair_is_refused():
+    for fast in (True, False):
+        with pytest.raises(UnicodeEncodeError):
+            small(fast).encode_lines(["a\ud800"])
+
+
+def test_saves_loads_and_pickles(tmp_path):
+    tokenizer = small()
+    tokenizer.encode_lines(["make the engine"])
+    tokenizer.save(tmp_path)
+    for again in (load_tokenizer(tmp_path), pickle.loads(pickle.dumps(tokenizer))):
+        assert again.pieces == tokenizer.pieces
+        assert again.merges == tokenizer.merges
+        assert again.description() == tokenizer.description()
+    assert tokenizer.symbols[260] == "260"
+
+
+def test_memory_for_words_is_bounded(monkeypatch):
+    monkeypatch.setattr("roberta_plugin.data.tokenizers.byte_level_bpe._MAX_REMEMBERED_WORDS", 10)
+    tokenizer = small(False)
+    for number in range(50):
+        tokenizer.encode(f"w{number} hello")
+    assert 0 < len(tokenizer._remembered) <= 10
+
+
+def test_a_folder_without_tokenizer_tells_what_was_looked_for(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"encoder\.json and vocab\.bpe"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("encoder.json", b"{", ["encoder.json", "JSON"]),
+        ("encoder.json", b'{"a": 0, "b": 2}', ["encoder.json", "gaps"]),
+        ("encoder.json", b'{"a": 0, " ": 1}', ["encoder.json", "' '"]),
+        ("encoder.json", b'{"a": 0}', ["byte character"]),
+        ("vocab.bpe", b"#version: 0.2\nl l", ["vocab.bpe", "line end"]),
+        ("vocab.bpe", b"l l\n", ["vocab.bpe", "#version"]),
+        ("vocab.bpe", b"#version: 0.2\nl l\nh\n", ["vocab.bpe, line 3", "'h'"]),
+        ("vocab.bpe", b"#version: 0.2\nl l\nl l\n", ["vocab.bpe, line 3", "twice"]),
+        ("vocab.bpe", b"#version: 0.2\nl l\nl x\n", ["vocab.bpe, line 3", "'lx'"]),
+        ("vocab.bpe", b"#version: 0.2\nl \xff\n", ["vocab.bpe", "UTF-8"]),
+    ],
+)
+def test_refuses_files_of_another_format(tmp_path, name, content, words):
+    small().save(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r".") as error:
+        load_tokenizer(tmp_path)
+    for word in [*words, str(tmp_path)]:
+        assert word in str(error.value)
+
+
+def test_files_are_in_gpt2s_format(tmp_path):
+    small().save(tmp_path)
+    ids = json.loads((tmp_path / "encoder.json").read_text())
+    assert ids["hell"] == 258
+    assert (tmp_path / "vocab.bpe").read_text().splitlines()[:2] == ["#version: 0.2", "h e"]

@@ -1,0 +1,56 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
+from roberta_plugin.data.vocabulary import Vocabulary
+
+TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_writes_a_tokenizer_and_its_dictionary(text_file, tmp_path):
+    trained = train_byte_level_bpe([text_file], vocab_size=300, folder=tmp_path / "bpe")
+    tokenizer = load_tokenizer(tmp_path / "bpe")
+    vocabulary = Vocabulary.load(tmp_path / "bpe" / "dict.txt")
+
+    assert tokenizer.pieces == trained.pieces
+    assert 256 < len(tokenizer.pieces) <= 300
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+    assert len(tokenizer.encode("the cat")) == 2
+    assert len(tokenizer.encode("\U0001f600")) == 4  # bytes that the text does not have
+    assert vocabulary.num_binarized % 8 == 0
+    assert (vocabulary.tokenizer_to_model(tokenizer) >= 4).all()
+
+
+def test_dictionary_counts_the_ids_of_the_text_most_frequent_first(text_file, tmp_path):
+    tokenizer = train_byte_level_bpe([text_file], vocab_size=300, folder=tmp_path / "bpe")
+    vocabulary = Vocabulary.load(tmp_path / "bpe" / "dict.txt")
+    ids, _ = tokenizer.encode_lines([line.strip() for line in TEXT.splitlines()])
+    counts = vocabulary.counts[vocabulary.tokenizer_to_model(tokenizer)]
+
+    assert counts.tolist() == np.bincount(ids, minlength=len(tokenizer.pieces)).tolist()
+    assert (np.diff(vocabulary.counts[4:-1]) <= 0).all()
+    assert counts.max() > counts.min() == 0
+
+
+def test_training_again_and_from_an_archive_gives_the_same_bytes(text_file, tmp_path):
+    archive = tmp_path / "text.txt.gz"
+    archive.write_bytes(gzip.compress(TEXT.encode()))
+    train_byte_level_bpe([text_file], vocab_size=290, folder=tmp_path / "first")
+    train_byte_level_bpe([archive], vocab_size=290, folder=tmp_path / "second")
+    for name in ("encoder.json", "vocab.bpe", "dict.txt"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_refuses_fewer_ids_than_bytes(text_file, tmp_path):
+    with pytest.raises(ValueError, match=r"--vocab-size .* 256"):
+        train_byte_level_bpe([text_file], vocab_size=200, folder=tmp_path / "bpe")

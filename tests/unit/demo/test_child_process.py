@@ -1,0 +1,96 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from roberta_plugin.demo import child_process
+from roberta_plugin.demo.child_process import lines_of
+
+
+@pytest.fixture
+def descriptor(tmp_path):
+    with open(tmp_path / "inherited", "w") as file:
+        yield file.fileno()
+
+
+def python(code):
+    return [sys.executable, "-u", "-c", code]
+
+
+def is_alive(pid):
+    """Whether the process runs; a zombie whose parent has not asked for it yet does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, timeout=20.0):
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_lines_come_one_by_one_and_are_kept(tmp_path, descriptor):
+    code = "import os, sys; print(os.environ['ANSWER']); print('error', file=sys.stderr)"
+    log = tmp_path / "log"
+    log.write_text("an earlier run\n")
+    lines = list(lines_of(python(code), log=log, environment={"ANSWER": "42"}, descriptor=descriptor))
+    assert lines == ["42\n", "error\n"]
+    assert log.read_text() == "an earlier run\n42\nerror\n"
+
+
+def test_a_failure_shows_the_end_of_the_log_and_where_it_lies(tmp_path, descriptor):
+    code = "for i in range(100): print('line', i)\nraise SystemExit(3)"
+    with pytest.raises(ChildProcessError) as caught:
+        list(lines_of(python(code), log=tmp_path / "log", environment={}, descriptor=descriptor))
+    message = str(caught.value)
+    assert "exit code 3" in message
+    assert str(tmp_path / "log") in message
+    assert "line 99" in message
+    assert "line 50" not in message
+
+
+def test_closing_stops_the_command(tmp_path, descriptor):
+    code = "import os, time\nprint(os.getpid())\ntime.sleep(300)"
+    lines = lines_of(python(code), log=tmp_path / "log", environment={}, descriptor=descriptor)
+    pid = int(next(lines))
+    assert is_alive(pid)
+    lines.close()
+    assert not is_alive(pid)
+
+
+def test_a_command_that_will_not_stop_is_killed(tmp_path, descriptor, monkeypatch):
+    monkeypatch.setattr(child_process, "STOP_PATIENCE_S", 0.2)
+    code = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(os.getpid())\ntime.sleep(300)"
+    lines = lines_of(python(code), log=tmp_path / "log", environment={}, descriptor=descriptor)
+    pid = int(next(lines))
+    lines.close()
+    assert not is_alive(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_the_command_does_not_outlive_a_killed_parent(tmp_path):
+    parent_code = f"""
+import sys
+from pathlib import Path
+from roberta_plugin.demo.child_process import lines_of
+command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(300)"]
+for line in lines_of(command, log=Path({str(tmp_path / "log")!r}), environment={{}}, descriptor=1):
+    print(line, end="", flush=True)
+"""
+    parent = subprocess.Popen(python(parent_code), stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert is_alive(pid)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    assert wait_until(lambda: not is_alive(pid))

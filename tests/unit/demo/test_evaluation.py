@@ -1,0 +1,99 @@
+"""The scores, checked with models whose accuracy and perplexity are known beforehand."""
+
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.demo import evaluation
+from roberta_plugin.demo.evaluation import Unigram, evaluate, masked_batches
+from tests.tiny_corpus import write_data_bin
+
+
+@pytest.fixture
+def data_bin(tmp_path):
+    folder = write_data_bin(tmp_path / "data-bin")
+    for end in (".bin", ".idx"):
+        shutil.copy(folder / f"valid{end}", folder / f"test{end}")
+    return folder
+
+
+@pytest.fixture
+def vocabulary(data_bin):
+    return Vocabulary.load(data_bin / "dict.txt")
+
+
+def make_hub(vocabulary, model):
+    decode = lambda ids: f" {vocabulary.symbols[ids[0]]}"  # noqa: E731
+    return SimpleNamespace(model=model, vocabulary=vocabulary, device=torch.device("cpu"), decode=decode)
+
+
+def constant_model(logits):
+    return lambda tokens, masked_tokens: (logits.expand(int(masked_tokens.sum()), -1), {})
+
+
+def test_a_model_that_knows_only_frequencies_scores_as_the_baseline(data_bin, vocabulary):
+    unigram = Unigram(MmapTokens(data_bin / "train"), vocabulary)
+    logits = torch.from_numpy(unigram.log_probs(np.arange(len(vocabulary)))).float()
+    scores = evaluate(make_hub(vocabulary, constant_model(logits)), data_bin)
+    assert scores.num_predictions > 500
+    assert scores.model.accuracy == scores.unigram.accuracy > 0
+    assert scores.model.perplexity == pytest.approx(scores.unigram.perplexity, rel=1e-4)
+
+
+def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity(data_bin, vocabulary):
+    scores = evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin)
+    assert scores.model.perplexity == pytest.approx(len(vocabulary), rel=1e-4)
+
+
+def test_a_model_that_knows_the_targets_is_always_right(data_bin, vocabulary, monkeypatch):
+    batches = list(masked_batches(data_bin / "test", vocabulary))
+    remaining = iter(batches)
+
+    def clairvoyant(tokens, masked_tokens):
+        batch = next(remaining)
+        assert torch.equal(tokens, batch["net_input"]["src_tokens"])
+        return torch.nn.functional.one_hot(batch["target"][masked_tokens], len(vocabulary)) * 50.0, {}
+
+    scores = evaluate(make_hub(vocabulary, clairvoyant), data_bin)
+    assert scores.model.accuracy == 100.0
+    assert scores.model.perplexity == pytest.approx(1.0, abs=1e-3)
+    assert scores.num_predictions == sum(int(batch["target"].ne(vocabulary.pad_id).sum()) for batch in batches)
+
+
+def test_the_masks_are_the_papers_and_differ_from_pass_to_pass(data_bin, vocabulary):
+    batches = list(masked_batches(data_bin / "test", vocabulary))
+    num_tokens = MmapTokens(data_bin / "test").num_tokens
+    seen = sum(batch["ntokens"] - batch["nsentences"] for batch in batches)
+    assert seen == evaluation.NUM_PASSES * num_tokens
+    predicted = sum(int(batch["target"].ne(vocabulary.pad_id).sum()) for batch in batches)
+    num_maskable = evaluation.NUM_PASSES * int((MmapTokens(data_bin / "test").tokens > 3).sum())
+    assert predicted / num_maskable == pytest.approx(0.15, abs=0.01)
+    again = list(masked_batches(data_bin / "test", vocabulary))
+    assert all(torch.equal(one["target"], other["target"]) for one, other in zip(batches, again, strict=True))
+    masks = {}  # block -> targets of its passes
+    for batch in batches:
+        for block, target in zip(batch["id"].tolist(), batch["target"], strict=True):
+            masks.setdefault(block, set()).add(tuple(target[target.ne(vocabulary.pad_id)].tolist()))
+    assert np.mean([len(targets) for targets in masks.values()]) > 0.9 * evaluation.NUM_PASSES
+
+
+def test_the_unigram_never_names_a_special_symbol_and_sums_to_one(data_bin, vocabulary):
+    unigram = Unigram(MmapTokens(data_bin / "train"), vocabulary)
+    probs = np.exp(unigram.log_probs(np.arange(len(vocabulary))))
+    assert probs.sum() == pytest.approx(1.0)
+    assert probs[vocabulary.never_masked()].sum() == 0.0
+    assert np.all(np.diff(probs[unigram.order[:10]]) <= 0)
+    tokens = MmapTokens(data_bin / "train").tokens
+    assert unigram.order[0] == np.bincount(tokens[tokens > 3]).argmax()
+
+
+def test_a_split_without_a_token_to_mask_is_refused(data_bin, vocabulary):
+    with MmapTokensWriter(data_bin / "test", np.dtype("uint16")) as writer:
+        writer.write(np.array([2], dtype="uint16"), np.array([1]))
+    with pytest.raises(ValueError, match="--max-megabytes"):
+        evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin)
