@@ -27,6 +27,8 @@ setup(
         "sacremoses>=0.1.1",
         "submitit>=1.5.2",
         "tokenizers>=0.21",
+        "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere a plain engine serves, with the same ids
+        "zstandard>=0.22",
         "safetensors>=0.4",
         "tensorboard>=2.16",
         "matplotlib>=3.8",

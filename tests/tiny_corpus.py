@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tests.conftest import REPOSITORY
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+from tests.conftest import REPOSITORY
 
 NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
 

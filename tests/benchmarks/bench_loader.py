@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from tests.benchmarks.report import Report, machine
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from tests.benchmarks.report import Report, machine
 
 VOCAB, LENGTH, BATCH_SIZE = 50264, 512, 16
 

@@ -21,13 +21,13 @@ from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
-from tests.benchmarks.report import Report, machine
-from tests.hugging_face import import_transformers
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
+from tests.benchmarks.report import Report, machine
+from tests.hugging_face import import_transformers
 
 LAYERS, DIM, FFN, HEADS, VOCAB, LENGTH = 4, 256, 1024, 4, 50265, 512
 LR = 1e-4

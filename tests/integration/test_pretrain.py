@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, kill_at_update, logged, run, train_command
 

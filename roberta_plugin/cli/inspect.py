@@ -1,0 +1,145 @@
+"""`roberta inspect`: show and check what is in a data-bin."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roberta_plugin.data.corpus_statistics import SplitStatistics
+    from roberta_plugin.data.mmap_tokens import MmapTokens
+    from roberta_plugin.data.vocabulary import Vocabulary
+
+_FAULTY = 1
+_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `roberta inspect` and its options."""
+    parser = subparsers.add_parser(
+        "inspect",
+        help="show and check what is in a folder of binary files",
+        description="Counts documents and tokens, shows what each break mode makes of them and some decoded lines, and "
+        "checks that sizes, offsets, ids and hashes are sound. Exit code 1 if they are not. Reads the folders of "
+        "`roberta binarize` and of fairseq-preprocess.",
+    )
+    parser.add_argument("folder", type=Path, help="the data-bin")
+    parser.add_argument("--split", nargs="+", metavar="NAME", help="splits to inspect (default: all)")
+    parser.add_argument(
+        "--tokens-per-sample", type=int, nargs="+", default=[128, 512], help="block lengths to try, <s> included"
+    )
+    parser.add_argument("--histogram", type=Path, metavar="PNG", help="draw the lengths of lines and documents there")
+    parser.add_argument("--samples", type=int, default=3, help="lines to show decoded from each split (3)")
+    parser.add_argument(
+        "--tokenizer", type=Path, help="folder of the tokenizer for the samples (default: the data-bin)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show and check all splits."""
+    from roberta_plugin.data.corpus_statistics import count_split, find_faults, save_histogram
+    from roberta_plugin.data.manifest import read_manifest
+    from roberta_plugin.data.mmap_tokens import MmapTokens
+    from roberta_plugin.data.vocabulary import Vocabulary
+
+    if min(args.tokens_per_sample) < 2:
+        raise ValueError(f"--tokens-per-sample must be 2 or more, got {min(args.tokens_per_sample)}.")
+    vocabulary = Vocabulary.load(args.folder / "dict.txt")
+    manifest = read_manifest(args.folder)
+    print(f"{args.folder}: vocabulary of {len(vocabulary):,} symbols, <mask> included; manifest: {made_by(manifest)}")
+    statistics: dict[str, SplitStatistics] = {}
+    all_faults = []
+    for split in args.split or splits_in(args.folder):
+        faults = find_faults(args.folder, split, vocabulary, manifest)
+        print(f"\n{split}: {'sound' if not faults else 'NOT SOUND'}")
+        for fault in faults:
+            print(f"  fault: {fault}")
+        all_faults += faults
+        if faults:
+            continue
+        tokens = MmapTokens(args.folder / split)
+        statistics[split] = count_split(tokens, vocabulary)
+        show_counts(statistics[split], vocabulary)
+        show_blocks(tokens, args.tokens_per_sample)
+        show_samples(tokens, vocabulary, args.tokenizer or args.folder, args.samples)
+    if args.histogram:
+        save_histogram(args.histogram, statistics)
+        print(f"\nhistogram of lengths: {args.histogram}")
+    return _FAULTY if all_faults else 0
+
+
+def splits_in(folder: Path) -> list[str]:
+    """Names of the splits that are in a folder."""
+    names = sorted(path.stem for path in folder.glob("*.idx"))
+    if not names:
+        raise FileNotFoundError(f"No .idx file in {folder}: name the folder that `roberta binarize` wrote to.")
+    return names
+
+
+def made_by(manifest: dict[str, Any] | None) -> str:
+    """Who made the folder, in words."""
+    if manifest is None:
+        return "none, so no hashes to check"
+    return f"roberta_plugin {manifest['made_by']['roberta_plugin']}, {manifest['tokenizer']['kind']}"
+
+
+def show_counts(counts: SplitStatistics, vocabulary: Vocabulary) -> None:
+    """Documents, lines, tokens, lengths."""
+    import numpy as np
+
+    from roberta_plugin.data.corpus_statistics import percentiles
+
+    print(
+        f"  {len(counts.document_lengths):,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
+        f"{counts.num_tokens:,} tokens; {counts.num_unknown:,} unknown ({counts.unknown_rate:.4%}); "
+        f"{counts.num_symbols_used:,} of {len(vocabulary):,} symbols occur"
+    )
+    of_items = percentiles(counts.item_lengths, list(_SHARES.values()))
+    lengths = np.sort(counts.document_lengths)
+    of_documents = [
+        int(lengths[max(0, int(np.ceil(share * len(lengths))) - 1)]) if len(lengths) else 0
+        for share in _SHARES.values()
+    ]
+    for name, values in (("line", of_items), ("document", of_documents)):
+        shown = ", ".join(f"{share} {value:,}" for share, value in zip(_SHARES, values, strict=True))
+        print(f"  tokens of a {name}: {shown}")
+
+
+def show_blocks(tokens: MmapTokens, tokens_per_sample: list[int]) -> None:
+    """A table of what each break mode makes of the split."""
+    from roberta_plugin.data.corpus_statistics import BREAK_MODES, block_use
+
+    print("  break mode     tokens per sample       blocks   mean tokens   padding   lines cut   lost by fairseq")
+    for length in tokens_per_sample:
+        for break_mode in BREAK_MODES:
+            use = block_use(tokens, tokens_per_sample=length, break_mode=break_mode)
+            if use is None:
+                print(f"  {break_mode:<13} {length:>18}   no blank lines: not possible")
+                continue
+            print(
+                f"  {break_mode:<13} {length:>18} {use.num_blocks:>12,} {use.mean_tokens:>13.1f} {use.padding:>9.2%} "
+                f"{use.num_cut:>11,} {use.lost_by_fairseq:>17.2%}"
+            )
+
+
+def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer_folder: Path, num_samples: int) -> None:
+    """Some lines, evenly spread, as text."""
+    import numpy as np
+
+    from roberta_plugin.data.tokenizers import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(tokenizer_folder)
+    except FileNotFoundError:
+        print("  no samples: the tokenizer's files are not here, name their folder with --tokenizer")
+        return
+    back = vocabulary.model_to_tokenizer(tokenizer)
+    for position in np.linspace(0, max(0, len(tokens) - 1), num_samples).astype(int) if len(tokens) else ():
+        index = int(position)
+        while index + 1 < len(tokens) and len(tokens[index]) == 1:
+            index += 1  # a blank line shows nothing
+        ids = back[tokens[index]]
+        text = tokenizer.decode([int(token) for token in ids if token >= 0])
+        print(f"  line {index + 1}: {text if len(text) <= 200 else text[:200] + '...'}")

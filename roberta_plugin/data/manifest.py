@@ -1,0 +1,72 @@
+"""manifest.json: what a data-bin was made of and how, with hashes to check it by.
+
+{"format": 1,
+ "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},
+ "splits": {"train": {"inputs": [{"path", "bytes", "sha256"}], "rules": {...}, "counts": {...},
+                      "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "plan_sha256": "..."}}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.data.atomic_files import atomic_write
+
+NAME = "manifest.json"
+_FORMAT = 1
+_BYTES_AT_ONCE = 2**20
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The manifest of a data-bin; None if it has none, as those of fairseq-preprocess.
+
+    Raises:
+        ValueError: if the file cannot be read as one.
+    """
+    path = Path(folder) / NAME
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_bytes())
+        known = manifest["format"] == _FORMAT and isinstance(manifest["splits"], dict)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error!r}): delete it, or binarize into another folder.") from error
+    if not known:
+        raise ValueError(
+            f"{path} has the format {manifest['format']!r}, and this version reads {_FORMAT}: binarize again, or use "
+            "the version of roberta_plugin that wrote it."
+        )
+    return dict(manifest)
+
+
+def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest of a data-bin: what all splits share, and what each one has."""
+    manifest = {"format": _FORMAT, **common, "splits": dict(sorted(splits.items()))}
+    with atomic_write(Path(folder) / NAME, "w") as file:
+        file.write(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    return manifest
+
+
+def sha256_of_file(path: str | os.PathLike[str], *, on_read: Callable[[], None] = lambda: None) -> str:
+    """SHA-256 of a file in hexadecimal, as `sha256sum` prints it; `on_read` is called every now and then."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while data := file.read(_BYTES_AT_ONCE):
+            digest.update(data)
+            on_read()
+    return digest.hexdigest()
+
+
+def sha256_of_json(value: Any) -> str:
+    """SHA-256 of a value of plain types."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def file_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Size and hash of a file."""
+    return {"bytes": os.path.getsize(path), "sha256": sha256_of_file(path)}

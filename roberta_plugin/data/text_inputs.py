@@ -1,0 +1,258 @@
+"""Raw text files -> lines of text. Stage of the flow in `roberta_plugin/data/__init__.py`.
+
+A file is plain text, or compressed (.gz, .zst, .xz), or JSON Lines (.jsonl, also compressed) with the text of one
+document in a field of each line. All text is UTF-8. Lines end as in Python's text mode, which fairseq uses: at
+"\\n", "\\r\\n" or "\\r". An empty line separates documents.
+
+A plain file can be read in parts: the part [start, end) of a file owns the lines whose first byte lies in it, so parts
+that cover the file cover each line once, wherever they are cut.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from roberta_plugin.data.text_inputs_compressed import decompressed_pieces, read_ahead
+
+COMPRESSIONS = (".gz", ".zst", ".xz")
+BLOCK_BYTES = 2**20
+_LINE_END = re.compile(rb"\n|\r(?!\n)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineRules:
+    """What counts as a line of text.
+
+    Attributes:
+        keep_spaces: keep white space at both ends of a line. fairseq's encoder strips it, so identity with fairseq
+            needs False; True is the better choice for code and verse, where leading spaces mean something.
+        json_field: field of a JSON Lines record that holds the text.
+        skip_bad_lines: leave out and count what is no UTF-8 or no such record, instead of stopping there.
+    """
+
+    keep_spaces: bool = False
+    json_field: str = "text"
+    skip_bad_lines: bool = False
+
+
+FAIRSEQ_RULES = LineRules()
+
+
+class BadLineError(ValueError):
+    """A line that cannot be read as text; its message names the file, the line and the remedy."""
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        super().__init__(path, line, reason)
+        self.path, self.line, self.reason = path, line, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}, line {self.line}: {self.reason}. Convert the file to UTF-8 or correct the line, or leave "
+            "such lines out and count them with --skip-bad-lines."
+        )
+
+
+def find_inputs(patterns: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """File names and glob patterns -> file names: patterns in their order, the files of one pattern sorted by name.
+
+    Raises:
+        FileNotFoundError: if a file does not exist or a pattern matches none.
+        ValueError: if one file is given twice.
+    """
+    paths: list[str] = []
+    for given in patterns:
+        pattern = os.fspath(given)
+        found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
+        found = [path for path in found if os.path.isfile(path)]
+        if not found:
+            raise FileNotFoundError(
+                f"No text file {pattern}: give files, or a pattern in quotes such as 'books/*.txt'."
+            )
+        paths += found
+    seen: set[str] = set()
+    for path in paths:
+        if os.path.realpath(path) in seen:
+            raise ValueError(f"The text file {path} is given twice: name each input once.")
+        seen.add(os.path.realpath(path))
+    if not paths:
+        raise FileNotFoundError("No text file given: name at least one input.")
+    return paths
+
+
+def is_compressed(path: str) -> bool:
+    """Whether the file must be read from its beginning, going by its name."""
+    return path.lower().endswith(COMPRESSIONS)
+
+
+def is_jsonl(path: str) -> bool:
+    """Whether the file is JSON Lines, going by its name; compression does not matter."""
+    name = path.lower()
+    for suffix in COMPRESSIONS:
+        name = name.removesuffix(suffix)
+    return name.endswith((".jsonl", ".ndjson"))
+
+
+def read_blocks(
+    path: str,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    on_read: Callable[[int], None] = lambda num_bytes: None,
+) -> Iterator[bytes]:
+    """Whole lines, in blocks of about `block_bytes`; a block is larger only where one line is.
+
+    `start` and `end` choose a part of a plain file, in bytes (see the head of this file). `on_read` hears how many
+    bytes of the file, as it is on disk, were read.
+
+    Raises:
+        ValueError: if a compressed file is damaged or cut off.
+    """
+    pieces = _plain(path, start, end, block_bytes)
+    if is_compressed(path):
+        pieces = read_ahead(decompressed_pieces(path, block_bytes))
+    unfinished: list[bytes] = []
+    for piece, num_read in pieces:
+        on_read(num_read)
+        cut = piece.rfind(b"\n") + 1 or piece.rfind(b"\r", 0, -1) + 1
+        if not cut:
+            unfinished.append(piece)
+            continue
+        yield b"".join([*unfinished, piece[:cut]])
+        unfinished = [piece[cut:]]
+    if rest := b"".join(unfinished):
+        yield rest
+
+
+def lines_of(block: bytes, *, path: str, first_line: int, rules: LineRules) -> tuple[list[str], int]:
+    """Lines of text in a block of `read_blocks`, and how many bad ones were left out.
+
+    Args:
+        block: bytes that hold whole lines.
+        path: where they come from, to tell JSON Lines from text and for messages.
+        first_line: number of the first line of the block, from 1, for messages.
+        rules: see `LineRules`.
+
+    Raises:
+        BadLineError: at the first bad line, unless `rules.skip_bad_lines`.
+    """
+    if is_jsonl(path):
+        return _lines_of_records(block, path, first_line, rules)
+    try:
+        lines, num_bad = _split(block.decode("utf-8")), 0
+    except UnicodeDecodeError:
+        lines, num_bad = _lines_one_by_one(block, path, first_line, rules)
+    return _trim(lines, rules), num_bad
+
+
+def read_lines(paths: Sequence[str], *, rules: LineRules = FAIRSEQ_RULES) -> Iterator[list[str]]:
+    """Lines of all files, in lists of about a megabyte of text."""
+    for path in paths:
+        line = 1
+        for block in read_blocks(path):
+            yield lines_of(block, path=path, first_line=line, rules=rules)[0]
+            line += count_lines(block)
+
+
+def count_lines(block: bytes) -> int:
+    """Number of lines in a block of `read_blocks`."""
+    num_ends = block.count(b"\n")
+    if b"\r" in block:
+        num_ends += block.count(b"\r") - block.count(b"\r\n")
+    return num_ends + (not block.endswith((b"\n", b"\r")))
+
+
+def _plain(path: str, start: int, end: int | None, block_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Content of a part of a plain file in pieces, each with its number of bytes."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        position = _line_start(file, start, size)
+        stop = size if end is None else _line_start(file, end, size)
+        file.seek(position)
+        while position < stop and (piece := file.read(min(block_bytes, stop - position))):
+            position += len(piece)
+            yield piece, len(piece)
+
+
+def _line_start(file: IO[bytes], offset: int, size: int) -> int:
+    """The smallest position from `offset` on at which a line begins, or the size of the file."""
+    if offset <= 0:
+        return 0
+    position = file.seek(min(offset, size) - 1) if size else 0
+    while piece := file.read(2**16):
+        if piece.endswith(b"\r"):  # whether a line ends here shows in the next byte
+            piece += file.read(1)
+        if match := _LINE_END.search(piece):
+            return position + match.end()
+        position += len(piece)
+    return size
+
+
+def _split(text: str) -> list[str]:
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()  # what follows the last line end is no line
+    return lines
+
+
+def _trim(lines: list[str], rules: LineRules) -> list[str]:
+    """Strip lines; with `keep_spaces` only those that hold nothing else, which separate documents like empty ones."""
+    if rules.keep_spaces:
+        return [line if line and not line.isspace() else "" for line in lines]
+    return [line.strip() for line in lines]
+
+
+def _lines_one_by_one(block: bytes, path: str, first_line: int, rules: LineRules) -> tuple[list[str], int]:
+    lines: list[str] = []
+    # Latin-1 maps bytes to characters one to one, so lines can be split before they are known to be UTF-8.
+    raw_lines = _split(block.decode("latin-1"))
+    for number, raw in enumerate(raw_lines, start=first_line):
+        try:
+            lines.append(raw.encode("latin-1").decode("utf-8"))
+        except UnicodeDecodeError as error:
+            if not rules.skip_bad_lines:
+                byte = raw.encode("latin-1")[error.start]
+                raise BadLineError(path, number, f"byte 0x{byte:02x} at column {error.start} is not UTF-8") from None
+    return lines, len(raw_lines) - len(lines)
+
+
+def _lines_of_records(block: bytes, path: str, first_line: int, rules: LineRules) -> tuple[list[str], int]:
+    """Lines of the documents, an empty line after each; empty lines inside are left out, for they would end it."""
+    lines: list[str] = []
+    num_bad = 0
+    for number, raw in enumerate(_split(block.decode("latin-1")), start=first_line):
+        if not raw.strip():
+            continue
+        try:
+            text = _text_of_record(raw.encode("latin-1"), rules.json_field)
+        except ValueError as error:
+            if not rules.skip_bad_lines:
+                raise BadLineError(path, number, str(error)) from None
+            num_bad += 1
+            continue
+        lines += [line for line in _trim(_split(text), rules) if line]
+        lines.append("")
+    return lines, num_bad
+
+
+def _text_of_record(raw: bytes, field: str) -> str:
+    try:
+        record = json.loads(raw)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"no JSON ({error})") from None
+    if not isinstance(record, dict) or not isinstance(record.get(field), str):
+        raise ValueError(f'no JSON object with text in its field "{field}"')
+    text: str = record[field]
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f'half of a surrogate pair in the field "{field}"') from None
+    return text

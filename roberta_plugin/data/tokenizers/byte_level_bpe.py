@@ -1,0 +1,272 @@
+"""Byte-level BPE in GPT-2's format: encoder.json (pieces and ids) and vocab.bpe (merges, best first).
+
+Ids equal those of fairseq's GPT-2 encoder on any text. Two engines give them: gigatoken, which is fast, and the plain
+one below, which is the definition: GPT-2's pattern cuts text into words, each word's bytes are merged by rank, and
+words seen before are looked up. gigatoken's tables of letters and digits are of another Unicode version than those of
+the `regex` module that defines the pattern, so lines with characters younger than Python's own tables go to the plain
+engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import unicodedata
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import regex  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.tokenizers.base import join_ids
+from roberta_plugin.data.tokenizers.gigatoken_engine import GigatokenEngine
+
+FILES = ("encoder.json", "vocab.bpe")
+PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+_ASCII = bytes(range(128))
+_MAX_REMEMBERED_WORDS = 2**18
+_LONGEST_REMEMBERED_WORD = 64  # characters
+
+
+def _byte_characters() -> list[str]:
+    """The printable character that stands for each byte (256,): itself where it prints, else one from 256 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
+    spare = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
+
+
+BYTE_CHARACTERS = _byte_characters()
+_BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
+
+
+class ByteLevelBpe:
+    """Byte-level BPE. Any text can be encoded, and `decode` gives it back.
+
+    Attributes:
+        pieces: the piece of each id, bytes written as `BYTE_CHARACTERS`.
+        merges: pairs of pieces, best first.
+        symbols: symbol in dict.txt of each id, its number in decimal, as fairseq's encoder writes it.
+    """
+
+    name = "byte_level_bpe"
+
+    def __init__(
+        self, pieces: Sequence[str], merges: Sequence[tuple[str, str]], *, use_fast_engine: bool = True
+    ) -> None:
+        """Make a tokenizer.
+
+        Args:
+            pieces: the piece of each id.
+            merges: pairs of pieces to join, best first.
+            use_fast_engine: encode with gigatoken where it is installed.
+
+        Raises:
+            ValueError: if a byte, or a piece that a merge makes, has no id.
+        """
+        self.pieces = list(pieces)
+        self.merges = list(merges)
+        self.symbols = [str(index) for index in range(len(self.pieces))]
+        self._use_fast_engine = use_fast_engine
+        self._ids = {piece: index for index, piece in enumerate(self.pieces)}
+        self._ranks = {merge: rank for rank, merge in enumerate(self.merges)}
+        self._remembered: dict[str, list[int]] = {}
+        self._find_words = regex.compile(PATTERN).findall
+        for character in BYTE_CHARACTERS:
+            if character not in self._ids:
+                raise ValueError(
+                    f"encoder.json has no id for the byte character {character!r}: the file is incomplete."
+                )
+        for rank, (first, second) in enumerate(self.merges):
+            if first + second not in self._ids:
+                raise ValueError(
+                    f"vocab.bpe, line {rank + 2}: {first + second!r} has no id in encoder.json: the files are not of "
+                    "one tokenizer."
+                )
+
+    @classmethod
+    def load(cls, folder: Path, *, use_fast_engine: bool = True) -> ByteLevelBpe:
+        """Read encoder.json and vocab.bpe.
+
+        Raises:
+            ValueError: naming the file and the line, if they are not in GPT-2's format.
+        """
+        pieces = _read_pieces(folder / "encoder.json")
+        merges = _read_merges(folder / "vocab.bpe")
+        try:
+            return cls(pieces, merges, use_fast_engine=use_fast_engine)
+        except ValueError as error:
+            raise ValueError(f"In {folder}: {error}") from error
+
+    def save(self, folder: Path) -> None:
+        """Write encoder.json and vocab.bpe."""
+        for name, content in zip(FILES, self._file_contents(), strict=True):
+            with atomic_write(folder / name) as file:
+                file.write(content)
+
+    def description(self) -> dict[str, Any]:
+        """Kind, number of ids, and SHA-256 of the files as `save` writes them."""
+        digests = {
+            name: hashlib.sha256(content).hexdigest()
+            for name, content in zip(FILES, self._file_contents(), strict=True)
+        }
+        return {"kind": self.name, "num_ids": len(self.pieces), "sha256": digests}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; line ends are characters like others.
+
+        Raises:
+            UnicodeEncodeError: if the text holds half of a surrogate pair, which no bytes stand for.
+        """
+        ids: list[int] = []
+        for word in self._find_words(text):
+            word_ids = self._remembered.get(word)
+            if word_ids is None:
+                word_ids = self._encode_word(word)
+                if len(self._remembered) >= _MAX_REMEMBERED_WORDS:
+                    self._remembered.clear()
+                if len(word) <= _LONGEST_REMEMBERED_WORD:
+                    self._remembered[word] = word_ids
+            ids += word_ids
+        return ids
+
+    def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Ids of all lines back to back, and the number of ids of each line."""
+        if not lines:
+            return join_ids([])
+        if self._engine is None:
+            return join_ids([self.encode(line) for line in lines])
+        filled = [line for line in lines if line]
+        text = "\n".join(filled).encode("utf-8")
+        young = _young_characters(text)
+        if young or not filled:
+            return join_ids([self._encode_one(line, young) for line in lines])
+        ids, filled_lengths = self._engine.encode_lines(filled, text)
+        lengths = np.zeros(len(lines), dtype=np.int32)
+        lengths[[line != "" for line in lines]] = filled_lengths
+        return ids, lengths
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; bytes that are no UTF-8, such as half of a character, become U+FFFD as in fairseq.
+
+        Raises:
+            ValueError: if an id is not one of the tokenizer's.
+        """
+        for index in ids:
+            if not 0 <= index < len(self.pieces):
+                raise ValueError(f"Token id {index} is not one of the {len(self.pieces)} ids of this tokenizer.")
+        characters = "".join(self.pieces[index] for index in ids)
+        return bytes(_BYTE_OF_CHARACTER[character] for character in characters).decode("utf-8", errors="replace")
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """Whether each id begins a word: its piece begins with a space (number of ids,)."""
+        space = BYTE_CHARACTERS[ord(" ")]
+        return np.array([piece.startswith(space) for piece in self.pieces], dtype=np.bool_)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.pieces, self.merges, self._use_fast_engine)
+
+    def _encode_one(self, line: str, young: set[str]) -> NDArray[np.int32] | list[int]:
+        """Ids of a line, by the plain engine if it holds a young character."""
+        if self._engine is None or not line or not young.isdisjoint(line):
+            return self.encode(line)
+        return self._engine.encode_lines([line], line.encode("utf-8"))[0]
+
+    @cached_property
+    def _engine(self) -> GigatokenEngine | None:
+        """The fast engine; None where gigatoken is not installed or not wanted."""
+        if not self._use_fast_engine:
+            return None
+        try:
+            return GigatokenEngine(self._ids, self.merges)
+        except ImportError:
+            return None
+
+    def _encode_word(self, word: str) -> list[int]:
+        """Merge the pair of lowest rank everywhere, from left to right, until no pair has a rank."""
+        pieces = [BYTE_CHARACTERS[byte] for byte in word.encode("utf-8")]  # "" where one was joined to its left
+        before = list(range(-1, len(pieces) - 1))  # position of the piece to the left, -1 for none
+        after = list(range(1, len(pieces) + 1))  # position of the piece to the right, len(pieces) for none
+        heap: list[tuple[int, int, str, str]] = []  # rank, position of the first piece, the pair
+
+        def consider(position: int) -> None:
+            if position >= 0 and after[position] < len(pieces):
+                first, second = pieces[position], pieces[after[position]]
+                rank = self._ranks.get((first, second))
+                if rank is not None:
+                    heapq.heappush(heap, (rank, position, first, second))
+
+        for position in range(len(pieces) - 1):
+            consider(position)
+        while heap:
+            # All places of one pair are merged before any pair that the merging creates.
+            same_rank = [heapq.heappop(heap)]
+            while heap and heap[0][0] == same_rank[0][0]:
+                same_rank.append(heapq.heappop(heap))
+            for _, position, first, second in same_rank:
+                following = after[position]
+                if pieces[position] != first or following >= len(pieces) or pieces[following] != second:
+                    continue  # a merge to the left has taken one of the two
+                pieces[position], pieces[following] = first + second, ""
+                after[position] = after[following]
+                if after[position] < len(pieces):
+                    before[after[position]] = position
+                consider(position)
+                consider(before[position])
+        return [self._ids[piece] for piece in pieces if piece]
+
+    def _file_contents(self) -> tuple[bytes, bytes]:
+        merges = "".join(f"{first} {second}\n" for first, second in self.merges)
+        return json.dumps(self._ids).encode(), f"#version: 0.2\n{merges}".encode()
+
+
+def _rebuild(pieces: list[str], merges: list[tuple[str, str]], use_fast_engine: bool) -> ByteLevelBpe:
+    return ByteLevelBpe(pieces, merges, use_fast_engine=use_fast_engine)
+
+
+def _young_characters(text: bytes) -> set[str]:
+    """Characters of the text that Python's Unicode tables do not know, on whose kind engines may disagree."""
+    others = text.translate(None, _ASCII).decode("utf-8")
+    return {character for character in set(others) if unicodedata.category(character) == "Cn"}
+
+
+def _read_pieces(path: Path) -> list[str]:
+    try:
+        ids = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error}): it must be GPT-2's encoder.json.") from error
+    if not isinstance(ids, dict) or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+        raise ValueError(f"{path} must map pieces to the ids 0, 1, 2, ... without gaps, as GPT-2's encoder.json does.")
+    pieces = sorted(ids, key=ids.__getitem__)
+    for piece in pieces:
+        if not piece or not _BYTE_OF_CHARACTER.keys() >= set(piece):
+            raise ValueError(
+                f"{path}: the piece {piece!r} (id {ids[piece]}) is not written in GPT-2's byte characters."
+            )
+    return pieces
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    try:
+        head, *lines = path.read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 ({error}): it must be GPT-2's vocab.bpe.") from error
+    # GPT-2's own reader drops the first line and what follows the last line end, whatever they hold.
+    if not head.startswith("#version") or not lines or lines.pop():
+        raise ValueError(
+            f"{path} must begin with a line '#version: 0.2' and end with a line end, as GPT-2's vocab.bpe."
+        )
+    merges: list[tuple[str, str]] = []
+    seen: set[tuple[str, ...]] = set()
+    for number, line in enumerate(lines, start=2):
+        pair = tuple(line.split())
+        if len(pair) != 2 or pair in seen:
+            problem = "occurs twice" if pair in seen else "is no pair of pieces"
+            raise ValueError(f"{path}, line {number}: the merge {line!r} {problem}.")
+        seen.add(pair)
+        merges.append((pair[0], pair[1]))
+    return merges

@@ -1,0 +1,144 @@
+"""Character-level BPE on words, as BERT's vocabulary of 30K (paper, section 4.4): character_bpe.json.
+
+Words come from Moses' rules, which are made for one language. The first piece of a word begins with U+2581.
+Characters that the training text did not have, or had seldom, are <unk>. Text does not come back exactly: decoding
+puts spaces where Moses' rules expect them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.tokenizers.base import join_ids
+
+FILES = ("character_bpe.json",)
+WORD_START = "\u2581"
+UNKNOWN = "<unk>"
+_MAX_REMEMBERED_WORDS = 2**18
+
+
+class CharacterBpe:
+    """Moses' rules, then BPE.
+
+    Attributes:
+        bpe: the BPE as JSON of Hugging Face's tokenizers.
+        language: code of the language whose rules cut text into words.
+        symbols: symbol in dict.txt of each id, the piece itself.
+    """
+
+    name = "character_bpe"
+
+    def __init__(self, bpe: str, *, language: str = "en") -> None:
+        """Make a tokenizer.
+
+        Raises:
+            ValueError: if `bpe` is no such JSON.
+        """
+        self.bpe = bpe
+        self.language = language
+        ids: dict[str, int] = self._model.get_vocab()
+        self.symbols: list[str] = sorted(ids, key=ids.__getitem__)
+        self._remembered: dict[str, list[int]] = {}
+
+    @classmethod
+    def load(cls, folder: Path) -> CharacterBpe:
+        """Read character_bpe.json.
+
+        Raises:
+            ValueError: naming the file, if it is not what `save` writes.
+        """
+        path = folder / FILES[0]
+        try:
+            content = json.loads(path.read_bytes())
+            return cls(json.dumps(content["bpe"], ensure_ascii=False), language=content["language"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is no character-level BPE of `roberta vocabulary train` ({error}).") from error
+
+    def save(self, folder: Path) -> None:
+        """Write character_bpe.json."""
+        with atomic_write(folder / FILES[0]) as file:
+            file.write(self._file_content())
+
+    def description(self) -> dict[str, Any]:
+        """Kind, number of ids, language, and SHA-256 of the file."""
+        digest = hashlib.sha256(self._file_content()).hexdigest()
+        size = len(self.symbols)
+        return {"kind": self.name, "num_ids": size, "language": self.language, "sha256": {FILES[0]: digest}}
+
+    def words(self, text: str) -> list[str]:
+        """Words of a text by Moses' rules, each with the mark of a beginning in front."""
+        # The mark itself, should it be in the text, would make two words of one.
+        return [WORD_START + word for word in self._moses[0].tokenize(text.replace(WORD_START, "_"), escape=False)]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        ids: list[int] = []
+        for word in self.words(text):
+            word_ids = self._remembered.get(word)
+            if word_ids is None:
+                word_ids = self._model.encode([word], is_pretokenized=True).ids
+                if len(self._remembered) >= _MAX_REMEMBERED_WORDS:
+                    self._remembered.clear()
+                self._remembered[word] = word_ids
+            ids += word_ids
+        return ids
+
+    def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Ids of all lines back to back, and the number of ids of each line."""
+        return join_ids([self.encode(line) for line in lines])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, with spaces where Moses' rules expect them.
+
+        Raises:
+            ValueError: if an id is not one of the tokenizer's.
+        """
+        words: list[str] = []
+        for index in ids:
+            if not 0 <= index < len(self.symbols):
+                raise ValueError(f"Token id {index} is not one of the {len(self.symbols)} ids of this tokenizer.")
+            piece = self.symbols[index]
+            if piece.startswith(WORD_START) or not words:
+                words.append(piece.removeprefix(WORD_START))
+            else:
+                words[-1] += piece
+        return str(self._moses[1].detokenize(words, unescape=False))
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """Whether each id begins a word (number of ids,)."""
+        return np.array([symbol.startswith(WORD_START) for symbol in self.symbols], dtype=np.bool_)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.bpe, self.language)
+
+    @cached_property
+    def _model(self) -> Any:
+        import tokenizers
+
+        try:
+            return tokenizers.Tokenizer.from_str(self.bpe)
+        except Exception as error:  # the library raises Exception itself
+            raise ValueError(str(error)) from error
+
+    @cached_property
+    def _moses(self) -> tuple[Any, Any]:
+        import sacremoses
+
+        return sacremoses.MosesTokenizer(self.language), sacremoses.MosesDetokenizer(self.language)
+
+    def _file_content(self) -> bytes:
+        content = {"language": self.language, "bpe": json.loads(self.bpe)}
+        return json.dumps(content, ensure_ascii=False).encode("utf-8")
+
+
+def _rebuild(bpe: str, language: str) -> CharacterBpe:
+    return CharacterBpe(bpe, language=language)

@@ -1,0 +1,102 @@
+"""SentencePiece, as XLM-R uses it: raw text of any language, no rules for words (sentencepiece.bpe.model).
+
+dict.txt lists the pieces in the order of their SentencePiece ids, without <unk> <s> </s>, which SentencePiece has
+first and fairseq has among its special symbols; so a piece's model id is its SentencePiece id plus one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.tokenizers.base import join_ids
+
+FILES = ("sentencepiece.bpe.model",)
+WORD_START = "\u2581"
+CONTROLS = ("<unk>", "<s>", "</s>")  # ids 0, 1, 2 of the models that `training` makes and of XLM-R's
+
+
+class SentencePiece:
+    """SentencePiece with the model in `model`, the content of its file.
+
+    Attributes:
+        symbols: symbol in dict.txt of each id, the piece itself.
+    """
+
+    name = "sentencepiece"
+
+    def __init__(self, model: bytes) -> None:
+        """Make a tokenizer.
+
+        Raises:
+            ValueError: if the content is no such model.
+        """
+        self.model = model
+        processor = self._processor
+        self.symbols: list[str] = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+        if tuple(self.symbols[:3]) != CONTROLS:
+            raise ValueError(f"A SentencePiece model must begin with {' '.join(CONTROLS)}, got {self.symbols[:3]}.")
+
+    @classmethod
+    def load(cls, folder: Path) -> SentencePiece:
+        """Read sentencepiece.bpe.model."""
+        path = folder / FILES[0]
+        try:
+            return cls(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def save(self, folder: Path) -> None:
+        """Write sentencepiece.bpe.model."""
+        with atomic_write(folder / FILES[0]) as file:
+            file.write(self.model)
+
+    def description(self) -> dict[str, Any]:
+        """Kind, number of ids, and SHA-256 of the file."""
+        digest = hashlib.sha256(self.model).hexdigest()
+        return {"kind": self.name, "num_ids": len(self.symbols), "sha256": {FILES[0]: digest}}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, which SentencePiece normalizes first."""
+        return list(self._processor.encode(text, out_type=int))
+
+    def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Ids of all lines back to back, and the number of ids of each line."""
+        return join_ids(self._processor.encode(list(lines), out_type=int, num_threads=1) if lines else [])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids.
+
+        Raises:
+            ValueError: if an id is not one of the tokenizer's.
+        """
+        for index in ids:
+            if not 0 <= index < len(self.symbols):
+                raise ValueError(f"Token id {index} is not one of the {len(self.symbols)} ids of this tokenizer.")
+        return str(self._processor.decode([int(index) for index in ids]))
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """Whether each id begins a word: its piece begins with the mark for a space (number of ids,)."""
+        starts = [symbol.startswith(WORD_START) or symbol in CONTROLS for symbol in self.symbols]
+        return np.array(starts, dtype=np.bool_)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SentencePiece, (self.model,)
+
+    @cached_property
+    def _processor(self) -> Any:
+        import sentencepiece
+
+        try:
+            processor = sentencepiece.SentencePieceProcessor()
+            processor.load_from_serialized_proto(self.model)
+        except RuntimeError as error:
+            raise ValueError(f"no SentencePiece model ({error}).") from error
+        return processor

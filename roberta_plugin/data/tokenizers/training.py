@@ -1,0 +1,228 @@
+"""Train tokenizers on text files; each function writes the tokenizer's files and dict.txt into a folder."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules, find_inputs, read_lines
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
+from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
+
+# fairseq-preprocess pads a dictionary to a multiple of 8, its four special symbols included.
+_NUM_SPECIALS = 4
+_PADDING_FACTOR = 8
+# The number of threads decides in what order sums are rounded, so it is the same on all machines.
+_SENTENCEPIECE_THREADS = 8
+
+
+def train_byte_level_bpe(
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    vocab_size: int,
+    folder: str | os.PathLike[str],
+    min_frequency: int = 2,
+    rules: LineRules = FAIRSEQ_RULES,
+    progress: bool = False,
+) -> ByteLevelBpe:
+    """Train byte-level BPE in GPT-2's format and write encoder.json, vocab.bpe and dict.txt.
+
+    Args:
+        files: text files or patterns, as `roberta binarize` takes them.
+        vocab_size: number of tokenizer ids, 256 bytes included; fewer come out where the text has no more pairs. The
+            model's vocabulary adds <s> <pad> </s> <unk> <mask> and what fills up to a multiple of 8.
+        folder: where to write; made if it is not there.
+        min_frequency: how often a pair must occur to be merged.
+        rules: what a line of text is.
+        progress: show the trainer's progress bars.
+
+    Raises:
+        ValueError: if `vocab_size` is too small, or if a file is no text.
+    """
+    from tokenizers import Tokenizer as HuggingFaceTokenizer
+    from tokenizers import models, pre_tokenizers, trainers
+
+    if vocab_size < len(BYTE_CHARACTERS):
+        raise ValueError(f"--vocab-size must be at least 256, the number of bytes, got {vocab_size}.")
+    paths = find_inputs(files)
+    trained = HuggingFaceTokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        initial_alphabet=BYTE_CHARACTERS,
+        special_tokens=[],
+        show_progress=progress,
+    )
+    trained.train_from_iterator(read_lines(paths, rules=rules), trainer)
+    model = json.loads(trained.to_str())["model"]
+    tokenizer = ByteLevelBpe(
+        sorted(model["vocab"], key=model["vocab"].__getitem__), [(first, second) for first, second in model["merges"]]
+    )
+    _write(tokenizer, count_ids(tokenizer, paths, rules=rules), Path(folder))
+    return tokenizer
+
+
+def train_sentencepiece(
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    vocab_size: int,
+    folder: str | os.PathLike[str],
+    character_coverage: float = 0.9995,
+    rules: LineRules = FAIRSEQ_RULES,
+    progress: bool = False,
+) -> SentencePiece:
+    """Train SentencePiece's unigram model, as XLM-R's, and write sentencepiece.bpe.model and dict.txt.
+
+    The trainer holds all lines in memory: give it a sample of a large corpus.
+
+    Args:
+        files: text files or patterns, as `roberta binarize` takes them.
+        vocab_size: number of tokenizer ids, <unk> <s> </s> included; fewer come out where the text is too small.
+        folder: where to write; made if it is not there.
+        character_coverage: share of the characters of the text that get a piece; the rest is unknown.
+        rules: what a line of text is.
+        progress: show the trainer's messages.
+
+    Raises:
+        ValueError: if the text or `vocab_size` is too small, or if a file is no text.
+    """
+    import sentencepiece
+
+    paths = find_inputs(files)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(line for lines in read_lines(paths, rules=rules) for line in lines if line),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            num_threads=_SENTENCEPIECE_THREADS,
+            minloglevel=0 if progress else 2,
+        )
+    except RuntimeError as error:
+        raise ValueError(f"SentencePiece could not be trained with --vocab-size {vocab_size}: {error}") from error
+    tokenizer = SentencePiece(model.getvalue())
+    counts = count_ids(tokenizer, paths, rules=rules)
+    _write(tokenizer, counts, Path(folder), order=range(len(CONTROLS), len(counts)), padding_factor=1)
+    return tokenizer
+
+
+def train_character_bpe(
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    vocab_size: int,
+    folder: str | os.PathLike[str],
+    min_frequency: int = 2,
+    max_characters: int = 1000,
+    language: str = "en",
+    rules: LineRules = FAIRSEQ_RULES,
+    progress: bool = False,
+) -> CharacterBpe:
+    """Train character-level BPE on words by Moses' rules and write character_bpe.json and dict.txt.
+
+    Args:
+        files: text files or patterns, as `roberta binarize` takes them.
+        vocab_size: number of tokenizer ids, <unk> included; the paper's section 4.4 has 30K.
+        folder: where to write; made if it is not there.
+        min_frequency: how often a pair must occur to be merged.
+        max_characters: how many different characters get a piece, the most frequent ones; the rest is unknown.
+        language: code of the language of Moses' rules.
+        rules: what a line of text is.
+        progress: show the trainer's progress bars.
+
+    Raises:
+        ValueError: if `vocab_size` is too small for the characters, or if a file is no text.
+    """
+    import tokenizers
+    from tokenizers import models, pre_tokenizers, trainers
+
+    paths = find_inputs(files)
+    characters = most_frequent_characters(paths, max_characters, rules=rules)
+    if vocab_size < len(characters) + 2:
+        raise ValueError(
+            f"--vocab-size must be at least {len(characters) + 2}, for the {len(characters)} most frequent characters "
+            f"of the text, got {vocab_size}."
+        )
+    trained = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN))
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        initial_alphabet=[WORD_START, *characters],
+        limit_alphabet=len(characters) + 1,  # the trainer's own choice between equally frequent ones is by chance
+        special_tokens=[UNKNOWN],
+        show_progress=progress,
+    )
+    cut = CharacterBpe(trained.to_str(), language=language)
+    trained.train_from_iterator(
+        ([" ".join(cut.words(line)) for line in lines] for lines in read_lines(paths, rules=rules)), trainer
+    )
+    tokenizer = CharacterBpe(trained.to_str(), language=language)
+    counts = count_ids(tokenizer, paths, rules=rules)
+    unknown_id = tokenizer.symbols.index(UNKNOWN)
+    _write(tokenizer, counts, Path(folder), order=[index for index in by_frequency(counts) if index != unknown_id])
+    return tokenizer
+
+
+def most_frequent_characters(paths: Sequence[str], number: int, *, rules: LineRules) -> list[str]:
+    """Characters of the files without white space, equally frequent ones in Unicode's order."""
+    counts: Counter[str] = Counter()
+    for lines in read_lines(paths, rules=rules):
+        counts.update("".join(lines))
+    characters = sorted((character for character in counts if not character.isspace()), key=lambda c: (-counts[c], c))
+    return [character for character in characters if character != WORD_START][:number]
+
+
+def count_ids(tokenizer: Tokenizer, paths: Sequence[str], *, rules: LineRules) -> NDArray[np.int64]:
+    """How often each tokenizer id occurs in the files (number of ids,)."""
+    counts = np.zeros(len(tokenizer.symbols), dtype=np.int64)
+    for lines in read_lines(paths, rules=rules):
+        counts += np.bincount(tokenizer.encode_lines(lines)[0], minlength=len(counts))
+    return counts
+
+
+def _write(
+    tokenizer: Tokenizer,
+    counts: NDArray[np.int64],
+    folder: Path,
+    *,
+    order: Sequence[int] | None = None,
+    padding_factor: int = _PADDING_FACTOR,
+) -> None:
+    """The tokenizer's files, then dict.txt: its symbols in the given order, by default the most frequent first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(folder)
+    listed = by_frequency(counts) if order is None else order
+    num_made_up = -(len(listed) + _NUM_SPECIALS) % padding_factor
+    rows = itertools.chain(
+        (f"{tokenizer.symbols[index]} {counts[index]}\n" for index in listed),
+        (f"madeupword{number:04d} 0\n" for number in range(num_made_up)),
+    )
+    with atomic_write(folder / "dict.txt", "w") as file:
+        file.writelines(rows)
+
+
+def by_frequency(counts: NDArray[np.int64]) -> list[int]:
+    """Ids, the most frequent first, equally frequent ones in their order."""
+    return [int(index) for index in np.argsort(-counts, kind="stable")]
+
+
+TRAINERS: dict[str, Callable[..., Tokenizer]] = {
+    "byte_level_bpe": train_byte_level_bpe,
+    "sentencepiece": train_sentencepiece,
+    "character_bpe": train_character_bpe,
+}

@@ -1,0 +1,176 @@
+"""The vocabulary of a model: dict.txt, the special symbols, and the way between tokenizer ids and model ids.
+
+Stage of the flow in `roberta_plugin/data/__init__.py`. Model ids are those of fairseq: 0 <s>, 1 <pad>, 2 </s>,
+3 <unk>, then the lines of dict.txt in their order, then <mask>, unless dict.txt has it already.
+
+Legend: V size of the vocabulary, <mask> included.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.tokenizers.base import Tokenizer
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+MASK = "<mask>"
+MADE_UP = "madeupword"  # fairseq's filling symbols, which occur in no text
+_OVERWRITE = "#fairseq:overwrite"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of dict.txt; `overwrites` marks a symbol that occurs before and from now on has this line's id."""
+
+    symbol: str
+    count: int
+    overwrites: bool = False
+
+
+class Vocabulary:
+    """Symbols and their ids.
+
+    Attributes:
+        bos_id, pad_id, eos_id, unk_id, mask_id: ids of <s>, <pad>, </s>, <unk>, <mask>.
+        symbols: the symbol of each id (V,).
+        counts: how often each occurs, as fairseq counts: 1 for a special symbol, dict.txt's number else (V,).
+        num_binarized: ids that binarized data can hold: V without the <mask> that the task appends.
+    """
+
+    bos_id, pad_id, eos_id, unk_id = range(4)
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """Make a vocabulary of the lines of a dict.txt.
+
+        Raises:
+            ValueError: if a symbol occurs twice and does not say that it overwrites.
+        """
+        self._rows = list(rows)
+        self.symbols = list(SPECIALS)
+        counts = [1] * len(SPECIALS)
+        self._ids = {symbol: index for index, symbol in enumerate(SPECIALS)}
+        for number, row in enumerate(self._rows, start=1):
+            if row.symbol in self._ids and not row.overwrites:
+                raise ValueError(
+                    f"line {number}: the symbol {row.symbol!r} occurs before or is special. Remove the line, or end it "
+                    f"with {_OVERWRITE} if it shall replace the earlier one."
+                )
+            self._ids[row.symbol] = len(self.symbols)
+            self.symbols.append(row.symbol)
+            counts.append(row.count)
+        self.num_binarized = len(self.symbols)
+        if MASK in self._ids:
+            counts[self._ids[MASK]] += 1  # fairseq's task adds the symbol, and so counts it once more
+        else:
+            self._ids[MASK] = len(self.symbols)
+            self.symbols.append(MASK)
+            counts.append(1)
+        self.mask_id = self._ids[MASK]
+        self.counts: NDArray[np.int64] = np.array(counts, dtype=np.int64)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
+        """Read a dict.txt.
+
+        Raises:
+            FileNotFoundError: if it does not exist.
+            ValueError: if a line is not `symbol count`; the message names the file and the line.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} does not exist: name the folder that holds dict.txt, or make one with "
+                "`roberta vocabulary train`."
+            )
+        try:
+            return cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))
+        except ValueError as error:
+            raise ValueError(f"{path}, {error}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write dict.txt as fairseq does; unlike fairseq, keep the marks without which it cannot be read again."""
+        with atomic_write(path, "w") as file:
+            file.write(self.as_text())
+
+    def as_text(self) -> str:
+        """The content of dict.txt."""
+        return "".join(f"{row.symbol} {row.count}{f' {_OVERWRITE}' * row.overwrites}\n" for row in self._rows)
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def index(self, symbol: str) -> int:
+        """Id of a symbol, `unk_id` if the vocabulary has it not."""
+        return self._ids.get(symbol, self.unk_id)
+
+    def never_masked(self) -> NDArray[np.bool_]:
+        """Ids that are not to be predicted: <s> <pad> </s> <unk> <mask> and madeupwordNNNN (V,)."""
+        return self._is_no_text.copy()
+
+    def never_drawn(self) -> NDArray[np.bool_]:
+        """Ids that no random replacement may be: the same, and symbols whose id another line took over (V,)."""
+        never = self._is_no_text.copy()
+        never[[index for index, symbol in enumerate(self.symbols) if self._ids[symbol] != index]] = True
+        return never
+
+    def tokenizer_to_model(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
+        """Model id of each tokenizer id, `unk_id` where dict.txt has no such symbol (number of tokenizer ids,)."""
+        return np.array([self.index(symbol) for symbol in tokenizer.symbols], dtype=np.int32)
+
+    def model_to_tokenizer(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
+        """Tokenizer id of each model id, -1 where it has none (V,)."""
+        ids = {symbol: index for index, symbol in enumerate(tokenizer.symbols)}
+        back = np.array([ids.get(symbol, -1) for symbol in self.symbols], dtype=np.int32)
+        back[: len(SPECIALS)] = -1
+        back[self.mask_id] = -1
+        return back
+
+    def word_starts(self, tokenizer: Tokenizer) -> NDArray[np.bool_]:
+        """Whether each model id begins a word; ids that the tokenizer does not have stand alone, so they do (V,)."""
+        back = self.model_to_tokenizer(tokenizer)
+        return np.where(back < 0, True, tokenizer.word_starts()[back])
+
+    @cached_property
+    def _is_no_text(self) -> NDArray[np.bool_]:
+        is_no_text = np.array([symbol.startswith(MADE_UP) for symbol in self.symbols], dtype=np.bool_)
+        is_no_text[: len(SPECIALS)] = True
+        is_no_text[self.mask_id] = True
+        return is_no_text
+
+
+def _read_rows(path: Path) -> list[str]:
+    """Lines of the file, without what follows the last line end; line ends as in Python's text mode."""
+    data = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line}: byte 0x{data[error.start]:02x} is no UTF-8; save the file as UTF-8.") from None
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _parse(line: str, number: int) -> Row:
+    """One line, read as fairseq does: white space at its end is no part of it, and symbols may hold spaces."""
+    symbol, space, field = line.rstrip().rpartition(" ")
+    overwrites = field == _OVERWRITE
+    if overwrites:
+        symbol, space, field = symbol.rpartition(" ")
+    try:
+        if not space:
+            raise ValueError
+        return Row(symbol, int(field), overwrites)
+    except ValueError:
+        raise ValueError(
+            f"line {number}: {line!r} is not `symbol count`, with a whole number after a space. Is this the dict.txt "
+            "of the tokenizer?"
+        ) from None

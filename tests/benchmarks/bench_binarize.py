@@ -1,0 +1,218 @@
+"""Throughput and memory of `roberta binarize` beside fairseq's two steps, on the same text, tokenizer and processors.
+
+    python -m tests.benchmarks.bench_binarize [--write]
+
+Both sides are the real commands, in turn, with two worker processes: fairseq's multiprocessing_bpe_encoder --keep-empty
+and fairseq-preprocess --only-source on the first megabytes of the books, `roberta binarize` on all of them. The files
+are compared byte for byte where both sides have the same text. Needs the real data (see tests/conftest.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import lzma
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import command, environment
+
+RESULTS = REPOSITORY / "tests" / "benchmarks" / "results" / "binarize_cpu2_202611.md"
+DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+BPE = DATA / "gpt2_bpe"
+WORKERS = "2"
+FAIRSEQ_MEGABYTES = (8, 32)  # fairseq's imports alone take seconds, so a larger text too
+MEMORY_MEGABYTES = (10, 50, 200)
+
+
+class Cost(NamedTuple):
+    """Seconds by the clock, and of processors, of a command with all its processes."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def timed(arguments: list[str]) -> Cost:
+    """Cost of a command that must succeed."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(arguments, env=environment(), check=True, capture_output=True)
+    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Cost(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def median(costs: list[Cost]) -> Cost:
+    return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
+
+
+def fairseq_steps(text: Path, folder: Path) -> tuple[Cost, Cost]:
+    """Cost of fairseq's encoder and of fairseq-preprocess."""
+    import fairseq
+
+    encoder = Path(fairseq.__file__).parent / "examples" / "roberta" / "multiprocessing_bpe_encoder.py"
+    folder.mkdir()
+    encode = [
+        *(sys.executable, str(encoder), "--keep-empty", "--workers", WORKERS),
+        *("--encoder-json", str(BPE / "encoder.json"), "--vocab-bpe", str(BPE / "vocab.bpe")),
+        *("--inputs", str(text), "--outputs", str(folder / "encoded")),
+    ]
+    preprocess = [
+        *command("fairseq-preprocess"),
+        *("--only-source", "--srcdict", str(BPE / "dict.txt"), "--workers", WORKERS),
+        *("--trainpref", str(folder / "encoded"), "--destdir", str(folder / "data")),
+    ]
+    return timed(encode), timed(preprocess)
+
+
+def binarize_command(text: Path, destination: Path, workers: str = WORKERS) -> list[str]:
+    shutil.rmtree(destination, ignore_errors=True)
+    return [
+        *command("roberta"),
+        *("binarize", "--train", str(text), "--tokenizer", str(BPE), "--destination", str(destination)),
+        *("--workers", workers, "--no-progress"),
+    ]
+
+
+def peak_memory(arguments: list[str]) -> tuple[float, float]:
+    """Peak resident megabytes of the first process and of the largest worker, read while the command runs."""
+    process = subprocess.Popen(arguments, env=environment(), stdout=subprocess.DEVNULL)
+    peaks: dict[int, float] = {}
+    while process.poll() is None:
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            for pid in [process.pid, *map(int, children)]:
+                for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                    if line.startswith("VmHWM:"):
+                        peaks[pid] = max(peaks.get(pid, 0.0), int(line.split()[1]) / 1000)
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # a process ended between two looks
+        time.sleep(0.01)
+    assert process.returncode == 0
+    parent = peaks.pop(process.pid)
+    return parent, max(peaks.values())
+
+
+def same_bytes(first: Path, second: Path) -> bool:
+    return all(
+        (first / name).read_bytes() == (second / name).read_bytes() for name in ("train.bin", "train.idx", "dict.txt")
+    )
+
+
+def machine() -> str:
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, no GPU used; Linux, Python {platform.python_version()}"
+
+
+def versions() -> str:
+    names = ("ve-fairseq", "torch", "numpy", "gigatoken")
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+def measure(work: Path, repeats: int) -> str:
+    with lzma.open(DATA / "text" / "books.train.txt.xz") as file:
+        books = file.read()
+    sizes = [*FAIRSEQ_MEGABYTES, len(books) // 10**6 + 1]
+    texts = {size: work / f"{size}.txt" for size in sizes}
+    for size, path in texts.items():
+        path.write_bytes(books[: books.rfind(b"\n", 0, size * 10**6) + 1])
+
+    rows: list[tuple[str, int, Cost]] = []
+    theirs: dict[int, list[tuple[Cost, Cost]]] = {size: [] for size in FAIRSEQ_MEGABYTES}
+    ours: dict[tuple[int, str], list[Cost]] = {}
+    for number in range(repeats):
+        for size in FAIRSEQ_MEGABYTES:
+            folder = work / f"fairseq{size}_{number}"
+            theirs[size].append(fairseq_steps(texts[size], folder))
+            for workers in ("1", WORKERS):
+                cost = timed(binarize_command(texts[size], work / "ours", workers))
+                ours.setdefault((size, workers), []).append(cost)
+            assert same_bytes(work / "ours", folder / "data"), "the files differ"
+            shutil.rmtree(folder)
+        for workers in ("1", WORKERS):
+            cost = timed(binarize_command(texts[sizes[-1]], work / "ours", workers))
+            ours.setdefault((sizes[-1], workers), []).append(cost)
+    for size, pairs in theirs.items():
+        encoding, preprocessing = zip(*pairs, strict=True)
+        rows.append(("fairseq: multiprocessing_bpe_encoder", size, median(list(encoding))))
+        rows.append(("fairseq: fairseq-preprocess", size, median(list(preprocessing))))
+        both = [Cost(*map(sum, zip(*pair, strict=True))) for pair in pairs]
+        rows.append(("fairseq: both", size, median(both)))
+    for (size, workers), costs in ours.items():
+        rows.append((f"roberta binarize --workers {workers}", size, median(costs)))
+    return report(rows, texts, memory_rows(books, work), repeats)
+
+
+def memory_rows(books: bytes, work: Path) -> list[str]:
+    rows = []
+    for megabytes in MEMORY_MEGABYTES:
+        part = (books * 2)[: megabytes * 10**6]
+        (work / "part.txt").write_bytes(part[: part.rfind(b"\n") + 1])
+        parent, worker = peak_memory(binarize_command(work / "part.txt", work / "memory"))
+        rows.append(f"| {megabytes} MB | {parent:.0f} MB | {worker:.0f} MB |")
+    return rows
+
+
+def report(rows: list[tuple[str, int, Cost]], texts: dict[int, Path], memory: list[str], repeats: int) -> str:
+    def speeds(size: int, cost: Cost) -> tuple[float, float]:
+        megabytes = texts[size].stat().st_size / 1e6
+        return megabytes / cost.seconds, megabytes / cost.cpu_seconds
+
+    bases = [speeds(size, cost) for what, size, cost in rows if what == "fairseq: both"]
+    table = []
+    for what, size, cost in rows:
+        by_clock, by_cpu = speeds(size, cost)
+        ratios = " | ".join(f"{by_clock / base[0]:.1f} | {by_cpu / base[1]:.1f}" for base in bases)
+        table.append(
+            f"| {what} | {texts[size].stat().st_size / 1e6:.1f} MB | {cost.seconds:.2f} | {cost.cpu_seconds:.2f} "
+            f"| {by_clock:.2f} | {ratios} |"
+        )
+    heads = " | ".join(f"ratio to fairseq on {size} MB | by CPU" for size in FAIRSEQ_MEGABYTES)
+    return f"""# roberta binarize beside fairseq's two steps
+
+Machine: {machine()}.
+Versions: {versions()}.
+Command: `python -m tests.benchmarks.bench_binarize --write`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
+each of fairseq's steps, the real commands from start to exit (imports included), {repeats} runs of each in turn,
+medians. No warm-up; the text is in the page cache for both sides. Both sides' .bin, .idx and dict.txt were compared
+after each run and are the same bytes. Other work ran on the machine, so CPU seconds (of all processes of a command)
+are given too: they suffer less from it. A ratio is the throughput divided by that of fairseq's two steps together.
+
+| what | text | seconds | CPU seconds | MB/s | {heads} |
+| --- | ---: | ---: | ---: | ---: | {" | ".join(["---: | ---:"] * len(bases))} |
+{chr(10).join(table)}
+
+Peak resident memory with two workers (a worker's includes what it shares with the first process):
+
+| text | first process | largest worker |
+| --- | ---: | ---: |
+{chr(10).join(memory)}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(REPOSITORY)}")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        text = measure(Path(folder), args.repeats)
+    print(text)
+    if args.write:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The real command `roberta binarize`: killed and run again, with any number of workers."""
+
+import gzip
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import termios
+import time
+
+import pytest
+
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from tests.tiny_corpus import command, environment, run
+
+pytestmark = pytest.mark.integration
+
+FILES = ("train.bin", "train.idx", "dict.txt")
+NUM_LINES = 120_000
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Text in a plain and a compressed file, and a tokenizer trained on some of it by the real command."""
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 7))) for _ in range(2000)]
+    lines = ["" if number % 50 == 49 else " ".join(rng.choices(words, k=12)) for number in range(NUM_LINES)]
+    text = "\n".join(lines) + "\n"
+    (folder / "a.txt").write_text(text)
+    (folder / "b.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (folder / "sample.txt").write_text(text[:100_000])
+    trained = run(
+        [
+            *command("roberta"),
+            *("vocabulary", "train", "--kind", "byte_level_bpe", "--vocab-size", "500"),
+            *("--input", str(folder / "sample.txt"), "--destination", str(folder / "tokenizer")),
+        ]
+    )
+    assert trained.returncode == 0, trained.stderr
+    return folder
+
+
+def binarize_command(corpus, destination, *options):
+    return [
+        *command("roberta"),
+        *("binarize", "--train", str(corpus / "a.txt"), str(corpus / "b.txt.gz")),
+        *("--tokenizer", str(corpus / "tokenizer"), "--destination", str(destination)),
+        *("--part-bytes", "100000", "--no-progress", *options),
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """What an uninterrupted run with one worker writes."""
+    folder = tmp_path_factory.mktemp("whole") / "data"
+    done = run(binarize_command(corpus, folder, "--workers", "1"))
+    assert done.returncode == 0, done.stderr
+    assert "0.000% unknown" in done.stdout
+    assert len(MmapTokens(folder / "train")) == 2 * NUM_LINES
+    return folder
+
+
+@pytest.mark.parametrize("workers", ["2", "3"])
+def test_same_bytes_for_any_number_of_workers(corpus, whole, tmp_path, workers):
+    done = run(binarize_command(corpus, tmp_path / "data", "--workers", workers))
+    assert done.returncode == 0, done.stderr
+    for name in [*FILES, "manifest.json", "encoder.json", "vocab.bpe"]:
+        assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+def start_and_kill(arguments, folder, *, at_least):
+    """Start the command, kill -9 its first process when so many part files are there; return them with their times."""
+    process = subprocess.Popen(arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("*.part"))) < at_least:
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline, "too few part files in two minutes"
+        time.sleep(0.002)
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+        workers = [int(number) for number in file.read().split()]
+    assert workers
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    for worker in workers:
+        wait_for_end(worker)
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.part")}
+
+
+def wait_for_end(pid):
+    """Wait until a process whose parent is gone has ended too."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] == "Z":
+                    return
+        except FileNotFoundError:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"the worker {pid} outlives its parent")
+
+
+def test_killed_and_run_again(corpus, whole, tmp_path):
+    parts = tmp_path / "data" / "train.parts"
+    arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
+    first = start_and_kill(arguments, parts, at_least=20)
+    assert not (tmp_path / "data" / "train.bin").exists()
+    second = start_and_kill(arguments, parts, at_least=len(first) + 20)
+    assert first.items() <= second.items(), "a finished part was written again"
+
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr
+    for name in [*FILES, "manifest.json"]:
+        assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
+    assert not parts.exists()
+
+
+def test_interrupted_by_the_user(corpus, whole, tmp_path):
+    parts = tmp_path / "data" / "train.parts"
+    arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
+    process = subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while len(list(parts.glob("*.part"))) < 5:
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)  # as the terminal does for Ctrl-C
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in messages
+    assert run(arguments).returncode == 0
+    assert (tmp_path / "data" / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
+
+
+def test_the_bar_shows_speed_and_time_left(corpus, tmp_path):
+    arguments = [word for word in binarize_command(corpus, tmp_path / "data") if word != "--no-progress"]
+    terminal, other_end = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 100))
+    process = subprocess.Popen(arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=other_end)
+    os.close(other_end)
+    shown = b""
+    try:
+        while data := os.read(terminal, 2**16):
+            shown += data
+    except OSError:  # so ends what a terminal shows, on Linux
+        pass
+    os.close(terminal)
+    assert process.wait() == 0
+    assert b"100%" in shown
+    assert re.search(rb"\d\d:\d\d<\d\d:\d\d, +[\d.]+[kM]?B/s", shown)  # time so far, time left, speed
+
+
+def test_errors_are_one_line(corpus, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"good\n\xff\n")
+    settings = ["--tokenizer", str(corpus / "tokenizer"), "--destination", str(tmp_path / "data"), "--no-progress"]
+    cases = [
+        (["--train", str(tmp_path / "bad.txt"), *settings], "bad.txt, line 2: byte 0xff"),
+        (["--train", str(tmp_path / "absent.txt"), *settings], "No text file"),
+        (["--train", str(corpus / "a.txt"), *settings, "--dict", str(tmp_path / "no.txt")], "no.txt does not exist"),
+        (settings, "Nothing to binarize"),
+        (["--train", str(corpus / "a.txt"), *settings, "--tokenizer", str(tmp_path)], "No tokenizer in"),
+    ]
+    for arguments, message in cases:
+        done = run([*command("roberta"), "binarize", *arguments])
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_inspect_finds_the_data_sound_and_damage(corpus, whole, tmp_path):
+    done = run([*command("roberta"), "inspect", str(whole), "--histogram", str(tmp_path / "lengths.png")])
+    assert done.returncode == 0, done.stderr
+    assert "train: sound" in done.stdout
+    assert f"{2 * NUM_LINES:,} lines ({2 * NUM_LINES // 50:,} blank)" in done.stdout
+    assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
+    first_line = (corpus / "a.txt").read_text().split("\n", 1)[0]
+    assert f"line 1: {first_line}" in done.stdout
+
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in whole.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    content = bytearray((damaged / "train.bin").read_bytes())
+    content[1000] ^= 1
+    (damaged / "train.bin").write_bytes(content)
+    done = run([*command("roberta"), "inspect", str(damaged)])
+    assert done.returncode == 1
+    assert "train: NOT SOUND" in done.stdout
+    assert "SHA-256" in done.stdout
+    assert json.loads((whole / "manifest.json").read_text())["splits"]["train"]["counts"]["unknown"] == 0

@@ -1,0 +1,182 @@
+"""`binarize` writes the bytes of fairseq's own two steps: its BPE encoder, then fairseq-preprocess."""
+
+import lzma
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.data.binarize import binarize
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.text_inputs import BadLineError, LineRules
+from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
+from roberta_plugin.data.vocabulary import Vocabulary
+from tests.tiny_corpus import command, environment, run
+
+fairseq = pytest.importorskip("fairseq")
+ENCODER = Path(fairseq.__file__).parent / "examples" / "roberta" / "multiprocessing_bpe_encoder.py"
+
+ODD_LINES = [
+    "",
+    "  leading spaces, and trailing ones  ",
+    "\ttab\tin\tthe middle\t",
+    "windows line end\r",
+    "lone carriage return\rsplits a line",
+    "\r",
+    "\u00a0no-break spaces at the ends\u00a0",
+    "\x1cfile separators\x1f\x1d",
+    "next line \u0085 line separator \u2028 paragraph separator \u2029 form feed \f vertical tab \v end\u2028",
+    "",
+    "   ",
+    "",
+    "\ufeffa byte order mark inside \ufeff and zero width \u200b spaces \u200b",
+    "emoji \U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 flags \U0001f1e9\U0001f1ea e\u0301 \u4f60\u597d",
+    "control \x00\x01\x7f\x80 and no characters \uffff\U0010ffff \u0558",
+    "<s> </s> <unk> <mask> <|endoftext|> 50256 it's WE'LL",
+    "very long " * 40_000,
+    "x" * 2000,
+    "no line end at the end of the file",
+]
+
+
+@pytest.fixture(scope="module")
+def texts(shared_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "odd").write_bytes("\n".join(ODD_LINES).encode())
+    (folder / "empty").write_bytes(b"")
+    (folder / "blank").write_bytes(b"\n\r\n\n \n")
+    real = b""
+    for name in ("books", "wikipedia", "news"):
+        with lzma.open(shared_data / "text" / f"{name}.valid.txt.xz") as file:
+            real += file.read(400_000) + b"\n\n"
+    (folder / "real").write_bytes(real)
+    return folder
+
+
+NAMES = ("real", "odd", "empty", "blank")
+
+
+@pytest.fixture(scope="module")
+def encoded(texts, shared_data, tmp_path_factory):
+    """The texts as fairseq's encoder writes them: numbers of GPT-2's tokens."""
+    folder = tmp_path_factory.mktemp("encoded")
+    bpe = shared_data / "gpt2_bpe"
+    files = ("--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe"))
+    for name in NAMES:
+        options = ("--inputs", str(texts / name), "--outputs", str(folder / name), "--keep-empty", "--workers", "2")
+        done = subprocess.run(
+            [sys.executable, str(ENCODER), *files, *options], env=environment(), capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+    return folder
+
+
+@pytest.fixture(scope="module", params=["all symbols", "few symbols"])
+def case(request, encoded, shared_data, tmp_path_factory):
+    """dict.txt, and what fairseq-preprocess makes with it."""
+    folder = tmp_path_factory.mktemp("fairseq")
+    dictionary = folder / "given.txt"
+    lines = (shared_data / "gpt2_bpe" / "dict.txt").read_text().splitlines(keepends=True)
+    dictionary.write_text("".join(lines if request.param == "all symbols" else lines[:3000]))
+    done = run(
+        [
+            *command("fairseq-preprocess"),
+            *("--only-source", "--srcdict", str(dictionary), "--destdir", str(folder), "--workers", "2"),
+            *("--trainpref", str(encoded / "real"), "--validpref", ",".join(str(encoded / name) for name in NAMES[1:])),
+        ]
+    )
+    assert done.returncode == 0, done.stderr
+    return dictionary, folder
+
+
+@pytest.mark.parametrize(("workers", "part_bytes", "fast"), [(1, 2**24, True), (2, 99_991, True), (2, 99_991, False)])
+def test_same_bytes(case, texts, shared_data, tmp_path, workers, part_bytes, fast):
+    dictionary, theirs = case
+    tokenizer = ByteLevelBpe.load(shared_data / "gpt2_bpe", use_fast_engine=fast)
+    vocabulary = Vocabulary.load(dictionary)
+    for name, split in zip(NAMES, ("train", "valid", "valid1", "valid2"), strict=True):
+        manifest = binarize(
+            [texts / name],
+            split=split,
+            tokenizer=tokenizer,
+            vocabulary=vocabulary,
+            destination=tmp_path / "ours",
+            workers=workers,
+            part_bytes=part_bytes,
+            progress=False,
+        )
+        for suffix in ("bin", "idx"):
+            file = f"{split}.{suffix}"
+            assert (tmp_path / "ours" / file).read_bytes() == (theirs / file).read_bytes(), file
+    assert (tmp_path / "ours" / "dict.txt").read_bytes() == (theirs / "dict.txt").read_bytes()
+
+    counts = {split: record["counts"] for split, record in manifest["splits"].items()}
+    assert counts["train"]["tokens"] > 150_000
+    assert counts["valid"]["items"] == len(ODD_LINES) + 1  # one lone carriage return
+    assert counts["valid1"] | counts["valid2"] | {"items": 4, "tokens": 4} == counts["valid2"]
+    assert (counts["train"]["unknown"] > 1000) == (len(vocabulary) < 4000)
+
+
+def test_small_parts_are_cut_where_no_character_or_line_end_is_broken(case, texts, shared_data, tmp_path):
+    dictionary, _ = case
+    text = tmp_path / "text"
+    text.write_bytes((texts / "odd").read_bytes()[:3000].replace(b"\n", b"\r\n") * 20)
+    outputs = []
+    for part_bytes in (997, 10**9):
+        binarize(
+            [text],
+            split="train",
+            tokenizer=ByteLevelBpe.load(shared_data / "gpt2_bpe"),
+            vocabulary=Vocabulary.load(dictionary),
+            destination=tmp_path / str(part_bytes),
+            part_bytes=part_bytes,
+            progress=False,
+        )
+        outputs.append((tmp_path / str(part_bytes) / "train.bin").read_bytes())
+    assert outputs[0] == outputs[1]  # cut at 60 places, also between the two bytes of a line end
+    assert len(outputs[0]) > 10_000
+
+
+def test_broken_utf8_stops_both_and_can_be_left_out(case, encoded, texts, shared_data, tmp_path):
+    dictionary, theirs = case
+    bad = tmp_path / "bad"
+    bad.write_bytes((texts / "real").read_bytes() + b"\xff broken\nhalf a character \xe4\xbd\n")
+    bpe = shared_data / "gpt2_bpe"
+    files = ("--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe"))
+    options = ("--inputs", str(bad), "--outputs", str(tmp_path / "out"), "--keep-empty", "--workers", "1")
+    done = subprocess.run([sys.executable, str(ENCODER), *files, *options], capture_output=True, check=False)
+    assert done.returncode != 0
+    assert b"UnicodeDecodeError" in done.stderr
+
+    settings = {
+        "split": "train",
+        "tokenizer": ByteLevelBpe.load(bpe),
+        "vocabulary": Vocabulary.load(dictionary),
+        "destination": tmp_path / "ours",
+        "progress": False,
+        "part_bytes": 100_003,
+    }
+    line = (texts / "real").read_bytes().count(b"\n") + 1
+    with pytest.raises(BadLineError, match=rf"bad, line {line}: byte 0xff at column 0 .*--skip-bad-lines"):
+        binarize([bad], **settings)
+    manifest = binarize([bad], **settings, rules=LineRules(skip_bad_lines=True), overwrite=True)
+    assert manifest["splits"]["train"]["counts"]["bad_lines"] == 2
+    assert (tmp_path / "ours" / "train.bin").read_bytes() == (theirs / "train.bin").read_bytes()
+
+
+def test_fairseq_reads_our_files(case, texts, shared_data, tmp_path):
+    indexed_dataset = pytest.importorskip("fairseq.data.indexed_dataset")
+    dictionary, _ = case
+    binarize(
+        [texts / "odd"],
+        split="train",
+        tokenizer=ByteLevelBpe.load(shared_data / "gpt2_bpe"),
+        vocabulary=Vocabulary.load(dictionary),
+        destination=tmp_path,
+        progress=False,
+    )
+    theirs = indexed_dataset.MMapIndexedDataset(str(tmp_path / "train"))
+    ours = MmapTokens(tmp_path / "train")
+    assert len(theirs) == len(ours) == len(ODD_LINES) + 1
+    assert all(theirs[index].tolist() == ours[index].tolist() for index in range(len(ours)))

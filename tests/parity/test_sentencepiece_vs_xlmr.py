@@ -1,0 +1,149 @@
+"""SentencePiece: the ids of sentencepiece itself, of fairseq's encoder and dictionary, and of transformers' XLM-R."""
+
+import tarfile
+
+import pytest
+import sentencepiece
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.training import train_sentencepiece
+from roberta_plugin.data.vocabulary import Vocabulary
+
+ADVERSARIAL = [
+    "",
+    " ",
+    "  two  spaces\tand tabs ",
+    "\u00a0no-break\u3000wide\u200bzero width",
+    "\ufb01 ligature, \u2460 circled, \uff21 wide, e\u0301 combining",  # what normalization changes
+    "\U0001f600\U0001f468\u200d\U0001f469 emoji \U0001f1e9\U0001f1ea",
+    "\u2581 the mark itself \u2581x",
+    "<s> </s> <unk> <mask> <pad>",
+    "\x00\x01\ufffd\U0010ffff",
+    "x" * 3000,
+]
+
+
+@pytest.fixture(scope="module")
+def lines(shared_data):
+    """Lines in six languages."""
+    texts = {}
+    with (shared_data / "multilingual.tar.zst").open("rb") as compressed:
+        stream = zstandard.ZstdDecompressor().stream_reader(compressed)
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                language = member.name.split("/")[1] if "/" in member.name else ""
+                if member.isfile() and member.size > 20_000 and language not in texts:
+                    texts[language] = archive.extractfile(member).read(60_000).decode("utf-8", "ignore").split("\n")
+    assert len(texts) >= 6
+    return [line for text in texts.values() for line in text]
+
+
+@pytest.fixture(scope="module")
+def folder(lines, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    # half of the lines, so that the rest has characters that the model does not know
+    (folder / "text.txt").write_text("\n".join(lines[::2]))
+    train_sentencepiece([folder / "text.txt"], vocab_size=3000, folder=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def processor(folder):
+    return sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+
+
+@pytest.fixture(scope="module")
+def fairseq_ids(folder):
+    """Text -> ids by fairseq: its encoder, then its dictionary."""
+    encoders = pytest.importorskip("fairseq.data.encoders.sentencepiece_bpe")
+    data = pytest.importorskip("fairseq.data")
+    config = encoders.SentencepieceConfig(sentencepiece_model=str(folder / "sentencepiece.bpe.model"))
+    encoder = encoders.SentencepieceBPE(config)
+    dictionary = data.Dictionary.load(str(folder / "dict.txt"))
+
+    def ids(text):
+        return dictionary.encode_line(encoder.encode(text), append_eos=False, add_if_not_exist=False).tolist()
+
+    return ids
+
+
+def test_sentencepieces_own_ids(folder, processor, lines):
+    tokenizer = load_tokenizer(folder)
+    texts = [*lines[:2000], *ADVERSARIAL]
+    ids, lengths = tokenizer.encode_lines(texts)
+    expected = [processor.encode(text, out_type=int) for text in texts]
+    assert ids.tolist() == [index for line in expected for index in line]
+    assert lengths.tolist() == [len(line) for line in expected]
+    assert [tokenizer.encode(text) for text in texts] == expected
+    assert 0 in ids  # unknown characters occur
+    assert len(ids) > 20_000
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_any_text(folder, processor, text):
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.encode(text) == processor.encode(text, out_type=int)
+    assert tokenizer.decode(tokenizer.encode(text)) == processor.decode(processor.encode(text, out_type=int))
+
+
+def test_fairseqs_ids(folder, fairseq_ids, lines):
+    texts = [*lines[:1000], *ADVERSARIAL]
+    tokenizer = load_tokenizer(folder)
+    to_model = Vocabulary.load(folder / "dict.txt").tokenizer_to_model(tokenizer)
+    found = [to_model[tokenizer.encode(text)].tolist() for text in texts]
+    assert found == [fairseq_ids(text) for text in texts]
+    assert any(3 in ids for ids in found)
+
+
+def test_ids_of_transformers_xlmr(folder, processor, lines):
+    transformers = pytest.importorskip("transformers")
+    pb2 = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
+    proto = pb2.ModelProto.FromString((folder / "sentencepiece.bpe.model").read_bytes())
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces[3:]]
+    specials = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    xlmr = transformers.XLMRobertaTokenizer(
+        vocab=[*specials, *pieces, ("<mask>", 0.0)],
+        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap,
+    )
+    vocabulary = Vocabulary.load(folder / "dict.txt")
+    assert len(xlmr) == len(vocabulary)
+    assert xlmr.mask_token_id == vocabulary.mask_id
+    tokenizer = load_tokenizer(folder)
+    to_model = vocabulary.tokenizer_to_model(tokenizer)
+    texts = [line for line in lines[:1500] if line.strip()]
+    found = [to_model[tokenizer.encode(text)].tolist() for text in texts]
+    theirs = [xlmr.encode(text, add_special_tokens=False) for text in texts]
+    # XLM-R's own search takes another of two equally good ways to cut a word, once in hundreds of lines.
+    different = [pair for pair in zip(found, theirs, strict=True) if pair[0] != pair[1]]
+    assert len(texts) > 500
+    assert len(different) <= len(texts) // 200
+    score_of = dict(pieces)
+    for pair in different:
+        ours, their = (sum(score_of.get(vocabulary.symbols[index], 0.0) for index in ids) for ids in pair)
+        assert ours == pytest.approx(their, abs=1e-3)
+
+
+def test_text_comes_back_as_sentencepiece_normalizes_it(folder, lines):
+    tokenizer = load_tokenizer(folder)
+    known = [line for line in lines[:1000:2] if 0 not in tokenizer.encode(line)]
+    assert len(known) > 100
+    for line in known:
+        assert tokenizer.encode(tokenizer.decode(tokenizer.encode(line))) == tokenizer.encode(line)
+    plain = [line for line in known if line.isascii() and line == " ".join(line.split())]
+    assert len(plain) > 20
+    assert [tokenizer.decode(tokenizer.encode(line)) for line in plain] == plain
+
+
+def test_whole_word_masks_begin_where_fairseqs_do(folder):
+    encoders = pytest.importorskip("fairseq.data.encoders.sentencepiece_bpe")
+    config = encoders.SentencepieceConfig(sentencepiece_model=str(folder / "sentencepiece.bpe.model"))
+    encoder = encoders.SentencepieceBPE(config)
+    vocabulary = Vocabulary.load(folder / "dict.txt")
+    starts = vocabulary.word_starts(load_tokenizer(folder))
+    expected = [encoder.is_beginning_of_word(symbol) for symbol in vocabulary.symbols[4:-1]]
+    assert starts[4:-1].tolist() == expected
+    assert 100 < sum(expected) < len(expected)
