@@ -30,13 +30,13 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of predicted positions, sums to log).
 
         Args:
             model: ours or fairseq's, possibly wrapped for data-parallel training.
             sample: a batch with "net_input", "target" (B, T) holding pad where nothing is predicted, "ntokens" and
-                "nsentences".
+                "nsentences"; with "predicted", our models compute the loss without forming all scores.
             reduce: sum the loss over positions; the alternative, a loss a position, has no use here.
 
         Raises:
@@ -44,18 +44,19 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
         """
         if not reduce:
             raise ValueError("The criterion roberta_masked_lm returns the summed loss only: call it with reduce=True.")
-        is_predicted = sample["target"].ne(self.padding_idx)
-        targets = sample["target"][is_predicted]  # (B, T) -> (M,)
         log = {"ntokens": sample["ntokens"], "nsentences": sample["nsentences"]}
-        if model.training and getattr(model, "computes_masked_lm_loss", False):
-            loss, _ = model(**sample["net_input"], masked_tokens=is_predicted, targets=targets)
+        if model.training and "predicted" in sample and getattr(model, "computes_masked_lm_loss", False):
+            loss, _ = model(**sample["net_input"], predicted=sample["predicted"])
+            sample_size = sample["predicted"]["number"]
         else:
-            logits = model(**sample["net_input"], masked_tokens=is_predicted)[0]  # (M, V)
-            loss = F.cross_entropy(logits.float(), targets, reduction="sum")
+            is_predicted = sample["target"].ne(self.padding_idx)
+            targets = sample["target"][is_predicted]  # (B, T) -> (M,)
+            scores = model(**sample["net_input"], masked_tokens=is_predicted)[0]  # (M, V)
+            loss = F.cross_entropy(scores.float(), targets, reduction="sum")
+            sample_size = targets.numel()
             if not model.training:
-                log["num_correct"] = logits.argmax(dim=-1).eq(targets).sum()
-                log["num_counted"] = targets.new_tensor(targets.numel())
-        sample_size = is_predicted.sum()
+                log["num_correct"] = scores.argmax(dim=-1).eq(targets).sum()
+                log["num_counted"] = sample_size
         return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
 
     @staticmethod

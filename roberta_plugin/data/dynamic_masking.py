@@ -4,12 +4,13 @@ Stage of the flow in `roberta_plugin/data/__init__.py`. A pure function of (seed
 tokens: any worker can make any block, a resumed run sees the same masks, and neither the other blocks of a batch nor
 its padding change them. Paper sections 2.1 (what is replaced) and 4.1 (static and dynamic masking).
 
-Shapes: B blocks, T positions, V vocabulary, M chosen positions in the batch.
+Shapes: B blocks, T positions, V vocabulary, M chosen positions in the batch, Q room for those of one block.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,21 @@ class MaskingRecipe:
             )
         if self.num_static_masks < 0:
             raise ValueError(f"--num-static-masks must be 0 (dynamic) or more, got {self.num_static_masks}.")
+
+
+class Masked(NamedTuple):
+    """A masked batch, with what is predicted in two forms: in place, and gathered block by block."""
+
+    tokens: NDArray[np.int64]
+    """What the model sees (B, T)."""
+    targets: NDArray[np.int64]
+    """The original id where a token is predicted, pad elsewhere (B, T)."""
+    positions: NDArray[np.int64]
+    """The predicted positions of each block from left to right (B, Q), then 0."""
+    answers: NDArray[np.int64]
+    """The original ids at `positions` (B, Q), then pad."""
+    num_predicted: int
+    """M, the number of all predicted positions."""
 
 
 class Masker:
@@ -108,7 +124,7 @@ class Masker:
 
     def mask(
         self, tokens: NDArray[np.int64], *, seed: int, passes: NDArray[np.int64], indices: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> Masked:
         """Mask a batch of blocks.
 
         Of the n maskable tokens (or words) of a block, exactly floor(mask_prob * n + u) are chosen, without
@@ -119,10 +135,6 @@ class Masker:
             seed: seed of the run.
             passes: how many times each block has come up, this time included (B,).
             indices: number of each block in its data (B,).
-
-        Returns:
-            The input with the chosen tokens replaced (B, T), and the targets (B, T): the original id where a token
-            was chosen, pad elsewhere.
         """
         if self.recipe.num_static_masks:
             passes = (passes - 1) % self.recipe.num_static_masks + 1
@@ -136,7 +148,20 @@ class Masker:
         replacement_keys = add_to_keys(keys, np.full(len(keys), _REPLACEMENT))
         rows, positions = np.divmod(at, tokens.shape[1])
         masked.ravel()[at] = self._replace(original, bits64(replacement_keys[rows], positions))
-        return masked, targets
+
+        counts = np.bincount(rows, minlength=len(tokens))
+        columns = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+        shape = (len(tokens), self._room(tokens.shape[1], counts))
+        gathered, answers = np.zeros(shape, dtype=np.int64), np.full(shape, self.pad_id, dtype=np.int64)
+        gathered[rows, columns] = positions
+        answers[rows, columns] = original
+        return Masked(masked, targets, gathered, answers, len(at))
+
+    def _room(self, num_positions: int, counts: NDArray[np.int64]) -> int:
+        """Q: what suffices for any block of this many positions, so that batches of one width have one shape."""
+        if self.recipe.whole_words:
+            return int(counts.max(initial=0))
+        return int(self.recipe.mask_prob * num_positions) + 1
 
     def _choose(self, tokens: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which positions are predicted (B, T)."""

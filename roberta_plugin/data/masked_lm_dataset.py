@@ -66,8 +66,9 @@ class Source(NamedTuple):
 class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
     """Masked batches of the blocks of all sources.
 
-    A batch is {"id" (B,), "nsentences", "ntokens" (pads not counted), "net_input": {"src_tokens" (B, T),
-    "src_lengths" (B,), "has_padding"}, "target" (B, T), pad where nothing is predicted}; arrays are int64 tensors.
+    A batch is {"id" (B,), "pass" (B,), "nsentences", "ntokens" (pads not counted), "net_input": {"src_tokens" (B, T),
+    "src_lengths" (B,), "has_padding"}, "target" (B, T), pad where nothing is predicted, "predicted": {"positions" and
+    "answers" (B, Q), "number"}, the same gathered}; arrays are int64 tensors.
     """
 
     def __init__(
@@ -180,22 +181,28 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         """Pass a ready batch on; join batches of single blocks, which fairseq collects for its dummy batch."""
         if isinstance(samples, dict):
             return samples
-        return _join(samples, pad_id=self.pad_id) if samples else {}
+        return self.__getitems__([(int(sample["pass"]), int(sample["id"])) for sample in samples])
 
     def _make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         tokens, lengths = self._gather(indices)
-        masked, targets = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices)
+        masked = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices)
         return {
             "id": torch.from_numpy(np.array(indices)),
+            "pass": torch.from_numpy(np.array(passes)),
             "nsentences": len(indices),
             "ntokens": int(lengths.sum()),
             "net_input": {
-                "src_tokens": torch.from_numpy(masked),
+                "src_tokens": torch.from_numpy(masked.tokens),
                 "src_lengths": torch.from_numpy(lengths),
                 # So that the model need not look, for which a GPU would have to be waited for.
                 "has_padding": bool(lengths.min() < tokens.shape[1]),
             },
-            "target": torch.from_numpy(targets),
+            "target": torch.from_numpy(masked.targets),
+            "predicted": {
+                "positions": torch.from_numpy(masked.positions),
+                "answers": torch.from_numpy(masked.answers),
+                "number": masked.num_predicted,
+            },
         }
 
     def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -238,24 +245,3 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
     def ordered_indices(self) -> NDArray[np.int64]:
         """All blocks in the order of the files; the order of training is that of `batches`."""
         return np.arange(len(self))
-
-
-def _join(batches: list[dict[str, Any]], *, pad_id: int) -> dict[str, Any]:
-    """Several batches -> one, padded to the widest."""
-
-    def join(rows: list[torch.Tensor]) -> torch.Tensor:
-        singles = [row for batch in rows for row in batch]
-        return torch.nn.utils.rnn.pad_sequence(singles, batch_first=True, padding_value=pad_id)
-
-    return {
-        "id": torch.cat([batch["id"] for batch in batches]),
-        "nsentences": sum(batch["nsentences"] for batch in batches),
-        "ntokens": sum(batch["ntokens"] for batch in batches),
-        "net_input": {
-            "src_tokens": join([batch["net_input"]["src_tokens"] for batch in batches]),
-            "src_lengths": torch.cat([batch["net_input"]["src_lengths"] for batch in batches]),
-            "has_padding": len({batch["net_input"]["src_tokens"].size(1) for batch in batches}) > 1
-            or any(batch["net_input"]["has_padding"] for batch in batches),
-        },
-        "target": join([batch["target"] for batch in batches]),
-    }

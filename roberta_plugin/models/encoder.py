@@ -2,7 +2,7 @@
 
 Attribute names are fairseq's, so that state dicts agree.
 
-Shapes: B blocks, T positions, Q positions of a block that are asked for, M those of all blocks, D model dimension.
+Shapes: B blocks, T positions, Q positions of a block that are asked for, D model dimension.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SentenceEncoder(nn.Module):
             tokens: ids, padded.
             has_padding: whether any of them is <pad>; None looks, for which a GPU has to be waited for.
             keep_hidden: whether to return what is between the layers.
-            positions: bool (B, T): return the features (M, D) of these alone. The last layer then computes no others:
+            positions: (B, Q): return the features (B, Q, D) of these alone. The last layer then computes no others:
                 nothing else is made of it.
         """
         is_padding: Tensor | None = tokens.eq(self.pad_id)
@@ -112,8 +112,8 @@ class SentenceEncoder(nn.Module):
             x = self._run(layer, x, is_padding)
             hidden += [x] if keep_hidden else []
         if positions is not None:
-            queries, is_query = gather_rows(x, positions)
-            return self._run(last, x, is_padding, queries)[is_query], []  # (B, Q, D) -> (M, D)
+            queries = x.gather(1, positions[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
+            return self._run(last, x, is_padding, queries), []
         x = self._run(last, x, is_padding)
         return x, [*hidden, x] if keep_hidden else []
 
@@ -122,16 +122,3 @@ class SentenceEncoder(nn.Module):
             return checkpoint(layer, *inputs, use_reentrant=False)  # type: ignore[no-any-return]
         output: Tensor = layer(*inputs)
         return output
-
-
-def gather_rows(x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors of `x` (B, T, D) at `positions` (B, T), moved to the front of their block and padded.
-
-    Returns:
-        Vectors (B, Q, D), where Q is the largest number of positions in a block, and which of them are meant (B, Q).
-    """
-    counts = positions.sum(dim=1)
-    largest = int(counts.max())
-    order = torch.argsort(positions.logical_not(), dim=1, stable=True)[:, :largest]  # (B, T) -> (B, Q)
-    is_meant = torch.arange(largest, device=x.device) < counts[:, None]
-    return x.gather(1, order[..., None].expand(-1, -1, x.size(-1))), is_meant

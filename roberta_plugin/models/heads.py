@@ -35,9 +35,16 @@ class MaskedLMHead(nn.Module):
             features = features[masked_tokens]  # (B, T, D) -> (M, D)
         return linear(self._transform(features), self.weight, self.bias)
 
-    def loss(self, features: Tensor, targets: Tensor) -> Tensor:
-        """Features (M, D) of the predicted positions, their `targets` (M,) -> summed cross-entropy (), fp32, nats."""
-        return summed_cross_entropy(self._transform(features), self.weight, self.bias, targets)
+    def loss(self, features: Tensor, answers: Tensor, *, pad_id: int) -> Tensor:
+        """Features (..., D) of the predicted positions, their `answers` (...) -> summed cross-entropy (), fp32, nats.
+
+        Where the answer is pad, nothing is predicted.
+        """
+        features, answers = features.flatten(0, -2), answers.flatten()
+        if features.device.type == "cpu":  # a GPU would have to be waited for
+            is_meant = answers.ne(pad_id)
+            features, answers = features[is_meant], answers[is_meant]
+        return summed_cross_entropy(self._transform(features), self.weight, self.bias, answers, ignored=pad_id)
 
     def _transform(self, features: Tensor) -> Tensor:
         transformed: Tensor = self.layer_norm(self.activation(self.dense(features)))

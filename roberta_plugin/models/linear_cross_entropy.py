@@ -1,6 +1,6 @@
 """Cross-entropy of a linear layer's output, without ever holding all of that output.
 
-    loss = sum over m of -log softmax(x_m W^T + b)[y_m]
+    loss = sum over m of -log softmax(x_m W^T + b)[y_m], where y_m is not the id to be ignored
 
 On a GPU with a torch that has it, `F.linear_cross_entropy` does it in chunks. On a CPU, where that function either
 keeps all scores or is slow, our own loop over chunks does: the scores of a chunk stay in the cache, and the gradients
@@ -23,16 +23,16 @@ from .cpu_products import linear
 ROWS_IN_CHUNK = 256
 
 
-def summed_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def summed_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, *, ignored: int) -> Tensor:
     """The loss above, by the best path for the device: `x` (M, D), `weight` (V, D), `bias` (V,), `targets` (M,).
 
     Returns:
         A scalar in fp32, in nats.
     """
-    return choose_path(x)(x, weight, bias, targets)
+    return choose_path(x)(x, weight, bias, targets, ignored)
 
 
-def choose_path(x: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+def choose_path(x: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]:
     """Which of the functions below serves an input like `x`."""
     if x.device.type == "cpu" and x.dtype == torch.float32:
         return chunked
@@ -46,18 +46,19 @@ def has_fused() -> bool:
     return hasattr(F, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions")
 
 
-def plain(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def plain(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
     """All scores (M, V) at once; their softmax in fp32."""
-    return F.cross_entropy(F.linear(x, weight, bias).float(), targets, reduction="sum")
+    return F.cross_entropy(F.linear(x, weight, bias).float(), targets, reduction="sum", ignore_index=ignored)
 
 
-def fused(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def fused(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
     """torch's own chunks."""
     losses = F.linear_cross_entropy(
         x,
         weight,
         targets,
         linear_bias=bias,
+        ignore_index=ignored,
         # Summed in the type of the input, bf16 would lose the loss: 13,366 came out as 11,072.
         reduction="sum" if x.dtype == torch.float32 else "none",
         options=torch.nn.LinearCrossEntropyOptions(),
@@ -65,9 +66,10 @@ def fused(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     return losses.float().sum()
 
 
-def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
     """Our own chunks: the gradients are computed in the forward pass, so it needs a single backward pass."""
-    return _Chunked.apply(x, weight, bias, targets)  # type: ignore[no-any-return, no-untyped-call]
+    counts = targets.ne(ignored)
+    return _Chunked.apply(x[counts], weight, bias, targets[counts])  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Chunked(torch.autograd.Function):

@@ -2,12 +2,14 @@
 
 State dicts have the names of fairseq's `roberta`: either model loads what the other has saved.
 
-Shapes: B blocks, T positions, D model dimension, M predicted positions in the batch, V vocabulary, C classes.
+Shapes: B blocks, T positions, D model dimension, Q and M predicted positions of a block and of
+the batch, V vocabulary, C classes.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from fairseq.models import (
@@ -69,25 +71,18 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         features_only: bool = False,
         return_all_hiddens: bool = False,
         masked_tokens: Tensor | None = None,
-        targets: Tensor | None = None,
+        predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """See `FastRobertaModel.forward`."""
-        predicts = targets is not None and len(targets) > 0 and not features_only and not return_all_hiddens
-        features, hidden = self.sentence_encoder(
-            src_tokens,
-            has_padding=has_padding,
-            keep_hidden=return_all_hiddens,
-            positions=masked_tokens if predicts else None,
-        )
+        if predicted is not None:
+            features, _ = self.sentence_encoder(src_tokens, has_padding=has_padding, positions=predicted["positions"])
+            return self.lm_head.loss(features, predicted["answers"], pad_id=self.sentence_encoder.pad_id), {}
+        features, hidden = self.sentence_encoder(src_tokens, has_padding=has_padding, keep_hidden=return_all_hiddens)
         # fairseq's models hand these out with time first
         extra = {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
         if features_only:
             return features, extra
-        if targets is not None:
-            if features.dim() == 3:
-                features = features[masked_tokens]  # (B, T, D) -> (M, D)
-            return self.lm_head.loss(features, targets), extra
         return self.lm_head(features, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
@@ -100,7 +95,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
 class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     """RoBERTa (Liu et al. 2019)."""
 
-    computes_masked_lm_loss = True  # forward takes `targets`: criterion roberta_masked_lm asks for this
+    computes_masked_lm_loss = True  # forward takes `predicted`: criterion roberta_masked_lm asks for this
 
     def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
         super().__init__(encoder)
@@ -122,7 +117,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return_all_hiddens: bool = False,
         classification_head_name: str | None = None,
         masked_tokens: Tensor | None = None,
-        targets: Tensor | None = None,
+        predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Ids -> scores, features or the loss, and {"inner_states": ...}.
@@ -134,7 +129,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             return_all_hiddens: put the embeddings and each layer's output, (T, B, D) as in fairseq, into the extra.
             classification_head_name: return this head's scores (B, C).
             masked_tokens: bool (B, T): score these positions only, (M, V) instead of (B, T, V).
-            targets: ids (M,) for the masked_tokens: return their summed cross-entropy (), in nats and fp32.
+            predicted: {"positions" (B, Q), "answers" (B, Q)}: return the summed cross-entropy () of these answers,
+                in nats and fp32, and nothing in the extra; an answer that is <pad> does not count.
             has_padding: whether a row is padded; where it is not told, the tokens are looked at.
         """
         output, extra = self.encoder(
@@ -142,7 +138,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             features_only=features_only or classification_head_name is not None,
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
-            targets=targets,
+            predicted=predicted,
             has_padding=has_padding,
         )
         if classification_head_name is not None:

@@ -54,14 +54,18 @@ def make_batches(count: int, *, num_blocks: int) -> list[dict]:
     for number in range(count):
         tokens = rng.integers(4, VOCAB - 1, (num_blocks, LENGTH))
         tokens[:, 0] = 0
-        masked, targets = masker.mask(
-            tokens, seed=1, passes=np.ones(num_blocks, int), indices=np.arange(num_blocks) + number
-        )
+        passes, indices = np.ones(num_blocks, dtype=np.int64), np.arange(num_blocks) + number
+        masked = masker.mask(tokens, seed=1, passes=passes, indices=indices)
         lengths = torch.full((num_blocks,), LENGTH)
         batches.append(
             {
-                "net_input": {"src_tokens": torch.from_numpy(masked), "src_lengths": lengths},
-                "target": torch.from_numpy(targets),
+                "net_input": {"src_tokens": torch.from_numpy(masked.tokens), "src_lengths": lengths},
+                "target": torch.from_numpy(masked.targets),
+                "predicted": {
+                    "positions": torch.from_numpy(masked.positions),
+                    "answers": torch.from_numpy(masked.answers),
+                    "number": masked.num_predicted,
+                },
                 "ntokens": tokens.size,
                 "nsentences": num_blocks,
             }

@@ -8,7 +8,7 @@ from fairseq.models.roberta.model import base_architecture
 
 from roberta_plugin.models.attention_backends import BACKENDS
 from roberta_plugin.models.roberta import FastRobertaModel
-from tests.tiny_models import TinyTask, fairseq_model, make_batch, options, our_model
+from tests.tiny_models import TinyTask, fairseq_model, gathered, make_batch, options, our_model
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 LENGTHS = [(17, 9, 1, 13), (23,), (16, 16), (1, 1), (39, 40)]
@@ -42,7 +42,7 @@ def test_outputs_and_gradients_are_fairseqs(lengths, backend):
         return
 
     loss = F.cross_entropy(theirs(tokens, masked_tokens=masked)[0], targets, reduction="sum")
-    our_loss, _ = ours(tokens, masked_tokens=masked, targets=targets)
+    our_loss, _ = ours(tokens, predicted=gathered(masked, targets))
     torch.testing.assert_close(our_loss, loss, **TOLERANCE)
     loss.backward()
     our_loss.backward()

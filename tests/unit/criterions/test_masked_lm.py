@@ -25,13 +25,15 @@ class LogitsModel(torch.nn.Module):
 
 
 class LossModel(LogitsModel):
-    """Like ours: the summed loss where targets are given."""
+    """Like ours: the summed loss of the gathered answers."""
 
     computes_masked_lm_loss = True
 
-    def forward(self, src_tokens, src_lengths, masked_tokens, targets=None):
-        logits, extra = super().forward(src_tokens, src_lengths, masked_tokens)
-        return (logits, extra) if targets is None else (F.cross_entropy(logits, targets, reduction="sum"), extra)
+    def forward(self, src_tokens, src_lengths, masked_tokens=None, predicted=None):
+        if predicted is None:
+            return super().forward(src_tokens, src_lengths, masked_tokens)
+        logits = self.table(src_tokens.gather(1, predicted["positions"])).flatten(0, 1)
+        return F.cross_entropy(logits, predicted["answers"].flatten(), reduction="sum", ignore_index=PAD), {}
 
 
 @pytest.fixture
@@ -46,7 +48,8 @@ def sample():
     target = torch.full_like(tokens, PAD)
     target[0, 1], target[0, 3], target[1, 2] = 9, 6, 4
     net_input = {"src_tokens": tokens, "src_lengths": torch.tensor([5, 4])}
-    return {"net_input": net_input, "target": target, "ntokens": 9, "nsentences": 2}
+    predicted = {"positions": torch.tensor([[1, 3], [2, 0]]), "answers": torch.tensor([[9, 6], [4, PAD]]), "number": 3}
+    return {"net_input": net_input, "target": target, "predicted": predicted, "ntokens": 9, "nsentences": 2}
 
 
 def test_loss_is_the_sum_over_predicted_positions(criterion, sample):
@@ -82,10 +85,13 @@ def test_validation_counts_right_answers(criterion, sample):
 
 def test_a_batch_without_predicted_positions_has_zero_loss_and_can_be_trained_on(criterion, sample):
     sample["target"].fill_(PAD)
-    model = LossModel().train()
-    loss, sample_size, _ = criterion(model, sample)
-    loss.backward()
-    assert loss == 0 and sample_size == 0
+    sample["predicted"]["answers"].fill_(PAD)
+    sample["predicted"]["number"] = 0
+    for model in (LogitsModel().train(), LossModel().train()):
+        loss, sample_size, _ = criterion(model, sample)
+        loss.backward()
+        assert loss == 0
+        assert sample_size == 0
 
 
 def test_sums_of_two_ranks_reduce_to_the_mean_of_all(criterion):

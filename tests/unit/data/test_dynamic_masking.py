@@ -41,7 +41,19 @@ def make_tokens(num_blocks=64, width=128, seed=0):
 
 def mask(masker, tokens, *, seed=1, passes=1, indices=None):
     indices = np.arange(len(tokens)) if indices is None else np.asarray(indices)
-    return masker.mask(tokens, seed=seed, passes=np.broadcast_to(passes, len(tokens)), indices=indices)
+    masked = masker.mask(tokens, seed=seed, passes=np.broadcast_to(passes, len(tokens)), indices=indices)
+    assert_gathered(masked)
+    return masked.tokens, masked.targets
+
+
+def assert_gathered(masked):
+    """The gathered form tells the same as the one in place."""
+    num_predicted = (masked.targets != PAD).sum(axis=1)
+    assert masked.num_predicted == num_predicted.sum() == (masked.answers != PAD).sum()
+    for row, count in enumerate(num_predicted):
+        positions = np.flatnonzero(masked.targets[row] != PAD)
+        assert masked.positions[row].tolist() == positions.tolist() + [0] * (masked.positions.shape[1] - count)
+        assert masked.answers[row, :count].tolist() == masked.targets[row, positions].tolist()
 
 
 def test_shares_are_those_of_the_paper():

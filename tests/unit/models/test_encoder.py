@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from roberta_plugin.models.attention_backends import BACKENDS
-from roberta_plugin.models.encoder import gather_rows
-from tests.tiny_models import make_batch, our_model
+from tests.tiny_models import gathered, make_batch, our_model
 
 
 def test_checkpointed_activations_give_the_same_gradients():
@@ -14,7 +13,7 @@ def test_checkpointed_activations_give_the_same_gradients():
     for checkpoint_activations in (False, True):
         model = our_model(checkpoint_activations=checkpoint_activations, dropout=0.2, attention_dropout=0.2)
         torch.manual_seed(3)
-        loss, _ = model(tokens, masked_tokens=masked, targets=targets)
+        loss, _ = model(tokens, predicted=gathered(masked, targets))
         loss.backward()
         results.append([loss, *(parameter.grad for parameter in model.parameters())])
     for one, other in zip(*results, strict=True):
@@ -34,8 +33,8 @@ def test_padding_changes_nothing_for_the_tokens(backend):
 def test_bf16_stays_close_to_fp32():
     model = our_model().eval()
     tokens, masked, targets = make_batch()
-    expected, _ = model(tokens, masked_tokens=masked, targets=targets)
-    found, _ = model.bfloat16()(tokens, masked_tokens=masked, targets=targets)
+    expected, _ = model(tokens, predicted=gathered(masked, targets))
+    found, _ = model.bfloat16()(tokens, predicted=gathered(masked, targets))
     assert found.dtype == torch.float32
     assert found.item() == pytest.approx(expected.item(), rel=0.02)
 
@@ -44,25 +43,17 @@ def test_bf16_stays_close_to_fp32():
 @pytest.mark.parametrize("lengths", [(17, 9, 1, 13), (5, 5)])
 def test_features_of_some_positions_are_those_of_all(backend, lengths):
     """The last layer leaves out what nothing is made of; no feature and no gradient may change by that."""
-    tokens, masked, _ = make_batch(lengths)
-    assert len({int(count) for count in masked.sum(dim=1)}) > 1 or lengths == (5, 5)
-    factors = torch.randn(int(masked.sum()), 24)
+    tokens, masked, targets = make_batch(lengths)
+    factors = torch.randn(len(targets), 24)
+    predicted = gathered(masked, targets)
     results = []
-    for positions in (None, masked):
+    for positions in (None, predicted["positions"]):
         model = our_model(attention_backend=backend)
         features, _ = model.encoder.sentence_encoder(tokens, positions=positions)
-        features = features[masked] if positions is None else features
+        features = features[masked] if positions is None else features[predicted["answers"].ne(1)]
         (features * factors).sum().backward()
         gradients = [p.grad for name, p in model.named_parameters() if "lm_head" not in name or p.grad is not None]
         results.append([features, *gradients])
     assert len(results[0]) > 40
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-
-
-def test_rows_are_gathered_in_their_order():
-    x = torch.arange(12.0).view(2, 6, 1)
-    positions = torch.tensor([[0, 1, 0, 1, 0, 1], [1, 0, 0, 0, 0, 0]], dtype=torch.bool)
-    rows, is_meant = gather_rows(x, positions)
-    assert rows.shape == (2, 3, 1)
-    assert torch.equal(rows[is_meant], x[positions])

@@ -15,7 +15,10 @@ def test_the_loss_is_that_of_the_scores_at_masked_positions():
     scores = head(features)
     torch.testing.assert_close(head(features, masked_tokens=masked), scores[masked])
     expected = F.cross_entropy(scores[masked], targets, reduction="sum")
-    torch.testing.assert_close(head.loss(features[masked], targets), expected)
+    padded = torch.tensor([[3, 1], [10, 0]])
+    rows = torch.stack([features[masked][0], torch.full((6,), 7.0), features[masked][1], features[masked][2]])
+    torch.testing.assert_close(head.loss(rows.view(2, 2, 6), padded, pad_id=1), expected)
+    torch.testing.assert_close(head.loss(features[masked], targets, pad_id=1), expected)
 
 
 def test_classes_are_scored_from_the_first_token():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roberta_plugin.models.roberta import FastRobertaModel
-from tests.tiny_models import MAX_POSITIONS, TinyTask, make_batch, options, our_model
+from tests.tiny_models import MAX_POSITIONS, TinyTask, gathered, make_batch, options, our_model
 
 
 def test_outputs_have_the_documented_shapes():
@@ -17,7 +17,7 @@ def test_outputs_have_the_documented_shapes():
     assert model(tokens, masked_tokens=masked)[0].shape == (len(targets), 75)
     assert model(tokens, features_only=True)[0].shape == (4, 17, 24)
     assert model(tokens, classification_head_name="task")[0].shape == (4, 3)
-    assert model(tokens, masked_tokens=masked, targets=targets)[0].shape == ()
+    assert model(tokens, predicted=gathered(masked, targets))[0].shape == ()
     assert model(tokens)[1]["inner_states"] is None
     assert [h.shape for h in model(tokens, return_all_hiddens=True)[1]["inner_states"]] == [(17, 4, 24)] * 4
     assert model.max_positions() == MAX_POSITIONS
