@@ -1,0 +1,66 @@
+"""The `roberta` command: one verb a module of this folder, imported only when it is called.
+
+A verb's module has `add_parser(subparsers)`, which adds its options and sets `run`, a function from the parsed
+arguments to an exit code. What the user can mend (a wrong option, a missing or broken file) becomes one line on
+stderr and exit code 2; `--debug` shows where it came from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+VERBS = {
+    "doctor": "check the installation, and say how to mend what is missing",
+    "demo": "pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
+    "vocabulary": "train a tokenizer, or look at one",
+    "binarize": "turn text files into the binary files that fairseq-train reads",
+    "inspect": "show and check what is in a folder of binary files",
+}
+USER_ERROR = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line `arguments` (default: the process's own) and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    args = build_parser(called_verb(words)).parse_args(words)
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `roberta inspect ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, OSError) as error:
+        if args.debug:
+            traceback.print_exc()
+        else:
+            print(f"roberta {args.verb}: {error}", file=sys.stderr)
+        return USER_ERROR
+
+
+def called_verb(words: Sequence[str]) -> str | None:
+    """The first word that is a verb: options before it take no values."""
+    return next((word for word in words if word in VERBS), None)
+
+
+def build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """The parser with all verbs, of which only `verb` has its options: its module alone is imported."""
+    parser = argparse.ArgumentParser(
+        prog="roberta", description="RoBERTa (Liu et al. 2019) as a fairseq plugin: the commands around fairseq-train."
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error (before the verb)")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, summary in VERBS.items():
+        if name == verb:
+            importlib.import_module(f"{__name__}.{name}").add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser

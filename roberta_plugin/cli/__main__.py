@@ -1,0 +1,7 @@
+"""`python -m roberta_plugin.cli`: the `roberta` command where its script is not on the path."""
+
+import sys
+
+from roberta_plugin.cli import main
+
+sys.exit(main())

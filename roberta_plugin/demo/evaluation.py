@@ -1,0 +1,118 @@
+"""Masked-token accuracy and perplexity on the test split, beside the unigram baseline on the same positions.
+
+Stage of `roberta_plugin/demo/__init__.py`. The one evaluation path: the test split in the same blocks as in training,
+but with 15 % of the tokens masked as in the paper, in several passes with a mask of its own each, and the last
+checkpoint as `RobertaHub` loads it. The baseline knows how often each token occurs in the training split, no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from roberta_plugin.data.blocks import make_blocks
+from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
+from roberta_plugin.models.hub_interface import RobertaHub
+
+NUM_PASSES = 4  # masks for each block: more predictions from the same text
+MASK_SEED = 20191107
+TOKENS_IN_BATCH = 8192
+
+
+class Score(NamedTuple):
+    """How well the masked tokens were predicted."""
+
+    accuracy: float  # percent
+    perplexity: float
+
+
+class Evaluation(NamedTuple):
+    """The model and the baseline on the same masked positions."""
+
+    model: Score
+    unigram: Score
+    num_predictions: int
+    most_frequent: list[str]  # the baseline's answers, most frequent first
+
+
+class Unigram:
+    """The share of each token in a split: the predictor that reads no context."""
+
+    def __init__(self, tokens: MmapTokens, vocabulary: Vocabulary) -> None:
+        counts = np.bincount(tokens.tokens, minlength=len(vocabulary)).astype(np.float64)
+        counts[vocabulary.never_masked()] = 0.0
+        smoothed = counts + np.where(vocabulary.never_masked(), 0.0, 1.0)  # no token is impossible
+        self.order: NDArray[np.int64] = np.argsort(-counts, kind="stable")
+        with np.errstate(divide="ignore"):
+            self._log_prob = np.log(smoothed / smoothed.sum())
+
+    def log_probs(self, targets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Natural logarithm of the probability of each target (M,)."""
+        log_probs: NDArray[np.float64] = self._log_prob[targets]
+        return log_probs
+
+
+@torch.no_grad()
+def evaluate(hub: RobertaHub, data_bin: Path) -> Evaluation:
+    """Score the model and the unigram baseline on the test split.
+
+    Raises:
+        ValueError: if the split is so short that no token was masked.
+    """
+    unigram = Unigram(MmapTokens(data_bin / "train"), hub.vocabulary)
+    num_predictions, num_correct, num_correct_unigram = 0, 0, 0
+    log_prob, log_prob_unigram = 0.0, 0.0
+    for batch in masked_batches(data_bin / "test", hub.vocabulary):
+        is_predicted = batch["target"].ne(hub.vocabulary.pad_id)  # (B, T)
+        targets = batch["target"][is_predicted]  # -> (M,)
+        logits = hub.model(batch["net_input"]["src_tokens"].to(hub.device), masked_tokens=is_predicted.to(hub.device))[
+            0
+        ]
+        log_probs = logits.float().log_softmax(dim=-1).cpu()  # (M, V)
+        num_predictions += len(targets)
+        num_correct += int(log_probs.argmax(dim=-1).eq(targets).sum())
+        log_prob += float(log_probs.gather(1, targets[:, None]).sum())
+        num_correct_unigram += int(targets.eq(int(unigram.order[0])).sum())
+        log_prob_unigram += float(unigram.log_probs(targets.numpy()).sum())
+    if not num_predictions:
+        raise ValueError(f"{data_bin / 'test'}.bin holds too few tokens to mask one: use a larger --max-megabytes.")
+    return Evaluation(
+        model=Score(100.0 * num_correct / num_predictions, math.exp(-log_prob / num_predictions)),
+        unigram=Score(100.0 * num_correct_unigram / num_predictions, math.exp(-log_prob_unigram / num_predictions)),
+        num_predictions=num_predictions,
+        most_frequent=[str(hub.decode([int(token)])) for token in unigram.order[:5]],
+    )
+
+
+def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, Any]]:
+    """Every block of a split `NUM_PASSES` times, with the paper's masking."""
+    tokens = MmapTokens(prefix)
+    blocks = make_blocks(tokens.sizes, block_length=TOKENS_PER_SAMPLE - 1, break_mode=BREAK_MODE)
+    masker = Masker(
+        MaskingRecipe(),
+        mask_id=vocabulary.mask_id,
+        pad_id=vocabulary.pad_id,
+        never_masked=vocabulary.never_masked(),
+        never_drawn=vocabulary.never_drawn(),
+    )
+    dataset = MaskedLMDataset(
+        [Source(tokens, blocks)],
+        masker,
+        bos_id=vocabulary.bos_id,
+        pad_id=vocabulary.pad_id,
+        vocab_size=len(vocabulary),
+        seed=MASK_SEED,
+    )
+    for number in range(1, NUM_PASSES + 1):
+        for batch in dataset.batches(number, max_tokens=TOKENS_IN_BATCH):
+            yield dataset.__getitems__(batch)

@@ -1,0 +1,126 @@
+"""The folder of a demo run: which files lie where, which steps are done, and a lock against a second run.
+
+A step is done when `steps.json` holds it with the same values of the settings it depends on. The file is replaced
+atomically after each step, so a run that was killed goes on with the step it was in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.data.atomic_files import atomic_write
+
+LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """What the user may choose; a change repeats the steps that depend on it."""
+
+    minutes: float = 5.0
+    max_megabytes: float = 0.0  # 0: all text there is
+    vocab_size: int = 4000
+    seed: int = 1
+
+    def check(self) -> None:
+        """Refuse values that cannot work, by the name of the option."""
+        if not 0.05 <= self.minutes <= 24 * 60:
+            raise ValueError(f"--minutes must lie between 0.05 and 1440, got {self.minutes:g}.")
+        if self.max_megabytes < 0:
+            raise ValueError(f"--max-megabytes must be 0 (all text) or more, got {self.max_megabytes:g}.")
+        if not 300 <= self.vocab_size <= 50000:
+            raise ValueError(f"--vocab-size must lie between 300 and 50000, got {self.vocab_size}.")
+
+
+class RunFolder:
+    """Paths and finished steps of one demo run."""
+
+    def __init__(self, path: Path, settings: DemoSettings) -> None:
+        settings.check()
+        self.path = path.absolute()
+        self.settings = settings
+        self.corpus = self.path / "corpus"
+        self.tokenizer = self.path / "tokenizer"
+        self.data_bin = self.path / "data-bin"
+        self.checkpoints = self.path / "checkpoints"
+        self.train_log = self.path / "train.log"
+        self.lock_descriptor = -1
+        self._steps_file = self.path / "steps.json"
+
+    def settings_of(self, names: Sequence[str]) -> dict[str, Any]:
+        """The settings of these names, for the record of a step that depends on them."""
+        return {name: getattr(self.settings, name) for name in names}
+
+    def result_of(self, step: str, *, depends_on: Sequence[str]) -> dict[str, Any] | None:
+        """What the step returned when it was done with the present settings; None if it is not done."""
+        entry = self._read().get(step)
+        if entry is None or entry["settings"] != self.settings_of(depends_on):
+            return None
+        result: dict[str, Any] = entry["result"]
+        return result
+
+    def forget(self, steps: Sequence[str]) -> None:
+        """Record that these steps are to be done again: what they depend on is about to change."""
+        self._write({name: entry for name, entry in self._read().items() if name not in steps})
+
+    def mark_done(self, step: str, result: dict[str, Any], *, depends_on: Sequence[str], seconds: float) -> None:
+        """Record that the step is done."""
+        entry = {"settings": self.settings_of(depends_on), "seconds": round(seconds, 1), "result": result}
+        self._write({**self._read(), step: entry})
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """What every finished step returned, and under "seconds" how long each took."""
+        entries = self._read()
+        return {name: entry["result"] for name, entry in entries.items()} | {
+            "seconds": {name: entry["seconds"] for name, entry in entries.items()}
+        }
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process and the training it starts.
+
+        Raises:
+            ValueError: if another run holds it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".lock", "w") as file:
+            deadline = time.monotonic() + LOCK_PATIENCE_S
+            while not _lock(file.fileno()):
+                if time.monotonic() > deadline:
+                    raise ValueError(
+                        f"Another `roberta demo` works in {self.path}: wait for it, or give this one a --folder."
+                    )
+                time.sleep(0.2)
+            self.lock_descriptor = file.fileno()
+            yield
+
+    def _read(self) -> dict[str, Any]:
+        if not self._steps_file.is_file():
+            return {}
+        entries: dict[str, Any] = json.loads(self._steps_file.read_text(encoding="utf-8"))
+        return entries
+
+    def _write(self, entries: dict[str, Any]) -> None:
+        with atomic_write(self._steps_file, "w") as file:
+            json.dump(entries, file, indent=2)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,187 @@
+"""The steps of the demo, in order: what each does, how long it takes, and the function that does it.
+
+Each function takes the run folder and returns what is to be remembered: plain values, for steps.json and the report.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from roberta_plugin.demo.progress import progress_bar
+from roberta_plugin.demo.run_folder import RunFolder
+
+TEXT = ("max_megabytes",)
+VOCABULARY = (*TEXT, "vocab_size")
+TRAINING = (*VOCABULARY, "minutes", "seed")
+
+
+class Step(NamedTuple):
+    """One step of the demo."""
+
+    name: str
+    what: str
+    seconds: float  # on two cores of 2026; the pretraining takes what --minutes says
+    depends_on: tuple[str, ...]
+    run: Callable[[RunFolder], dict[str, Any]]
+    describe: Callable[[dict[str, Any]], str]
+
+
+def collect_corpus(run: RunFolder) -> dict[str, Any]:
+    """Write corpus/{train,valid,test}.txt."""
+    from roberta_plugin.demo.corpus import write_corpus
+    from roberta_plugin.demo.source_documents import find_documents
+
+    run.corpus.mkdir(parents=True, exist_ok=True)
+    max_bytes = 1e6 * run.settings.max_megabytes or float("inf")
+    documents = progress_bar("reading", iterable=find_documents(), unit=" documents", leave=False)
+    return dict(write_corpus(run.corpus, documents, max_bytes=max_bytes))
+
+
+def train_vocabulary(run: RunFolder) -> dict[str, Any]:
+    """Train byte-level BPE on the training text alone."""
+    from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
+    from roberta_plugin.data.vocabulary import Vocabulary
+
+    train_byte_level_bpe([run.corpus / "train.txt"], vocab_size=run.settings.vocab_size, folder=run.tokenizer)
+    return {"size": len(Vocabulary.load(run.tokenizer / "dict.txt"))}
+
+
+def binarize_splits(run: RunFolder) -> dict[str, Any]:
+    """Write data-bin/{train,valid,test}.bin and .idx."""
+    from roberta_plugin.data.binarize import binarize
+    from roberta_plugin.data.mmap_tokens import MmapTokens
+    from roberta_plugin.data.tokenizers import load_tokenizer
+    from roberta_plugin.data.vocabulary import Vocabulary
+    from roberta_plugin.demo.corpus import SPLITS
+
+    shutil.rmtree(run.data_bin, ignore_errors=True)
+    tokenizer, vocabulary = load_tokenizer(run.tokenizer), Vocabulary.load(run.tokenizer / "dict.txt")
+    for split in SPLITS:
+        binarize(
+            [run.corpus / f"{split}.txt"],
+            split=split,
+            tokenizer=tokenizer,
+            vocabulary=vocabulary,
+            destination=run.data_bin,
+            progress=False,
+        )
+    return {f"{split}_tokens": MmapTokens(run.data_bin / split).num_tokens for split in SPLITS}
+
+
+def make_training_plan(run: RunFolder) -> dict[str, Any]:
+    """Measure the speed; what an earlier plan has trained is thrown away."""
+    from roberta_plugin.demo.training import plan_training
+
+    shutil.rmtree(run.checkpoints, ignore_errors=True)
+    run.train_log.unlink(missing_ok=True)
+    return plan_training(run)._asdict()
+
+
+def pretrain_model(run: RunFolder) -> dict[str, Any]:
+    """Train, or go on training."""
+    from roberta_plugin.demo.training import Plan, pretrain
+
+    return pretrain(run, Plan(**run.results()["plan"]))
+
+
+def evaluate_model(run: RunFolder) -> dict[str, Any]:
+    """Score the model on the test split, and let it fill masks in held-out sentences."""
+    from roberta_plugin.demo.training import SPIN_COUNT
+
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
+    import torch
+
+    import roberta_plugin
+    from roberta_plugin.demo.evaluation import evaluate
+    from roberta_plugin.demo.mask_filling import fill
+    from roberta_plugin.models.hub_interface import RobertaHub
+
+    roberta_plugin.register()
+    torch.set_num_threads(run.results()["plan"]["threads"])
+    hub = RobertaHub.from_pretrained(run.checkpoints, checkpoint_file="checkpoint_last.pt", data=run.data_bin)
+    evaluation = evaluate(hub, run.data_bin)
+    answers = fill(hub, run.corpus / "test.txt")
+    return {
+        **evaluation._asdict(),
+        "model": evaluation.model._asdict(),
+        "unigram": evaluation.unigram._asdict(),
+        "answers": [answer._asdict() for answer in answers],
+    }
+
+
+def write_reports(run: RunFolder) -> dict[str, Any]:
+    """Write report.md, report.json and loss.png from what all other steps returned."""
+    from roberta_plugin.demo.report import write_report
+
+    lines = run.train_log.read_text(encoding="utf-8", errors="replace").splitlines()
+    facts = write_report(run.path, results={**run.results(), "settings": asdict(run.settings)}, log_lines=lines)
+    return {"tokens_per_second": facts["tokens_per_second"]}
+
+
+STEPS = (
+    Step(
+        "corpus",
+        "read the documentation in the source files of Python, numpy and torch; nothing is downloaded",
+        20,
+        TEXT,
+        collect_corpus,
+        lambda done: (
+            f"{done['train_bytes'] / 1e6:.1f} MB of text to train on, {done['test_documents']:,} documents held out"
+        ),
+    ),
+    Step(
+        "vocabulary",
+        "train a byte-level BPE tokenizer on the training text",
+        5,
+        VOCABULARY,
+        train_vocabulary,
+        lambda done: f"{done['size']:,} symbols",
+    ),
+    Step(
+        "binarize",
+        "turn the text into the binary files that fairseq-train reads",
+        5,
+        VOCABULARY,
+        binarize_splits,
+        lambda done: f"{done['train_tokens']:,} tokens to train on, {done['test_tokens']:,} held out",
+    ),
+    Step(
+        "plan",
+        "measure the speed of this machine, to fit the training into its time",
+        25,
+        TRAINING,
+        make_training_plan,
+        lambda done: (
+            f"{1000 * done['seconds_per_update']:.0f} ms an update (threads: {done['threads']}): "
+            f"{done['num_updates']:,} updates fit in"
+        ),
+    ),
+    Step(
+        "pretrain",
+        "pretrain with fairseq-train",
+        0,
+        TRAINING,
+        pretrain_model,
+        lambda done: f"{done['num_updates']:,} of {done['planned_updates']:,} updates",
+    ),
+    Step(
+        "evaluation",
+        "predict masked tokens of the held-out documents, beside a unigram baseline",
+        20,
+        TRAINING,
+        evaluate_model,
+        lambda done: f"{done['num_predictions']:,} masked tokens",
+    ),
+    Step(
+        "report",
+        "write report.md, report.json and loss.png",
+        5,
+        TRAINING,
+        write_reports,
+        lambda done: "report.md, report.json and loss.png",
+    ),
+)

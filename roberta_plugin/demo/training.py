@@ -1,0 +1,220 @@
+"""Pretraining by the real `fairseq-train`, its length fitted to a time budget, with a progress bar.
+
+Stage of `roberta_plugin/demo/__init__.py`. The learning rate has to reach zero when the time is up, so the number of
+updates is fixed before: a first short run measures the speed, and the plan made from it is kept in the run folder.
+A resumed run uses the same plan, hence the same command, and fairseq goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import sys
+import time
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import roberta_plugin
+from roberta_plugin.data.blocks import BreakMode
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.demo.child_process import failure, lines_of
+from roberta_plugin.demo.progress import progress_bar
+from roberta_plugin.demo.run_folder import RunFolder, available_cores
+from roberta_plugin.demo.training_log import Record, parse_line
+
+# Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate high,
+# because a model this young needs updates more than tokens; and more than the paper's 15 % of the tokens are
+# predicted, because each then teaches more (Wettig et al. 2023, "Should You Mask 15% in Masked Language Modeling?").
+TOKENS_PER_SAMPLE = 32
+BREAK_MODE: BreakMode = "none"
+BATCH_SIZE = 16
+MASK_PROB = 0.4
+MODEL = {
+    "--arch": "fast_roberta_tiny",
+    "--encoder-embed-dim": "192",
+    "--encoder-ffn-embed-dim": "768",
+    "--encoder-attention-heads": "6",
+    "--dropout": "0.0",
+    "--attention-dropout": "0.0",
+}
+PEAK_LR = 1.5e-3
+WARMUP_SHARE = 0.06
+BATCH_SIZE_VALID = 128
+MAX_VALIDATIONS = 8  # each also saves a checkpoint, from which a killed run goes on
+VALIDATION_SHARE = 0.1  # of the time at most
+CALIBRATION_S = 12.0
+SAFETY = 0.9  # of the time that the measured speed promises: the speed of a shared machine varies
+END_SHARE = 0.03  # of the time, for the last validation and checkpoint where it is up before the updates are done
+MIN_UPDATES = 20
+FORWARD_SHARE = 0.4  # cost of validating on a token, in costs of training on it
+MAX_THREADS = 8  # the model is too small to occupy more
+# Threads that wait by spinning make a busy machine ten times slower; with a short spin an idle one loses nothing.
+SPIN_COUNT = "1000"
+
+
+class Plan(NamedTuple):
+    """How long to train, from the speed that was measured."""
+
+    num_updates: int
+    stop_after_s: float
+    seconds_per_update: float
+    startup_s: float
+    num_validations: int
+    threads: int
+
+
+class Speed(NamedTuple):
+    """What a short run measured."""
+
+    seconds_per_update: float
+    startup_s: float
+
+
+def train_command(run: RunFolder, *, num_updates: int, extra: dict[str, str]) -> list[str]:
+    """The `fairseq-train` of this environment with the demo's settings."""
+    options = {
+        "--user-dir": str(Path(roberta_plugin.__file__).parent),
+        "--task": "roberta_masked_lm",
+        "--criterion": "roberta_masked_lm",
+        **MODEL,
+        "--sample-break-mode": BREAK_MODE,
+        "--tokens-per-sample": str(TOKENS_PER_SAMPLE),
+        "--batch-size": str(BATCH_SIZE),
+        "--batch-size-valid": str(BATCH_SIZE_VALID),
+        "--mask-prob": str(MASK_PROB),
+        "--optimizer": "roberta_adamw",
+        "--lr": str(PEAK_LR),
+        "--lr-scheduler": "polynomial_decay",
+        "--warmup-updates": str(max(1, round(WARMUP_SHARE * num_updates))),
+        "--total-num-update": str(num_updates),
+        "--max-update": str(num_updates),
+        "--seed": str(run.settings.seed),
+        "--num-workers": "0",
+        "--distributed-world-size": "1",
+        "--log-format": "json",
+        "--log-interval": "20",
+        **extra,
+    }
+    words = [word for pair in options.items() for word in pair]
+    script = Path(sys.executable).parent / "fairseq-train"
+    program = [str(script)] if script.is_file() else [sys.executable, "-m", "fairseq_cli.train"]
+    return [*program, str(run.data_bin), *words]
+
+
+def plan_training(run: RunFolder) -> Plan:
+    """Train for a few seconds, throw the result away, and plan the number of updates that fit into the time.
+
+    With all cores and with one: on a machine that has other work to do, threads that wait for each other are slower
+    than a single one.
+    """
+    budget = 60 * run.settings.minutes
+    seconds = min(CALIBRATION_S, 0.2 * budget)
+    choices = thread_choices()
+    speeds = {threads: measure_speed(run, threads=threads, seconds=seconds / len(choices)) for threads in choices}
+    threads = min(speeds, key=lambda threads: speeds[threads].seconds_per_update)
+    return make_plan(
+        speeds[threads],
+        budget_s=budget,
+        valid_batches=MmapTokens(run.data_bin / "valid").num_tokens / (TOKENS_PER_SAMPLE * BATCH_SIZE),
+        threads=threads,
+    )
+
+
+def thread_choices() -> list[int]:
+    """How many threads are worth trying: what the user has set, or all cores and one."""
+    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        return [int(os.environ["OMP_NUM_THREADS"])]
+    return sorted({min(MAX_THREADS, available_cores()), 1}, reverse=True)
+
+
+def measure_speed(run: RunFolder, *, threads: int, seconds: float) -> Speed:
+    """How long an update takes, and how long the start before the first one."""
+    log = run.path / "speed.log"
+    command = train_command(run, num_updates=10**6, extra={"--save-dir": str(run.path / "unused")})
+    command = [*command, "--no-save", "--disable-validation"]
+    started = time.monotonic()
+    seen: list[tuple[float, int]] = []  # (seconds since the start, updates done)
+    with closing(train(run, command, log=log, threads=threads)) as records:
+        for record in records:
+            seen.append((time.monotonic() - started, int(record.values["num_updates"])))
+            if seen[-1][0] - seen[0][0] >= seconds and len(seen) > 1:
+                break
+    if len(seen) < 2:
+        raise failure("The speed measurement ended before there was a speed", log)
+    # The median: what else the machine does in these few seconds may be over when the training begins.
+    seconds_per_update = statistics.median(
+        (time_after - time_before) / (after - before)
+        for (time_before, before), (time_after, after) in itertools.pairwise(seen)
+    )
+    return Speed(seconds_per_update, max(0.0, seen[0][0] - seen[0][1] * seconds_per_update))
+
+
+def make_plan(speed: Speed, *, budget_s: float, valid_batches: float, threads: int) -> Plan:
+    """The number of updates for which start, training and validations together stay within the budget.
+
+    Args:
+        speed: what was measured.
+        budget_s: seconds for all.
+        valid_batches: size of the validation split, in batches of the training.
+        threads: with how many the speed was measured.
+    """
+    validation_s = FORWARD_SHARE * valid_batches * speed.seconds_per_update
+    num_validations = max(1, min(MAX_VALIDATIONS, int(VALIDATION_SHARE * budget_s / validation_s)))
+    training_s = SAFETY * (budget_s - speed.startup_s - (num_validations + 1) * validation_s)
+    return Plan(
+        num_updates=max(MIN_UPDATES, int(training_s / speed.seconds_per_update)),
+        stop_after_s=max(1.0, (1 - END_SHARE) * budget_s - speed.startup_s),
+        seconds_per_update=speed.seconds_per_update,
+        startup_s=speed.startup_s,
+        num_validations=num_validations,
+        threads=threads,
+    )
+
+
+def pretrain(run: RunFolder, plan: Plan) -> dict[str, Any]:
+    """Train to the end of the plan, from the last checkpoint if there is one; return where it ended."""
+    extra = {
+        "--save-dir": str(run.checkpoints),
+        "--stop-time-hours": f"{plan.stop_after_s / 3600:.5f}",
+        "--save-interval": "1000000",  # by updates alone: epochs are no measure here
+        "--validate-interval": "1000000",
+        "--save-interval-updates": str(max(1, plan.num_updates // plan.num_validations)),
+        "--keep-interval-updates": "1",
+    }
+    command = train_command(run, num_updates=plan.num_updates, extra=extra)
+    num_updates = 0
+    bar = progress_bar("training", total=plan.num_updates, unit="update")
+    with closing(train(run, command, log=run.train_log, threads=plan.threads)) as records, bar:
+        for record in records:
+            num_updates = int(record.values["num_updates"])
+            show(bar, record)
+    if not (run.checkpoints / "checkpoint_last.pt").is_file():
+        raise failure("The training left no checkpoint", run.train_log)
+    return {"num_updates": num_updates, "planned_updates": plan.num_updates, "command": command}
+
+
+def train(run: RunFolder, command: list[str], *, log: Path, threads: int) -> Generator[Record, None, None]:
+    """Run a `fairseq-train` and give the records of its log as they come."""
+    environment = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)}
+    with closing(lines_of(command, log=log, environment=environment, descriptor=run.lock_descriptor)) as lines:
+        for line in lines:
+            record = parse_line(line)
+            if record and "num_updates" in record.values:
+                yield record
+
+
+def show(bar: Any, record: Record) -> None:
+    """Move the bar to the record's update, and put the loss, the speed or the validation accuracy beside it."""
+    shown = dict(getattr(bar, "shown", {}))
+    if record.kind == "train_inner":
+        shown |= {"loss": f"{record.values['loss']:.2f}", "tokens/s": f"{record.values.get('wps', 0):,.0f}"}
+    elif record.kind == "valid" and "accuracy" in record.values:
+        shown |= {"valid accuracy": f"{record.values['accuracy']:.1f} %"}
+    bar.shown = shown
+    if not bar.n:  # a resumed run begins where its checkpoint is: that part says nothing of the speed
+        bar.initial = bar.n = int(record.values["num_updates"])
+    bar.set_postfix(shown, refresh=False)
+    bar.update(int(record.values["num_updates"]) - bar.n)

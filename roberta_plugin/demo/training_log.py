@@ -1,0 +1,69 @@
+"""fairseq's JSON log: lines -> records, and the loss curves of a run that may have been resumed.
+
+A line ends in `| train_inner | {"num_updates": "40", "loss": "9.1", ...}`: what was recorded during an epoch
+("train_inner"), at its end ("train"), or on a split that fairseq validates on ("valid", by the split's name).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_RECORD = re.compile(r"\| (\w+) \| (\{.*\})\s*$")
+
+
+class Record(NamedTuple):
+    """One line of the log: its kind, and its numbers by name."""
+
+    kind: str
+    values: dict[str, float]
+
+
+class Curve(NamedTuple):
+    """Values against updates."""
+
+    updates: list[int]
+    values: list[float]
+
+
+def parse_line(line: str) -> Record | None:
+    """The record in a line of the log; None for other lines, and for one that was cut off by a kill."""
+    match = _RECORD.search(line)
+    if match is None:
+        return None
+    try:
+        fields = json.loads(match.group(2))
+    except json.JSONDecodeError:
+        return None
+    prefix = f"{match.group(1)}_"  # fairseq writes train_loss, valid_loss, but plain loss in train_inner
+    return Record(match.group(1), {name.removeprefix(prefix): _number(text) for name, text in fields.items()})
+
+
+def _number(text: str | float) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def curve(lines: Iterable[str], *, kind: str, value: str) -> Curve:
+    """The curve of `value` in the records of one kind, in the order of the updates.
+
+    A resumed run repeats the updates after its checkpoint: of each, the last record counts.
+    """
+    points: dict[int, float] = {}
+    for line in lines:
+        record = parse_line(line)
+        if record and record.kind == kind and value in record.values and "num_updates" in record.values:
+            points[int(record.values["num_updates"])] = record.values[value]
+    updates = sorted(points)
+    return Curve(updates, [points[update] for update in updates])
+
+
+def median_speed(lines: Iterable[str]) -> int:
+    """Tokens a second in training, validations left out: the median over the log's records; 0 without a record."""
+    speeds = sorted(curve(lines, kind="train_inner", value="wps").values)
+    return round(speeds[len(speeds) // 2]) if speeds else 0

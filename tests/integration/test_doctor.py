@@ -1,0 +1,21 @@
+"""`roberta doctor` on the environment that runs the tests."""
+
+import json
+
+import pytest
+
+from tests.tiny_corpus import command, run
+
+pytestmark = pytest.mark.integration
+
+
+def test_this_environment_is_well():
+    done = run([*command("roberta"), "doctor", "--json"])
+    report = json.loads(done.stdout)
+    to_mend = [finding for finding in report["findings"] if finding["remedy"]]
+    assert not to_mend
+    assert done.returncode == 0
+    assert report["ok"]
+    found = {finding["what"]: finding["found"] for finding in report["findings"]}
+    assert "lead to this plugin" in found["registered names"]
+    assert {"python", "torch", "numpy", "fairseq", "device", "fused loss", "commands"} <= found.keys()
