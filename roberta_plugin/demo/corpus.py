@@ -1,6 +1,6 @@
 """Documents -> train.txt, valid.txt and test.txt: a paragraph a line, a blank line between documents.
 
-Stage 3 of `roberta_plugin/demo/__init__.py`. Held out are whole documents, chosen by the hash of their name, so that
+Stage of `roberta_plugin/demo/__init__.py`. Held out are whole documents, chosen by the hash of their name, so that
 the split is the same on every run and grows with the corpus. Documentation repeats itself: a paragraph is kept once,
 and a held-out paragraph that shares a sentence with the training text is dropped, so that nothing held out was seen.
 """

@@ -1,6 +1,6 @@
 """Docstrings -> paragraphs of plain English, one a line.
 
-Stage 1 of `roberta_plugin/demo/__init__.py`. Simple rules in this order: code goes; headings, bullets and the names
+Stage of `roberta_plugin/demo/__init__.py`. Simple rules in this order: code goes; headings, bullets and the names
 before descriptions of parameters go; markup is taken off; and only paragraphs that read as prose stay.
 """
 

@@ -1,6 +1,6 @@
 """Where the demo's text comes from: the documentation inside the installed Python, numpy and torch.
 
-Stage 1 of `roberta_plugin/demo/__init__.py`. Source files are parsed, never imported, so nothing runs and nothing is
+Stage of `roberta_plugin/demo/__init__.py`. Source files are parsed, never imported, so nothing runs and nothing is
 downloaded. One source file is one document; each topic of the language reference (`pydoc_data.topics`) is one too.
 """
 
