@@ -44,7 +44,7 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
         """
         if not reduce:
             raise ValueError("The criterion roberta_masked_lm returns the summed loss only: call it with reduce=True.")
-        log = {"ntokens": sample["ntokens"], "nsentences": sample["nsentences"]}
+        log = {key: sample[key] for key in ("ntokens", "nsentences")} | {"npositions": sample["target"].numel()}
         if model.training and "predicted" in sample and getattr(model, "computes_masked_lm_loss", False):
             loss, _ = model(**sample["net_input"], predicted=sample["predicted"])
             sample_size = sample["predicted"]["number"]

@@ -17,6 +17,7 @@ In every epoch, by `fairseq-train`:
     batches              ranges                                  -> padded arrays of ids (B, T)
     counter_random       (seed, pass, block, position)           -> random bits, the same wherever they are drawn
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
+    packing              a padded batch                          -> one row without padding (--pack-sequences)
     masked_lm_dataset    all of this as one fairseq dataset
 
 Parts of a stage have its name and a word more: text_inputs_compressed, binarize_parts, binarize_workers. Beside the

@@ -105,10 +105,12 @@ def cut_batches(
     max_tokens: int | None,
     max_sentences: int | None,
     required_batch_size_multiple: int = 1,
+    padded: bool = True,
 ) -> NDArray[np.int64]:
     """Cut an order into batches of consecutive blocks; return their bounds (batches + 1,).
 
-    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included. One that is cut by
+    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included where it is `padded`
+    to its longest block. One that is cut by
     max_tokens is shortened to a multiple of `required_batch_size_multiple` blocks where it has as many.
 
     Raises:
@@ -123,16 +125,28 @@ def cut_batches(
         return np.minimum(np.arange(0, num_blocks + max_sentences, max_sentences), num_blocks)
     if longest > max_tokens:
         raise ValueError(f"--max-tokens ({max_tokens}) is smaller than the longest block ({longest} tokens): raise it.")
+    if not padded:
+        return _cut_by_sum(lengths, max_tokens=max_tokens, widest=max_sentences or num_blocks)
     bounds = [0]
     widest = max_sentences or num_blocks
     while bounds[-1] < num_blocks:
         start = bounds[-1]
         # A batch cannot hold more blocks than would fit at the length of its first one.
         window = lengths[start : start + min(widest, max_tokens // max(int(lengths[start]), 1))]
-        padded = np.maximum.accumulate(window.astype(np.int64)) * np.arange(1, len(window) + 1)
-        size = int(np.searchsorted(padded, max_tokens, side="right"))
+        filled = np.maximum.accumulate(window.astype(np.int64)) * np.arange(1, len(window) + 1)
+        size = int(np.searchsorted(filled, max_tokens, side="right"))
         is_last = start + size == num_blocks
         if size > required_batch_size_multiple and not is_last:
             size -= size % required_batch_size_multiple
         bounds.append(start + size)
+    return np.array(bounds)
+
+
+def _cut_by_sum(lengths: NDArray[np.int32], *, max_tokens: int, widest: int) -> NDArray[np.int64]:
+    ends = np.cumsum(lengths, dtype=np.int64)
+    bounds = [0]
+    while bounds[-1] < len(lengths):
+        start = bounds[-1]
+        before = int(ends[start - 1]) if start else 0
+        bounds.append(min(int(np.searchsorted(ends, before + max_tokens, side="right")), start + widest))
     return np.array(bounds)

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from roberta_plugin.data.batches import check_batch, fill_rows, pad_width
 from roberta_plugin.data.block_order import EpochOrder, cut_batches, epoch_order
 from roberta_plugin.data.blocks import Blocks
-from roberta_plugin.data.dynamic_masking import Masker
+from roberta_plugin.data.dynamic_masking import Masked, Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.packing import PREDICTED_MULTIPLE, pack
 
 
 class BlockBatch:
@@ -68,7 +69,8 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
 
     A batch is {"id" (B,), "pass" (B,), "nsentences", "ntokens" (pads not counted), "net_input": {"src_tokens" (B, T),
     "src_lengths" (B,), "has_padding"}, "target" (B, T), pad where nothing is predicted, "predicted": {"positions" and
-    "answers" (B, Q), "number"}, the same gathered}; arrays are int64 tensors.
+    "answers" (B, Q), "number"}, the same gathered}; arrays are int64 tensors. A packed batch has one row (B = 1) and,
+    in the place of has_padding, "packing" with the edges of its blocks; see `packing`.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         shard: int = 0,
         num_shards: int = 1,
         pad_to_multiple: int = 1,
+        pack: bool = False,
+        max_length: int = 0,
     ) -> None:
         """Join the sources.
 
@@ -98,6 +102,8 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
             shard: which of `num_shards` data folders this is; each serves every num_shards-th epoch.
             num_shards: number of data folders that take turns.
             pad_to_multiple: T is a multiple of this.
+            pack: lay the blocks of a batch end to end in one row instead of padding them.
+            max_length: tokens of a block at most, <s> included; told to the model with packed rows.
         """
         self.sources = list(sources)
         self.masker = masker
@@ -106,6 +112,7 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         self.counts = counts
         self.shard, self.num_shards = shard, num_shards
         self.pad_to_multiple = pad_to_multiple
+        self.pack, self.max_length = pack, max_length
         self.epoch = 1
         self._num_blocks = [len(source.blocks) for source in self.sources]
         self._offsets = np.concatenate([[0], np.cumsum(self._num_blocks)])
@@ -141,14 +148,15 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
             seed=self._seed_of_shard,
             epoch=self.visit(epoch),
             counts=self.counts,
-            lengths=None if all_equal else self.lengths,
+            lengths=None if all_equal or self.pack else self.lengths,
         )
         order = EpochOrder(order.indices[first_block:], order.passes[first_block:])
         bounds = cut_batches(
             self.lengths(order.indices),
             max_tokens=max_tokens,
             max_sentences=max_sentences,
-            required_batch_size_multiple=required_batch_size_multiple,
+            required_batch_size_multiple=1 if self.pack else required_batch_size_multiple,
+            padded=not self.pack,
         ).tolist()
         return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
 
@@ -186,23 +194,38 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
     def _make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         tokens, lengths = self._gather(indices)
         masked = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices)
-        return {
-            "id": torch.from_numpy(np.array(indices)),
-            "pass": torch.from_numpy(np.array(passes)),
+        batch = {
+            "id": np.array(indices),
+            "pass": np.array(passes),
             "nsentences": len(indices),
             "ntokens": int(lengths.sum()),
+            **(self._packed(masked, lengths) if self.pack else self._padded(masked, lengths)),
+        }
+        batch["net_input"]["src_lengths"] = lengths
+        batch["predicted"]["number"] = masked.num_predicted
+        return _as_tensors(batch)
+
+    def _padded(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
+        # Told, so that the model need not look, for which a GPU would have to be waited for.
+        has_padding = bool(lengths.min() < masked.tokens.shape[1])
+        return {
+            "net_input": {"src_tokens": masked.tokens, "has_padding": has_padding},
+            "target": masked.targets,
+            "predicted": {"positions": masked.positions, "answers": masked.answers},
+        }
+
+    def _packed(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
+        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple)
+        longest = max(self.max_length, int(lengths.max()))
+        predicted = {"positions": row.predicted, "answers": row.answers, "edges": row.predicted_edges}
+        return {
             "net_input": {
-                "src_tokens": torch.from_numpy(masked.tokens),
-                "src_lengths": torch.from_numpy(lengths),
-                # So that the model need not look, for which a GPU would have to be waited for.
-                "has_padding": bool(lengths.min() < tokens.shape[1]),
+                "src_tokens": row.tokens,
+                "packing": {"positions": row.positions, "edges": row.edges, "longest": longest},
             },
-            "target": torch.from_numpy(masked.targets),
-            "predicted": {
-                "positions": torch.from_numpy(masked.positions),
-                "answers": torch.from_numpy(masked.answers),
-                "number": masked.num_predicted,
-            },
+            "target": row.targets,
+            # the room that is left belongs to one of the blocks
+            "predicted": {**predicted, "longest": masked.positions.shape[1] + PREDICTED_MULTIPLE},
         }
 
     def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -245,3 +268,15 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
     def ordered_indices(self) -> NDArray[np.int64]:
         """All blocks in the order of the files; the order of training is that of `batches`."""
         return np.arange(len(self))
+
+
+def _as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
+    """The same with tensors in the place of arrays, at any depth."""
+    return {
+        key: _as_tensors(value)
+        if isinstance(value, dict)
+        else torch.from_numpy(value)
+        if isinstance(value, np.ndarray)
+        else value
+        for key, value in batch.items()
+    }

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .attention_backends import choose_backend
 from .cpu_products import Linear, linear
+from .sequences import Sequences
 
 
 class SelfAttention(nn.Module):
@@ -25,10 +26,17 @@ class SelfAttention(nn.Module):
         self.q_proj = Linear(dim, dim)
         self.out_proj = Linear(dim, dim)
 
-    def forward(self, x: Tensor, *, is_padding: Tensor | None, queries: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        is_padding: Tensor | None = None,
+        sequences: Sequences | None = None,
+        queries: Tensor | None = None,
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D), or (B, Q, D) where `queries` (B, Q, D) attend to `x` instead of x itself.
 
-        Positions where `is_padding` (B, T) is set are not attended to.
+        Positions where `is_padding` (B, T) is set are not attended to; with `sequences`, nothing of another one is.
         """
         if queries is None:
             q, k, v = self._project(x, self.q_proj, self.k_proj, self.v_proj)
@@ -36,8 +44,15 @@ class SelfAttention(nn.Module):
             (q,) = self._project(queries, self.q_proj)
             k, v = self._project(x, self.k_proj, self.v_proj)
         dropout_prob = self.dropout_prob if self.training else 0.0
-        attend = choose_backend(self.backend, device=x.device, dropout_prob=dropout_prob)
-        attended = attend(q, k, v, is_padding=is_padding, dropout_prob=dropout_prob)
+        attend = choose_backend(
+            self.backend,
+            device=q.device,
+            dtype=q.dtype,
+            dropout_prob=dropout_prob,
+            longest=k.size(2) if sequences is None else sequences.k_longest,
+            is_packed=sequences is not None,
+        )
+        attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
         output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)
         return output
 

@@ -2,8 +2,8 @@
 
 `eager` is the plain reference; all others pass its parity test. A backend that cannot run says why and what to use.
 
-Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head
-dimension.
+Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head dimension. A packed
+row has B = 1 and `sequences`; a padded batch has none.
 """
 
 from __future__ import annotations
@@ -17,21 +17,40 @@ from torch import Tensor
 from . import cpu_attention
 from .cpu_products import has_onednn, serves
 from .dropout import dropout
+from .packed_attention import FlashAttention, NestedAttention, VarlenAttention, has_module
+from .sequences import Sequences
 
 
 class AttentionBackend(Protocol):
-    """softmax(q k^T / sqrt(K)) v, with dropout of the attention weights."""
+    """softmax(q k^T / sqrt(K)) v, with dropout of the attention weights.
+
+    Attributes:
+        name: what --attention-backend calls it.
+        serves_padded: whether it takes padded batches.
+        serves_packed: whether it takes packed rows.
+    """
 
     name: str
+    serves_padded: bool
+    serves_packed: bool
 
-    def assert_supported(self, device: torch.device) -> None:
-        """Raise a RuntimeError that says what is missing if this backend cannot run on `device`."""
+    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
+        """Raise a RuntimeError that says what is missing if this backend cannot run so."""
         ...
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, dropout_prob: float) -> Tensor:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout_prob: float,
+        is_padding: Tensor | None = None,
+        sequences: Sequences | None = None,
+    ) -> Tensor:
         """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
 
-        Positions where `is_padding` (B, T) is set are not attended to.
+        Positions where `is_padding` (B, T) is set are not attended to; with `sequences`, nothing of another one is.
         """
         ...
 
@@ -40,30 +59,54 @@ class EagerAttention:
     """Every step written out; the softmax in fp32."""
 
     name = "eager"
+    serves_padded = serves_packed = True
 
-    def assert_supported(self, device: torch.device) -> None:
+    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
         """Runs everywhere."""
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, dropout_prob: float) -> Tensor:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout_prob: float,
+        is_padding: Tensor | None = None,
+        sequences: Sequences | None = None,
+    ) -> Tensor:
         """See `AttentionBackend`."""
         scores = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
-        if is_padding is not None:
-            scores = scores.masked_fill(is_padding[:, None, None, :], float("-inf"))
+        may_attend = allowed(q, k, is_padding=is_padding, sequences=sequences)
+        if may_attend is not None:
+            scores = scores.masked_fill(~may_attend, float("-inf"))
         weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
         return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
 
 
 class SdpaAttention:
-    """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist."""
+    """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist.
+
+    For packed rows it needs a mask of all pairs of positions: right, but neither fast nor small.
+    """
 
     name = "sdpa"
+    serves_padded = serves_packed = True
 
-    def assert_supported(self, device: torch.device) -> None:
+    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
         """Runs everywhere."""
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, dropout_prob: float) -> Tensor:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout_prob: float,
+        is_padding: Tensor | None = None,
+        sequences: Sequences | None = None,
+    ) -> Tensor:
         """See `AttentionBackend`."""
-        may_attend = None if is_padding is None else ~is_padding[:, None, None, :]  # (B, 1, 1, T)
+        may_attend = allowed(q, k, is_padding=is_padding, sequences=sequences)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=may_attend, dropout_p=dropout_prob)
 
 
@@ -71,8 +114,9 @@ class OneDnnAttention:
     """Head by head through oneDNN, in fp32 on a CPU: the fastest there, with dropout and without."""
 
     name = "onednn"
+    serves_padded = serves_packed = True
 
-    def assert_supported(self, device: torch.device) -> None:
+    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
         """Needs a CPU and a torch with oneDNN."""
         if device.type != "cpu" or not has_onednn():
             raise RuntimeError(
@@ -80,38 +124,81 @@ class OneDnnAttention:
                 f"{device.type!r}, oneDNN {'available' if has_onednn() else 'missing'}. Use --attention-backend sdpa."
             )
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, dropout_prob: float) -> Tensor:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout_prob: float,
+        is_padding: Tensor | None = None,
+        sequences: Sequences | None = None,
+    ) -> Tensor:
         """See `AttentionBackend`; other types than fp32 take the plain way."""
-        if not serves(q, k, v):
-            return BACKENDS["eager"](q, k, v, is_padding=is_padding, dropout_prob=dropout_prob)
-        return cpu_attention.attend(q, k, v, is_padding=is_padding, dropout_prob=dropout_prob)
+        attend = cpu_attention.attend if serves(q, k, v) else BACKENDS["eager"]
+        return attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
 
 
-BACKENDS: dict[str, AttentionBackend] = {
-    backend.name: backend for backend in (EagerAttention(), SdpaAttention(), OneDnnAttention())
-}
+def allowed(q: Tensor, k: Tensor, *, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor | None:
+    """What may be attended to, bool, broadcast to (B, H, Q, T); None where everything may."""
+    if sequences is not None:
+        return sequences.is_same_sequence(q.size(2), k.size(2))
+    return None if is_padding is None else ~is_padding[:, None, None, :]
+
+
+_ALL: tuple[AttentionBackend, ...] = (
+    EagerAttention(),
+    SdpaAttention(),
+    OneDnnAttention(),
+    NestedAttention(),
+    VarlenAttention(),
+    FlashAttention(),
+)
+BACKENDS = {backend.name: backend for backend in _ALL}
 BACKEND_NAMES = tuple(BACKENDS)
 FEW_THREADS = 8
+SHORT = 160  # positions: below, eager and sdpa were faster on 2 cores, with 8,192 positions in a batch
 
 
-def choose_backend(name: str, *, device: torch.device, dropout_prob: float) -> AttentionBackend:
+def choose_backend(
+    name: str, *, device: torch.device, dtype: torch.dtype, dropout_prob: float, longest: int, is_packed: bool = False
+) -> AttentionBackend:
     """The backend called `name`, or for `auto` the fastest one that is faithful.
 
-    On a CPU with few cores that is `onednn`. With more, its products of one head are too small to share, and eager
-    serves where there is dropout, which torch's own kernel there does not have.
+    On a CPU with few cores and sequences that are not short (`longest`), that is `onednn`. Else its products, of one
+    head each, are too small, and eager serves where there is dropout, which torch's own kernel does not have on a CPU,
+    or where rows are packed. On a GPU, packed rows in half
+    precision go to flash-attn where it is installed, to torch's varlen where there is no dropout, else to nested.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
         RuntimeError: if the backend cannot run here.
     """
     if name == "auto":
-        name = "sdpa"
-        if device.type == "cpu" and has_onednn() and torch.get_num_threads() <= FEW_THREADS:
-            name = "onednn"
-        elif device.type == "cpu" and dropout_prob > 0:
-            name = "eager"
+        name = _fastest(device, dtype=dtype, dropout_prob=dropout_prob, longest=longest, is_packed=is_packed)
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]
-    backend.assert_supported(device)
+    if not (backend.serves_packed if is_packed else backend.serves_padded):
+        batches = "packed" if is_packed else "padded"
+        fitting = [b.name for b in _ALL if (b.serves_packed if is_packed else b.serves_padded)]
+        raise ValueError(
+            f"--attention-backend {name} does not serve {batches} batches: use auto or one of {', '.join(fitting)}."
+        )
+    backend.assert_supported(device, dropout_prob=dropout_prob)
     return backend
+
+
+def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, longest: int, is_packed: bool) -> str:
+    if device.type == "cpu":
+        if has_onednn() and torch.get_num_threads() <= FEW_THREADS and (longest >= SHORT or is_packed):
+            return "onednn"
+        return "eager" if dropout_prob > 0 or is_packed else "sdpa"
+    if not is_packed:
+        return "sdpa"
+    if dtype in (torch.float16, torch.bfloat16):
+        if has_module("flash_attn"):
+            return "flash"
+        if dropout_prob == 0 and has_module("torch.nn.attention.varlen"):
+            return "varlen"
+    return "nested"

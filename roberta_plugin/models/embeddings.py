@@ -17,11 +17,16 @@ class LearnedPositions(nn.Embedding):
         super().__init__(max_positions + pad_id + 1, dim, padding_idx=pad_id)
         self.pad_id = pad_id
 
-    def forward(self, tokens: Tensor, is_padding: Tensor | None = None) -> Tensor:
-        """Ids (B, T) -> (B, T, D), or (T, D) where nothing is padding and all rows would be equal."""
+    def forward(self, tokens: Tensor, *, is_padding: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """Ids (B, T) -> (B, T, D), or (T, D) where nothing is padding and all rows would be equal.
+
+        `positions` (B, T), 0 for the first token of a sequence, say where each token is; else it is counted.
+        """
         first = self.pad_id + 1
+        if positions is not None:
+            return F.embedding(positions + first, self.weight, self.padding_idx)
         if is_padding is None:
             return self.weight[first : first + tokens.size(1)]
         is_token = (~is_padding).long()
-        positions = torch.cumsum(is_token, dim=1) * is_token + self.pad_id
-        return F.embedding(positions, self.weight, self.padding_idx)
+        rows = torch.cumsum(is_token, dim=1) * is_token + self.pad_id
+        return F.embedding(rows, self.weight, self.padding_idx)

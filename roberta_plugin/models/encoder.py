@@ -2,12 +2,14 @@
 
 Attribute names are fairseq's, so that state dicts agree.
 
-Shapes: B blocks, T positions, Q positions of a block that are asked for, D model dimension.
+Shapes: B blocks (1 in a packed row), S sequences of a packed row, T positions, Q positions of a block that are asked
+for, D model dimension.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from .attention import SelfAttention
 from .cpu_products import Linear
 from .dropout import Dropout
 from .embeddings import LearnedPositions
+from .sequences import Sequences
 
 
 class Layer(nn.Module):
@@ -46,10 +49,12 @@ class Layer(nn.Module):
         self.dropout = Dropout(dropout_prob)
         self.activation_dropout = Dropout(activation_dropout_prob)
 
-    def forward(self, x: Tensor, is_padding: Tensor | None, queries: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D), or (B, Q, D) of the positions in `queries` (B, Q, D) alone."""
         residual = x if queries is None else queries
-        attended = self.self_attn(x, is_padding=is_padding, queries=queries)
+        attended = self.self_attn(x, is_padding=is_padding, sequences=sequences, queries=queries)
         x = self.self_attn_layer_norm(residual + self.dropout(attended))
         inner = self.activation_dropout(self.activation(self.fc1(x)))
         x = self.final_layer_norm(x + self.dropout(self.fc2(inner)))
@@ -88,7 +93,8 @@ class SentenceEncoder(nn.Module):
         *,
         has_padding: bool | None = None,
         keep_hidden: bool = False,
-        positions: Tensor | None = None,
+        packing: Mapping[str, Any] | None = None,
+        predicted: Mapping[str, Any] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Ids (B, T) -> features (B, T, D), and with `keep_hidden` the embeddings and each layer's output.
 
@@ -96,28 +102,37 @@ class SentenceEncoder(nn.Module):
             tokens: ids, padded.
             has_padding: whether any of them is <pad>; None looks, for which a GPU has to be waited for.
             keep_hidden: whether to return what is between the layers.
-            positions: (B, Q): return the features (B, Q, D) of these alone. The last layer then computes no others:
-                nothing else is made of it.
+            packing: {"positions" (1, T), "edges" (S + 1,), "longest"}: the row holds S sequences end to end, which do
+                not see each other.
+            predicted: {"positions" (B, Q)} and, in a packed row, {"edges" (S + 1,), "longest"}: return the features
+                (B, Q, D) of these positions alone. The last layer then computes no others: nothing else is made of it.
         """
-        is_padding: Tensor | None = tokens.eq(self.pad_id)
-        if has_padding is False or (has_padding is None and not is_padding.any()):  # type: ignore[union-attr]
-            is_padding = None
-        x = self.embed_tokens(tokens) + self.embed_positions(tokens, is_padding)  # (B, T) -> (B, T, D)
+        is_padding, sequences, positions = None, None, None
+        if packing is not None:
+            positions = packing["positions"]
+            sequences = Sequences(*2 * (packing["edges"],), *2 * (packing["longest"],))
+        elif has_padding is not False:
+            is_padding = tokens.eq(self.pad_id)
+            is_padding = is_padding if has_padding or is_padding.any() else None
+        embedded_positions = self.embed_positions(tokens, is_padding=is_padding, positions=positions)
+        x = self.embed_tokens(tokens) + embedded_positions  # (B, T) -> (B, T, D)
         x = self.dropout(self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)
         hidden = [x]
         *layers, last = self.layers
         for layer in layers:
-            x = self._run(layer, x, is_padding)
+            x = self._run(layer, x, is_padding, sequences)
             hidden += [x] if keep_hidden else []
-        if positions is not None:
-            queries = x.gather(1, positions[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
-            return self._run(last, x, is_padding, queries), []
-        x = self._run(last, x, is_padding)
+        if predicted is not None:
+            queries = x.gather(1, predicted["positions"][..., None].expand(-1, -1, x.size(-1)))  # -> (B, Q, D)
+            if sequences is not None:
+                sequences = sequences._replace(q_edges=predicted["edges"], q_longest=predicted["longest"])
+            return self._run(last, x, is_padding, sequences, queries), []
+        x = self._run(last, x, is_padding, sequences)
         return x, [*hidden, x] if keep_hidden else []
 
-    def _run(self, layer: nn.Module, *inputs: Tensor | None) -> Tensor:
+    def _run(self, layer: nn.Module, *inputs: Tensor | Sequences | None) -> Tensor:
         if self.checkpoint_activations and self.training:
             return checkpoint(layer, *inputs, use_reentrant=False)  # type: ignore[no-any-return]
         output: Tensor = layer(*inputs)

@@ -73,12 +73,18 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
+        packing: Mapping[str, Any] | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """See `FastRobertaModel.forward`."""
+        features, hidden = self.sentence_encoder(
+            src_tokens,
+            has_padding=has_padding,
+            packing=packing,
+            keep_hidden=return_all_hiddens,
+            predicted=predicted,
+        )
         if predicted is not None:
-            features, _ = self.sentence_encoder(src_tokens, has_padding=has_padding, positions=predicted["positions"])
             return self.lm_head.loss(features, predicted["answers"], pad_id=self.sentence_encoder.pad_id), {}
-        features, hidden = self.sentence_encoder(src_tokens, has_padding=has_padding, keep_hidden=return_all_hiddens)
         # fairseq's models hand these out with time first
         extra = {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
         if features_only:
@@ -95,6 +101,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
 class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     """RoBERTa (Liu et al. 2019)."""
 
+    supports_packing = True  # forward takes `packing`: task roberta_masked_lm asks for this
     computes_masked_lm_loss = True  # forward takes `predicted`: criterion roberta_masked_lm asks for this
 
     def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
@@ -119,6 +126,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
+        packing: Mapping[str, Any] | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Ids -> scores, features or the loss, and {"inner_states": ...}.
 
@@ -132,6 +140,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             predicted: {"positions" (B, Q), "answers" (B, Q)}: return the summed cross-entropy () of these answers,
                 in nats and fp32, and nothing in the extra; an answer that is <pad> does not count.
             has_padding: whether a row is padded; where it is not told, the tokens are looked at.
+            packing: {"positions" (1, T), "edges" (S + 1,), "longest"}: the one row holds S sequences end to end.
         """
         output, extra = self.encoder(
             src_tokens,
@@ -140,6 +149,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             masked_tokens=masked_tokens,
             predicted=predicted,
             has_padding=has_padding,
+            packing=packing,
         )
         if classification_head_name is not None:
             output = self.classification_heads[classification_head_name](output)

@@ -56,6 +56,16 @@ class RobertaMaskedLMTask(FairseqTask):
         logger.info(f"vocabulary: {len(vocabulary):,} symbols from {path}")
         return cls(cfg, dictionary, vocabulary)
 
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model, and refuse one that would attend across the sequences of a packed row."""
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
+            raise ValueError(
+                f"--pack-sequences needs a model that keeps sequences apart, and {type(model).__name__} does not: use "
+                "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
+            )
+        return model
+
     def build_masker(self) -> Masker:
         """The masking function for this vocabulary and these options."""
         word_starts = None
@@ -95,6 +105,8 @@ class RobertaMaskedLMTask(FairseqTask):
             shard=turn,
             num_shards=len(turns),
             pad_to_multiple=self.cfg.pad_to_multiple,
+            pack=self.cfg.pack_sequences,
+            max_length=self.cfg.tokens_per_sample,
         )
 
     def open(self, prefix: str) -> Source:

@@ -68,6 +68,13 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     pad_to_multiple: int = field(
         default=1, metadata={"help": "pad every batch to a multiple of this many tokens (8 suits tensor cores)"}
     )
+    pack_sequences: bool = field(
+        default=False,
+        metadata={
+            "help": "lay the blocks of a batch end to end instead of padding them; attention stays within a block. "
+            "Batches are cut by --max-tokens; --pad-to-multiple of the same number gives all of them one shape"
+        },
+    )
     seed: int = II("common.seed")
 
 

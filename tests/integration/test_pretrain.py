@@ -83,6 +83,29 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
     assert loss == pytest.approx(float(during["valid_loss"]), abs=2e-3)
 
 
+def test_packed_rows_train_as_padded_batches_do(tiny_data_bin, tmp_path):
+    """The same order cannot be had, so the loss after the same number of tokens is compared, and its share of padding."""
+    ends = {}
+    for name, options in {"padded": (), "packed": ("--pack-sequences",)}.items():
+        save_dir = tmp_path / name
+        limits = (
+            "--max-tokens",
+            "256",
+            "--max-update",
+            "40",
+            "--total-num-update",
+            "40",
+            "--sample-break-mode",
+            "complete_doc",
+        )
+        done = run(train_command(tiny_data_bin, save_dir, *limits, *options, "--disable-validation", "--no-save"))
+        assert done.returncode == 0, done.stderr[-3000:]
+        records = logged(save_dir, "train_inner")
+        ends[name] = [sum(float(record[key]) for record in records[-10:]) / 10 for key in ("loss", "padding")]
+    assert ends["packed"][0] == pytest.approx(ends["padded"][0], abs=0.25)
+    assert ends["packed"][1] == 0 < ends["padded"][1]
+
+
 def test_our_task_drives_fairseqs_own_roberta(tiny_data_bin, tmp_path):
     save_dir = tmp_path / "checkpoints"
     arguments = train_command(tiny_data_bin, save_dir, "--max-update", "6", "--total-num-update", "6")

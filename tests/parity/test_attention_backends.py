@@ -5,8 +5,13 @@ import math
 import pytest
 import torch
 
-from roberta_plugin.models import attention_backends
+from roberta_plugin.models import attention_backends, packed_attention
 from roberta_plugin.models.attention_backends import BACKENDS, choose_backend
+from roberta_plugin.models.sequences import Sequences
+
+PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]
+PACKED = [name for name, backend in BACKENDS.items() if backend.serves_packed]
+CPU = torch.device("cpu")
 
 SHAPES = [(3, 4, 17, 8), (1, 1, 1, 16), (2, 3, 64, 32), (2, 2, 33, 5)]
 
@@ -23,65 +28,185 @@ def make_padding(shape):
     return torch.arange(length) >= lengths[:, None]
 
 
-def definition(q, k, v, is_padding):
+def definition(q, k, v, may_attend):
     q, k, v = (tensor.detach().double().requires_grad_() for tensor in (q, k, v))
     scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(q.size(-1))
-    if is_padding is not None:
-        scores = scores.masked_fill(is_padding[:, None, None, :], -math.inf)
+    if may_attend is not None:
+        scores = scores.masked_fill(~may_attend, -math.inf)
     exponentials = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
     return torch.einsum("bhij,bhjk->bhik", exponentials / exponentials.sum(-1, keepdim=True), v), (q, k, v)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+def backend_for(name, *, device=CPU, dropout_prob=0.0):
+    """The backend, or a skip that says what it lacks here."""
+    try:
+        BACKENDS[name].assert_supported(device, dropout_prob=dropout_prob)
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    return BACKENDS[name]
+
+
+def assert_same_with_gradients(found, inputs, expected, references, tolerance=1e-5):
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found.device)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for one, reference in zip(inputs, references, strict=True):
+        torch.testing.assert_close(one.grad.double(), reference.grad, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("name", PADDED)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("padded", [False, True])
 def test_outputs_and_gradients_are_the_definitions(name, shape, padded):
     inputs = make_inputs(shape)
     is_padding = make_padding(shape) if padded else None
-    expected, references = definition(*inputs, is_padding)
-    found = BACKENDS[name](*inputs, is_padding=is_padding, dropout_prob=0.0)
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
-    weights = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    (found * weights).sum().backward()
-    (expected * weights).sum().backward()
-    for one, reference in zip(inputs, references, strict=True):
-        torch.testing.assert_close(one.grad.double(), reference.grad, atol=1e-5, rtol=1e-5)
+    expected, references = definition(*inputs, ~is_padding[:, None, None] if padded else None)
+    found = backend_for(name)(*inputs, is_padding=is_padding, dropout_prob=0.0)
+    assert_same_with_gradients(found, inputs, expected, references)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", PADDED)
+def test_some_positions_alone_may_attend(name):
+    q, k, v = make_inputs((3, 4, 17, 8))
+    q = q.detach()[:, :, 2:7].clone().requires_grad_()
+    is_padding = make_padding(k.shape)
+    expected, references = definition(q, k, v, ~is_padding[:, None, None])
+    found = backend_for(name)(q, k, v, is_padding=is_padding, dropout_prob=0.0)
+    assert_same_with_gradients(found, (q, k, v), expected, references)
+
+
+def make_sequences(q_lengths, k_lengths):
+    edges = [torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (q_lengths, k_lengths)]
+    return Sequences(*edges, max(q_lengths), max(k_lengths))
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(
+    ("q_lengths", "k_lengths"),
+    [((5, 1, 30, 12), (5, 1, 30, 12)), ((2, 1, 7, 3), (9, 4, 31, 3)), ((48,), (48,))],
+    ids=str,
+)
+def test_sequences_of_a_packed_row_do_not_see_each_other(name, q_lengths, k_lengths):
+    backend = backend_for(name)
+    generator = torch.Generator().manual_seed(0)
+    sizes = (sum(q_lengths), sum(k_lengths), sum(k_lengths))
+    q, k, v = inputs = [torch.randn(1, 3, n, 8, generator=generator).requires_grad_() for n in sizes]
+    sequences = make_sequences(q_lengths, k_lengths)
+    of_q, of_k = (torch.repeat_interleave(torch.arange(len(n)), torch.tensor(n)) for n in (q_lengths, k_lengths))
+    expected, references = definition(q, k, v, of_q[:, None] == of_k)
+    found = backend(*inputs, sequences=sequences, dropout_prob=0.0)
+    assert_same_with_gradients(found, inputs, expected, references)
+
+    last = backend(*inputs, sequences=sequences, dropout_prob=0.0)[:, :, -q_lengths[-1] :]
+    gradients = torch.autograd.grad(last.sum(), (k, v))
+    for gradient in gradients:
+        others = gradient[:, :, : -k_lengths[-1]]
+        assert not others.any(), "what is computed for the last sequence depends on others"
+        assert gradient[:, :, -k_lengths[-1] :].any()
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_empty_sequences_change_nothing(name):
+    """Their number is rounded up, so that shapes stay the same from batch to batch."""
+    inputs = make_inputs((1, 2, 20, 8))
+    plain, rounded = make_sequences((8, 12), (8, 12)), make_sequences((8, 12, 0, 0), (8, 12, 0, 0))
+    backend = backend_for(name)
+    outputs = [backend(*inputs, sequences=sequences, dropout_prob=0.0) for sequences in (plain, rounded)]
+    torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("name", PADDED)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
 def test_half_precision_stays_close(name, dtype, tolerance):
     inputs = make_inputs(SHAPES[2], dtype)
     is_padding = make_padding(SHAPES[2])
-    expected, _ = definition(*inputs, is_padding)
-    found = BACKENDS[name](*inputs, is_padding=is_padding, dropout_prob=0.0)
+    expected, _ = definition(*inputs, ~is_padding[:, None, None])
+    found = backend_for(name)(*inputs, is_padding=is_padding, dropout_prob=0.0)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_packed_rows_on_a_gpu_are_the_definitions(name, dtype, gpu):
+    backend = backend_for(name, device=torch.device(gpu))
+    lengths = (64, 1, 200, 33)
+    inputs = [torch.randn(1, 4, sum(lengths), 64, device=gpu, dtype=dtype).requires_grad_() for _ in range(3)]
+    sequences = make_sequences(lengths, lengths)
+    sequences = sequences._replace(q_edges=sequences.q_edges.to(gpu), k_edges=sequences.k_edges.to(gpu))
+    of = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(gpu)
+    expected, references = definition(*inputs, of[:, None] == of)
+    found = backend(*inputs, sequences=sequences, dropout_prob=0.0)
+    assert_same_with_gradients(found, inputs, expected, references, tolerance=3e-2)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_dropout_keeps_the_mean_and_has_the_right_spread(name):
+def test_dropout_keeps_the_mean_and_has_the_right_spread(name, is_packed):
     """With v = 1, the output is the sum of the kept weights / 0.75: mean 1, variance (1/3) * sum of squared weights."""
+    if not (BACKENDS[name].serves_packed if is_packed else BACKENDS[name].serves_padded):
+        pytest.skip(f"{name} does not serve such batches")
+    backend = backend_for(name, dropout_prob=0.25)
     torch.manual_seed(0)
-    q, k, _ = make_inputs((16, 8, 64, 16))
-    found = BACKENDS[name](q, k, torch.ones_like(q), is_padding=None, dropout_prob=0.25)[..., 0].detach().double()
-    weights = torch.softmax(q.double() @ k.double().transpose(-1, -2) / 4, dim=-1)
+    shape = (1, 8, 1024, 16) if is_packed else (16, 8, 64, 16)
+    q, k = torch.randn(shape), torch.randn(shape)
+    sequences = make_sequences([64] * 16, [64] * 16) if is_packed else None
+    found = backend(q, k, torch.ones_like(q), sequences=sequences, dropout_prob=0.25)[..., 0].double()
+    blocks = [x.double().unflatten(2, (-1, 64)) for x in (q, k)]
+    weights = torch.softmax(blocks[0] @ blocks[1].transpose(-1, -2) / 4, dim=-1)
     variance = (weights.square().sum(-1) / 3).mean()
     assert float(found.mean()) == pytest.approx(1.0, abs=0.01)
     assert float((found - 1).square().mean()) == pytest.approx(float(variance), rel=0.05)
 
 
-def test_the_choice_follows_device_and_dropout():
-    cpu = torch.device("cpu")
-    assert choose_backend("auto", device=cpu, dropout_prob=0.1).name == "onednn"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_backends, "has_onednn", lambda: False)
-        assert choose_backend("auto", device=cpu, dropout_prob=0.1).name == "eager"
-        assert choose_backend("auto", device=cpu, dropout_prob=0.0).name == "sdpa"
-        with pytest.raises(
-            RuntimeError, match=r"needs a CPU and a torch built with oneDNN.*Use --attention-backend sdpa"
-        ):
-            choose_backend("onednn", device=cpu, dropout_prob=0.0)
-    assert choose_backend("auto", device=torch.device("cuda"), dropout_prob=0.1).name == "sdpa"
-    with pytest.raises(ValueError, match="--attention-backend must be auto or one of eager, sdpa, onednn, got 'magic'"):
-        choose_backend("magic", device=cpu, dropout_prob=0.0)
+def choose(name="auto", *, device="cpu", dtype=torch.float32, dropout_prob=0.1, longest=512, is_packed=False):
+    options = {"dtype": dtype, "dropout_prob": dropout_prob, "longest": longest, "is_packed": is_packed}
+    return choose_backend(name, device=torch.device(device), **options)
+
+
+def test_the_choice_follows_device_length_and_dropout(monkeypatch):
+    assert choose().name == choose(is_packed=True).name == "onednn"
+    assert choose(longest=32).name == "eager"
+    assert choose(longest=32, dropout_prob=0.0).name == "sdpa"
+    assert choose(device="cuda").name == "sdpa"
+    monkeypatch.setattr(attention_backends, "has_onednn", lambda: False)
+    assert choose().name == "eager"
+    assert choose(dropout_prob=0.0).name == "sdpa"
+    with pytest.raises(RuntimeError, match=r"needs a CPU and a torch built with oneDNN.*Use --attention-backend sdpa"):
+        choose("onednn")
+
+
+def test_packed_rows_on_a_gpu_go_to_the_best_kernel_that_is_installed(monkeypatch):
+    modules = {"flash_attn", "torch.nn.attention.varlen"}
+    for module in (attention_backends, packed_attention):
+        monkeypatch.setattr(module, "has_module", lambda name: name in modules)
+    half = {"device": "cuda", "dtype": torch.bfloat16, "is_packed": True}
+    assert choose(**half).name == "flash"
+    modules.remove("flash_attn")
+    assert choose(**half).name == "nested"
+    assert choose(**half, dropout_prob=0.0).name == "varlen"
+    assert choose(device="cuda", is_packed=True).name == "nested"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"name": "magic"}, ValueError, "--attention-backend must be auto or one of eager, .*, got 'magic'"),
+        (
+            {"name": "varlen"},
+            ValueError,
+            "varlen does not serve padded batches: use auto or one of eager, sdpa, onednn",
+        ),
+        (
+            {"name": "varlen", "is_packed": True},
+            RuntimeError,
+            "'varlen' needs a GPU, found device 'cpu'.*--attention-dropout 0",
+        ),
+        ({"name": "flash", "is_packed": True}, RuntimeError, "'flash' needs a GPU, found device 'cpu'"),
+    ],
+)
+def test_a_backend_that_cannot_run_says_what_it_needs(options, error, message):
+    with pytest.raises(error, match=message):
+        choose(**options)

@@ -20,8 +20,9 @@ ALLOWED = {
     "tasks": {"data"},
     "fairseq_workarounds.py": set(),
     "__init__.py": {"fairseq_workarounds", "criterions", "models", "optim", "tasks"},
-    "cli": {"cli", "data", "demo", "models", "tasks", "criterions", "fairseq_workarounds", ""},
+    "cli": {"cli", "cluster", "data", "demo", "models", "tasks", "criterions", "fairseq_workarounds", ""},
     "demo": {"cli", "data", "models", ""},
+    "cluster": {"data", "models", "fairseq_workarounds", ""},
 }
 USES_FAIRSEQ = (
     "tasks/",
@@ -32,6 +33,7 @@ USES_FAIRSEQ = (
     "models/hub_interface.py",
     "fairseq_workarounds.py",
     "cli/doctor.py",
+    "cluster/",
 )
 # The order of the flow in data/__init__.py: a stage imports earlier stages only.
 STAGES = [
@@ -48,6 +50,7 @@ STAGES = [
     "batches",
     "counter_random",
     "dynamic_masking",
+    "packing",
     "masked_lm_dataset",
     "corpus_statistics",
 ]

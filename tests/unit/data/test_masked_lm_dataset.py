@@ -168,3 +168,23 @@ def test_fairseqs_questions_are_answered(source):
     assert dataset.sizes.tolist() == [dataset.num_tokens(i) for i in range(len(dataset))]
     assert dataset.size(3) == dataset.sizes[3] == dataset[3]["ntokens"]
     assert dataset.ordered_indices().tolist() == list(range(len(dataset)))
+
+
+def test_packed_batches_hold_the_same_blocks_and_masks(source):
+    padded, packed = make_dataset(source), make_dataset(source, pack=True, pad_to_multiple=64, max_length=16)
+    seen = []
+    for addresses in packed.batches(1, max_tokens=128):
+        batch = packed.__getitems__(addresses)
+        assert batch["net_input"]["src_tokens"].shape == (1, 64 * -(-batch["ntokens"] // 64))
+        assert batch["ntokens"] <= 128
+        edges = batch["net_input"]["packing"]["edges"].tolist()
+        for block, address in enumerate(addresses):
+            alone = padded[address]
+            mine = slice(edges[block], edges[block + 1])
+            assert torch.equal(batch["net_input"]["src_tokens"][:, mine], alone["net_input"]["src_tokens"])
+            assert torch.equal(batch["target"][:, mine], alone["target"])
+        assert batch["predicted"]["number"] == batch["target"].ne(PAD).sum()
+        seen += batch["id"].tolist()
+    assert sorted(seen) == list(range(len(packed)))
+    filled = [packed.lengths(batch.indices).sum() for batch in packed.batches(1, max_tokens=128)]
+    assert np.mean(filled[:-1]) > 0.9 * 128

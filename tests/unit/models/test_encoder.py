@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from roberta_plugin.data.dynamic_masking import Masked
+from roberta_plugin.data.packing import pack
 from roberta_plugin.models.attention_backends import BACKENDS
 from tests.tiny_models import gathered, make_batch, our_model
 
@@ -20,7 +22,7 @@ def test_checkpointed_activations_give_the_same_gradients():
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [name for name, backend in BACKENDS.items() if backend.serves_padded])
 def test_padding_changes_nothing_for_the_tokens(backend):
     model = our_model(attention_backend=backend).eval()
     tokens, _, _ = make_batch((9,))
@@ -39,7 +41,7 @@ def test_bf16_stays_close_to_fp32():
     assert found.item() == pytest.approx(expected.item(), rel=0.02)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [name for name, backend in BACKENDS.items() if backend.serves_padded])
 @pytest.mark.parametrize("lengths", [(17, 9, 1, 13), (5, 5)])
 def test_features_of_some_positions_are_those_of_all(backend, lengths):
     """The last layer leaves out what nothing is made of; no feature and no gradient may change by that."""
@@ -47,13 +49,48 @@ def test_features_of_some_positions_are_those_of_all(backend, lengths):
     factors = torch.randn(len(targets), 24)
     predicted = gathered(masked, targets)
     results = []
-    for positions in (None, predicted["positions"]):
+    for chosen in (None, predicted):
         model = our_model(attention_backend=backend)
-        features, _ = model.encoder.sentence_encoder(tokens, positions=positions)
-        features = features[masked] if positions is None else features[predicted["answers"].ne(1)]
+        features, _ = model.encoder.sentence_encoder(tokens, predicted=chosen)
+        features = features[masked] if chosen is None else features[predicted["answers"].ne(1)]
         (features * factors).sum().backward()
         gradients = [p.grad for name, p in model.named_parameters() if "lm_head" not in name or p.grad is not None]
         results.append([features, *gradients])
     assert len(results[0]) > 40
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def packed_batch(tokens, masked, targets, *, multiple):
+    """The same batch as one row, by the loader's own packing."""
+    answers = torch.ones_like(tokens)
+    answers[masked] = targets
+    form = gathered(masked, targets)
+    arrays = (tokens, answers, form["positions"], form["answers"])
+    row = pack(
+        Masked(*(x.numpy() for x in arrays), len(targets)), tokens.ne(1).sum(1).numpy(), pad_id=1, multiple=multiple
+    )
+    tensors = {name: torch.from_numpy(value) for name, value in row._asdict().items()}
+    packing = {"positions": tensors["positions"], "edges": tensors["edges"], "longest": tokens.size(1)}
+    predicted = {"positions": tensors["predicted"], "answers": tensors["answers"], "edges": tensors["predicted_edges"]}
+    return tensors["tokens"], packing, {**predicted, "longest": tokens.size(1) + 128}
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa", "onednn", "nested"])
+@pytest.mark.parametrize("multiple", [1, 64])
+def test_packed_rows_give_the_loss_and_gradients_of_padded_batches(backend, multiple):
+    tokens, masked, targets = make_batch((17, 9, 1, 13))
+    row, packing, predicted = packed_batch(tokens, masked, targets, multiple=multiple)
+    results = []
+    for is_packed in (False, True):
+        model = our_model(attention_backend=backend if is_packed else "eager")
+        if is_packed:
+            loss, _ = model(row, packing=packing, predicted=predicted)
+            features = model(row, packing=packing, features_only=True)[0][0, : int(tokens.ne(1).sum())]
+        else:
+            loss, _ = model(tokens, predicted=gathered(masked, targets))
+            features = model(tokens, features_only=True)[0][tokens.ne(1)]
+        loss.backward()
+        results.append([loss, features, *(parameter.grad for parameter in model.parameters())])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-5)

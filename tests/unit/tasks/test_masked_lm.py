@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from argparse import Namespace
 from collections import Counter
 
 import numpy as np
@@ -11,6 +12,8 @@ from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.tiny_corpus import write_data_bin
+
+SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
 
 
 def make_task(data, **options):
@@ -72,7 +75,10 @@ def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
     assert len(order) == total
     from_small = sum(index >= num_large for index in order)
     assert from_small == pytest.approx(0.75 * total, abs=1)
-    assert f"{small}: {from_small:,} of its {total - num_large:,} blocks an epoch, {100 * from_small / total:.4f} %" in caplog.text
+    assert (
+        f"{small}: {from_small:,} of its {total - num_large:,} blocks an epoch, {100 * from_small / total:.4f} %"
+        in caplog.text
+    )
     assert max(Counter(order).values()) > 1, "the small corpus is repeated"
     half = len(order) // 2
     assert sum(index >= num_large for index in order[:half]) == pytest.approx(0.75 * half, rel=0.15), "mixed throughout"
@@ -167,3 +173,12 @@ def test_blocks_that_cannot_fit_are_refused(tiny_data_bin):
         task.get_batch_iterator(dataset, max_tokens=31)
     with pytest.raises(ValueError, match=r"--tokens-per-sample \(32\) exceeds the model's 16 positions"):
         task.get_batch_iterator(dataset, max_sentences=2, max_positions=16)
+
+
+def test_packed_rows_are_refused_for_a_model_that_would_attend_across(tiny_data_bin):
+    task = make_task(tiny_data_bin, pack_sequences=True)
+    with pytest.raises(
+        ValueError, match=r"--pack-sequences needs a model that keeps sequences apart, and RobertaModel"
+    ):
+        task.build_model(Namespace(arch="roberta_base", **SIZES))
+    assert task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES)).supports_packing
