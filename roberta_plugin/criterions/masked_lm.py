@@ -29,7 +29,7 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
     """Sum of the cross-entropy over predicted positions; `sample_size` is their number."""
 
     def forward(
-        self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of predicted positions, sums to log).
 
@@ -48,6 +48,8 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
         if model.training and "predicted" in sample and getattr(model, "computes_masked_lm_loss", False):
             loss, _ = model(**sample["net_input"], predicted=sample["predicted"])
             sample_size = sample["predicted"]["number"]
+            sizes = {"num_tokens": sample["ntokens"], "num_pairs": sample["npairs"], "num_predicted": sample_size}
+            log |= {"flops": model.training_flops(**sizes), "peak_flops": model.peak_flops(), "noutputs": 1}
         else:
             is_predicted = sample["target"].ne(self.padding_idx)
             targets = sample["target"][is_predicted]  # (B, T) -> (M,)

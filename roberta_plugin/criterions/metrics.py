@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairseq import utils
+from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
 
 
@@ -32,7 +33,31 @@ def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
     if num_positions > 0:
         num_tokens = sum(output.get("ntokens", 0) for output in outputs)
         metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
+    if sum(output.get("flops", 0) for output in outputs) > 0:
+        _log_speed(outputs)
     num_counted = sum(output.get("num_counted", 0) for output in outputs)
     if num_counted > 0:
         num_correct = sum(output.get("num_correct", 0) for output in outputs)
         metrics.log_scalar("accuracy", 100.0 * num_correct / num_counted, num_counted, round=2)
+
+
+def _log_speed(outputs: list[Mapping[str, Any]]) -> None:
+    """Log `tflops` (10^12 FLOP/s of all devices), `mfu` (percent of their peak, where it is known), `stall` (percent).
+
+    `stall` is the share of the time that passed outside of training steps: waiting for data, logging, saving.
+    """
+    flops = sum(output.get("flops", 0) for output in outputs)
+    metrics.log_speed("tflops", flops / 1e12, priority=910, round=3)
+    num_outputs = sum(output.get("noutputs", 0) for output in outputs)
+    peak = sum(output.get("peak_flops", 0) for output in outputs) / num_outputs
+    if peak > 0:
+        all_devices = peak / 1e12 * get_data_parallel_world_size()
+        metrics.log_derived("mfu", lambda meters: round(100.0 * meters["tflops"].avg / all_devices, 1), priority=911)
+    metrics.log_derived("stall", _stall, priority=912)
+
+
+def _stall(meters: Mapping[str, Any]) -> float:
+    if "train_wall" not in meters:
+        return 0.0
+    elapsed = meters["tflops"].elapsed_time
+    return round(100.0 * max(0.0, 1.0 - meters["train_wall"].sum / elapsed), 1) if elapsed > 0 else 0.0

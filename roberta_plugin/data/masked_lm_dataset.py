@@ -67,7 +67,8 @@ class Source(NamedTuple):
 class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
     """Masked batches of the blocks of all sources.
 
-    A batch is {"id" (B,), "pass" (B,), "nsentences", "ntokens" (pads not counted), "net_input": {"src_tokens" (B, T),
+    A batch is {"id" (B,), "pass" (B,), "nsentences", "ntokens" (pads not counted), "npairs"
+    (their pairs within a block), "net_input": {"src_tokens" (B, T),
     "src_lengths" (B,), "has_padding"}, "target" (B, T), pad where nothing is predicted, "predicted": {"positions" and
     "answers" (B, Q), "number"}, the same gathered}; arrays are int64 tensors. A packed batch has one row (B = 1) and,
     in the place of has_padding, "packing" with the edges of its blocks; see `packing`.
@@ -199,6 +200,7 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
             "pass": np.array(passes),
             "nsentences": len(indices),
             "ntokens": int(lengths.sum()),
+            "npairs": int((lengths * lengths).sum()),
             **(self._packed(masked, lengths) if self.pack else self._padded(masked, lengths)),
         }
         batch["net_input"]["src_lengths"] = lengths

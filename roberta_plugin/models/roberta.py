@@ -24,6 +24,7 @@ from .activations import ACTIVATIONS
 from .checkpoint_names import from_older_fairseq
 from .config import SIZES, FastRobertaConfig, read_config, set_size
 from .encoder import Layer, SentenceEncoder
+from .flops import peak_flops, training_flops
 from .heads import ClassificationHead, MaskedLMHead
 from .initialization import initialize
 
@@ -154,6 +155,22 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if classification_head_name is not None:
             output = self.classification_heads[classification_head_name](output)
         return output, extra
+
+    def training_flops(self, *, num_tokens: int, num_pairs: int, num_predicted: int) -> float:
+        """FLOPs of a training step on a batch of these sizes; see `flops.training_flops`."""
+        return training_flops(
+            num_layers=self.cfg.encoder_layers,
+            dim=self.cfg.encoder_embed_dim,
+            ffn_dim=self.cfg.encoder_ffn_embed_dim,
+            vocab_size=self.encoder.lm_head.bias.numel(),
+            num_tokens=num_tokens,
+            num_pairs=num_pairs,
+            num_predicted=num_predicted,
+        )
+
+    def peak_flops(self) -> float:
+        """What the device of the parameters can do in their type, FLOP/s; 0 where we do not know."""
+        return peak_flops(self.encoder.lm_head.bias.device, self.encoder.lm_head.bias.dtype)
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
         """Scores -> probabilities or their logarithms, in fp32."""

@@ -67,6 +67,7 @@ def make_batches(count: int, *, num_blocks: int) -> list[dict]:
                     "number": masked.num_predicted,
                 },
                 "ntokens": tokens.size,
+                "npairs": num_blocks * LENGTH**2,
                 "nsentences": num_blocks,
             }
         )

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.logging import metrics
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 
@@ -29,6 +30,12 @@ class LossModel(LogitsModel):
 
     computes_masked_lm_loss = True
 
+    def training_flops(self, *, num_tokens, num_pairs, num_predicted):
+        return 100.0 * num_tokens + 10.0 * num_pairs + num_predicted
+
+    def peak_flops(self):
+        return 0.0
+
     def forward(self, src_tokens, src_lengths, masked_tokens=None, predicted=None):
         if predicted is None:
             return super().forward(src_tokens, src_lengths, masked_tokens)
@@ -49,7 +56,14 @@ def sample():
     target[0, 1], target[0, 3], target[1, 2] = 9, 6, 4
     net_input = {"src_tokens": tokens, "src_lengths": torch.tensor([5, 4])}
     predicted = {"positions": torch.tensor([[1, 3], [2, 0]]), "answers": torch.tensor([[9, 6], [4, PAD]]), "number": 3}
-    return {"net_input": net_input, "target": target, "predicted": predicted, "ntokens": 9, "nsentences": 2}
+    return {
+        "net_input": net_input,
+        "target": target,
+        "predicted": predicted,
+        "ntokens": 9,
+        "npairs": 41,
+        "nsentences": 2,
+    }
 
 
 def test_loss_is_the_sum_over_predicted_positions(criterion, sample):
@@ -95,8 +109,6 @@ def test_a_batch_without_predicted_positions_has_zero_loss_and_can_be_trained_on
 
 
 def test_sums_of_two_ranks_reduce_to_the_mean_of_all(criterion):
-    from fairseq.logging import metrics
-
     first = {"loss": torch.tensor(30.0), "sample_size": 10, "num_correct": 4, "num_counted": 10}
     second = {"loss": torch.tensor(50.0), "sample_size": 30, "num_correct": 4, "num_counted": 30}
     with metrics.aggregate() as meters:
@@ -111,3 +123,26 @@ def test_sums_of_two_ranks_reduce_to_the_mean_of_all(criterion):
 def test_only_the_summed_loss_exists(criterion, sample):
     with pytest.raises(ValueError, match="reduce=True"):
         criterion(LogitsModel(), sample, reduce=False)
+
+
+def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(criterion, sample, monkeypatch):
+    _, _, log = criterion(LossModel().train(), sample)
+    assert log["flops"] == 100 * 9 + 10 * 41 + 3
+    assert "flops" not in criterion(LossModel().eval(), sample)[2]
+
+    clock = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    two_ranks = {**log, "flops": 8e12, "peak_flops": 2 * 100e12, "noutputs": 2}
+    monkeypatch.setattr("roberta_plugin.criterions.metrics.get_data_parallel_world_size", lambda: 2)
+    with metrics.aggregate() as meters:
+        for _ in range(4):
+            metrics.log_start_time("train_wall")
+            clock[0] += 1.5
+            metrics.log_stop_time("train_wall", 1)
+            criterion.reduce_metrics([two_ranks])
+            clock[0] += 0.5
+        values = meters.get_smoothed_values()
+    assert values["tflops"] == pytest.approx(8 / 2, rel=0.2)
+    assert values["mfu"] == pytest.approx(100 * values["tflops"] / 200, abs=0.1)
+    assert 0 <= values["stall"] <= 30
+    assert values["padding"] == pytest.approx(10.0)

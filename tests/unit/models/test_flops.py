@@ -1,0 +1,46 @@
+"""The cost of a step, against the weights of a real model and against published figures."""
+
+import pytest
+import torch
+
+from roberta_plugin.models.flops import peak_flops, peak_of, training_flops
+from tests.tiny_models import our_model
+
+
+def test_six_flops_a_weight_and_token():
+    model = our_model()
+    layers = model.encoder.sentence_encoder.layers
+    weights = sum(parameter.numel() for parameter in layers.parameters() if parameter.dim() == 2)
+    assert model.training_flops(num_tokens=7, num_pairs=0, num_predicted=0) == 6 * weights * 7
+    head = model.encoder.lm_head
+    weights = head.dense.weight.numel() + head.weight.numel()
+    assert model.training_flops(num_tokens=0, num_pairs=0, num_predicted=5) == 6 * weights * 5
+
+
+def test_attention_costs_two_products_forward_and_four_backward():
+    """q k^T of one layer: T^2 pairs, h multiply-adds each, 2 FLOPs a multiply-add."""
+    sizes = {"num_layers": 2, "dim": 16, "ffn_dim": 0, "vocab_size": 0, "num_tokens": 0, "num_predicted": 0}
+    assert training_flops(**sizes, num_pairs=10**2) == 2 * (2 + 4) * (2 * 16 * 10**2)
+
+
+@pytest.mark.parametrize(("sizes", "gigaflops"), [((12, 768, 3072), 0.60), ((24, 1024, 4096), 2.01)])
+def test_base_and_large_cost_what_is_known(sizes, gigaflops):
+    layers, dim, ffn_dim = sizes
+    flops = training_flops(
+        num_layers=layers,
+        dim=dim,
+        ffn_dim=ffn_dim,
+        vocab_size=50265,
+        num_tokens=512,
+        num_pairs=512**2,
+        num_predicted=0.15 * 512,
+    )
+    assert flops / 512 / 1e9 == pytest.approx(gigaflops, abs=0.006)
+
+
+def test_peaks_are_found_by_the_name_of_the_device():
+    assert peak_of("NVIDIA H200") == 989e12
+    assert peak_of("Tesla V100-SXM2-32GB") == 125e12
+    assert peak_of("Some other device") == 0.0
+    assert peak_flops(torch.device("cpu"), torch.bfloat16) == 0.0
+    assert peak_flops(torch.device("cuda"), torch.float32) == 0.0
