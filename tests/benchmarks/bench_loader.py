@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=150, help="batches in a measurement")
     parser.add_argument("--tokens", type=int, default=50_000_000, help="size of the data")
     arguments = parser.parse_args()
-    report = Report("loader_cpu", "Loader with dynamic masking", __doc__ or "", machine())
+    report = Report("loader_cpu2", "Loader with dynamic masking", __doc__ or "", machine())
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         write_data(data, num_tokens=arguments.tokens)

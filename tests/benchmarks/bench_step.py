@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them")
     parser.add_argument("--batch-size", type=int, default=8, help="blocks of 512 tokens in a batch")
     arguments = parser.parse_args()
-    report = Report("training_step_cpu", "One training step on a CPU", __doc__ or "", machine())
+    report = Report("training_step_cpu2", "One training step on a CPU", __doc__ or "", machine())
     for attention_dropout in (0.1, 0.0):
         sides = {
             "fairseq": fairseq_step(attention_dropout),
