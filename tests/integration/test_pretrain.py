@@ -126,6 +126,19 @@ def test_fairseqs_own_criterion_drives_our_model(tiny_data_bin, tmp_path):
     assert len(logged(save_dir, "train_inner")) == 6
 
 
+def test_fairseqs_own_task_and_model_train_on_our_data(tiny_data_bin, tmp_path):
+    """What the writer of `roberta binarize` leaves is a data-bin for fairseq without us."""
+    save_dir = tmp_path / "checkpoints"
+    arguments = train_command(tiny_data_bin, save_dir, "--max-update", "6", "--total-num-update", "6", "--no-save")
+    for option, name in (("--task", "masked_lm"), ("--criterion", "masked_lm"), ("--arch", "roberta_base")):
+        arguments[arguments.index(option) + 1] = name
+    user_dir = arguments.index("--user-dir")
+    del arguments[user_dir : user_dir + 2]
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(logged(save_dir, "train_inner")) == 6
+
+
 def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
     from tests.tiny_corpus import write_data_bin
 

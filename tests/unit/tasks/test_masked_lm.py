@@ -8,7 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from roberta_plugin.data.binarize import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.tiny_corpus import write_data_bin
@@ -182,3 +186,28 @@ def test_packed_rows_are_refused_for_a_model_that_would_attend_across(tiny_data_
     ):
         task.build_model(Namespace(arch="roberta_base", **SIZES))
     assert task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES)).supports_packing
+
+
+def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
+    """From text through tokenizer and binarizer to the masks: no word is predicted in part."""
+    text = "The unbelievably extraordinary circumstances notwithstanding, everybody remained uncharacteristically calm.\n\n"
+    (tmp_path / "text.txt").write_text(text * 40)
+    train_byte_level_bpe([tmp_path / "text.txt"], vocab_size=280, folder=tmp_path / "vocabulary")
+    vocabulary = Vocabulary.load(tmp_path / "vocabulary" / "dict.txt")
+    tokenizer = load_tokenizer(tmp_path / "vocabulary")
+    folder = tmp_path / "data"
+    options = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder, "workers": 1, "progress": False}
+    binarize([tmp_path / "text.txt"], split="train", **options)
+    dataset = load(make_task(folder, mask_whole_words=True, tokens_per_sample=128))
+    starts = vocabulary.word_starts(tokenizer)
+    num_predicted = num_partial = 0
+    for addresses in dataset.batches(1, max_sentences=8):
+        batch = dataset.__getitems__(addresses)
+        targets = batch["target"].numpy()
+        tokens = np.where(targets == 1, batch["net_input"]["src_tokens"].numpy(), targets)
+        continues = ~starts[tokens] & (tokens > 3)
+        both = continues[:, 1:] & (tokens[:, :-1] > 3)
+        num_partial += ((targets[:, 1:] != 1) != (targets[:, :-1] != 1))[both].sum()
+        num_predicted += (targets != 1).sum()
+    assert num_predicted > 100
+    assert num_partial == 0
