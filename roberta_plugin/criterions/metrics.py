@@ -44,7 +44,8 @@ def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
 def _log_speed(outputs: list[Mapping[str, Any]]) -> None:
     """Log `tflops` (10^12 FLOP/s of all devices), `mfu` (percent of their peak, where it is known), `stall` (percent).
 
-    `stall` is the share of the time that passed outside of training steps: waiting for data, logging, saving.
+    `stall` is the share of the time that passed outside of training steps: waiting for data, logging, saving. `graphs`,
+    with compiled layers, is how many graphs a rank has compiled so far.
     """
     flops = sum(output.get("flops", 0) for output in outputs)
     metrics.log_speed("tflops", flops / 1e12, priority=910, round=3)
@@ -54,6 +55,9 @@ def _log_speed(outputs: list[Mapping[str, Any]]) -> None:
         all_devices = peak / 1e12 * get_data_parallel_world_size()
         metrics.log_derived("mfu", lambda meters: round(100.0 * meters["tflops"].avg / all_devices, 1), priority=911)
     metrics.log_derived("stall", _stall, priority=912)
+    graphs = sum(output.get("graphs", 0) for output in outputs) / num_outputs
+    if graphs:
+        metrics.log_scalar("graphs", graphs, weight=0, priority=913, round=0)
 
 
 def _stall(meters: Mapping[str, Any]) -> float:

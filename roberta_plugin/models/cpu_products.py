@@ -24,7 +24,9 @@ def has_onednn() -> bool:
 
 
 def serves(*tensors: Tensor) -> bool:
-    """Whether oneDNN can multiply these tensors: fp32, on the CPU, none empty."""
+    """Whether oneDNN can multiply these tensors: fp32, on the CPU, none empty, and not inside of torch.compile."""
+    if torch.compiler.is_compiling():
+        return False
     return has_onednn() and all(t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() for t in tensors)
 
 

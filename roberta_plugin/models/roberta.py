@@ -110,6 +110,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.cfg = cfg
         self.classification_heads = nn.ModuleDict()
         self.apply(initialize)
+        if cfg.compile_layers:
+            for layer in encoder.sentence_encoder.layers:
+                layer.compile()  # in place: names of parameters stay
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
@@ -167,6 +170,14 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             num_pairs=num_pairs,
             num_predicted=num_predicted,
         )
+
+    def num_compiled_graphs(self) -> int:
+        """Graphs that torch.compile has made in this process so far; shapes that keep changing make ever more."""
+        if not self.cfg.compile_layers:
+            return 0
+        from torch._dynamo.utils import counters
+
+        return int(counters["stats"]["unique_graphs"])
 
     def peak_flops(self) -> float:
         """What the device of the parameters can do in their type, FLOP/s; 0 where we do not know."""

@@ -36,6 +36,9 @@ class LossModel(LogitsModel):
     def peak_flops(self):
         return 0.0
 
+    def num_compiled_graphs(self):
+        return 3
+
     def forward(self, src_tokens, src_lengths, masked_tokens=None, predicted=None):
         if predicted is None:
             return super().forward(src_tokens, src_lengths, masked_tokens)
@@ -132,7 +135,7 @@ def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(
 
     clock = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    two_ranks = {**log, "flops": 8e12, "peak_flops": 2 * 100e12, "noutputs": 2}
+    two_ranks = {**log, "flops": 8e12, "peak_flops": 2 * 100e12, "noutputs": 2, "graphs": 6}
     monkeypatch.setattr("roberta_plugin.criterions.metrics.get_data_parallel_world_size", lambda: 2)
     with metrics.aggregate() as meters:
         for _ in range(4):
@@ -145,4 +148,5 @@ def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(
     assert values["tflops"] == pytest.approx(8 / 2, rel=0.2)
     assert values["mfu"] == pytest.approx(100 * values["tflops"] / 200, abs=0.1)
     assert 0 <= values["stall"] <= 30
+    assert values["graphs"] == 3
     assert values["padding"] == pytest.approx(10.0)

@@ -94,3 +94,40 @@ def test_packed_rows_give_the_loss_and_gradients_of_padded_batches(backend, mult
         results.append([loss, features, *(parameter.grad for parameter in model.parameters())])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_compiled_layers_give_the_same_loss_and_count_their_graphs():
+    """Compiling takes about a minute on a CPU."""
+    results = []
+    for compile_layers in (False, True):
+        model = our_model(compile_layers=compile_layers)
+        graphs = []
+        for lengths in ((17, 9, 1, 13), (12, 12, 5), (30, 7), (21, 14, 3, 3, 2), (33, 8)):
+            tokens, masked, targets = make_batch(lengths)
+            loss, _ = model(tokens, predicted=gathered(masked, targets))
+            loss.backward()
+            graphs.append(model.num_compiled_graphs())
+        results.append([loss, *(parameter.grad for parameter in model.parameters())])
+    assert 0 < graphs[0] < graphs[-1] == graphs[-3], "new lengths go on being compiled"
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.gpu
+def test_a_training_step_never_waits_for_the_gpu(gpu):
+    """torch raises at every operation of the step that waits, once the loader has told what it knows."""
+    tokens, masked, targets = make_batch((17, 17))
+    model = our_model(attention_backend="auto").to(gpu)
+    batch = {
+        name: value.to(gpu) if torch.is_tensor(value) else value for name, value in gathered(masked, targets).items()
+    }
+    tokens = tokens.to(gpu)
+    for attempt in range(2):  # the first one may set up libraries
+        torch.cuda.set_sync_debug_mode("error" if attempt else "default")
+        try:
+            loss, _ = model(tokens, predicted=batch, has_padding=False)
+            loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert loss.isfinite()
