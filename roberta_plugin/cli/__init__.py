@@ -20,6 +20,7 @@ VERBS = {
     "vocabulary": "train a tokenizer, or look at one",
     "binarize": "turn text files into the binary files that fairseq-train reads",
     "inspect": "show and check what is in a folder of binary files",
+    "profile": "show where the time of a training step goes",
 }
 USER_ERROR = 2
 INTERRUPTED = 130

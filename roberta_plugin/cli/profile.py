@@ -1,0 +1,109 @@
+"""`roberta profile`: some updates of a fairseq-train command under torch's profiler."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `roberta profile` and its options."""
+    parser = subparsers.add_parser(
+        "profile",
+        help="show where the time of a training step goes",
+        description="Runs some updates of a fairseq-train command in this process, on one device, and writes a trace "
+        "(trace.json, for chrome://tracing or ui.perfetto.dev) and a table of the costliest operations (table.txt). "
+        "Nothing is saved.",
+        usage="roberta profile [--destination FOLDER] [--steps N] [--warm-up N] -- DATA-BIN [fairseq-train options]",
+    )
+    parser.add_argument(
+        "--destination", type=Path, default=Path("runs/profile"), help="folder to write to (runs/profile)"
+    )
+    parser.add_argument("--steps", type=int, default=5, help="updates to profile (5)")
+    parser.add_argument("--warm-up", type=int, default=3, help="updates before them, of which nothing is kept (3)")
+    parser.add_argument("--rows", type=int, default=10, help="operations in the table (10)")
+    parser.add_argument("training", nargs="+", metavar="...", help="what follows fairseq-train, after --")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Profile, write both files and print the table."""
+    for option in ("steps", "warm_up", "rows"):
+        if getattr(args, option) < 1:
+            raise ValueError(f"--{option.replace('_', '-')} must be 1 or more, got {getattr(args, option)}.")
+    args.destination.mkdir(parents=True, exist_ok=True)
+    trainer, updates = prepare(args.training)
+    key = "self_device_time_total" if trainer.cuda else "self_cpu_time_total"
+
+    def write(profiler: Any) -> None:
+        profiler.export_chrome_trace(str(args.destination / "trace.json"))
+        table = profiler.key_averages().table(sort_by=key, row_limit=args.rows, max_name_column_width=60)
+        (args.destination / "table.txt").write_text(table + "\n", encoding="utf-8")
+        print(table)
+
+    seconds, num_tokens = profile_updates(trainer, updates, warm_up=args.warm_up, steps=args.steps, write=write)
+    speed = f"{args.steps} updates, {num_tokens / seconds:,.0f} tokens/s with the profiler on"
+    print(f"{speed}; trace and table in {args.destination}")
+    return 0
+
+
+def prepare(words: list[str]) -> tuple[Any, Any]:
+    """fairseq's trainer for the command line, and the samples of its updates, as fairseq-train would make them."""
+    import numpy as np
+    from fairseq import options, tasks, utils
+    from fairseq.data import iterators
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.trainer import Trainer
+
+    import roberta_plugin
+
+    roberta_plugin.register()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    utils.import_user_module(cfg.common)
+    if cfg.distributed_training.distributed_world_size > 1:
+        cfg.distributed_training.distributed_world_size = 1
+    np.random.seed(cfg.common.seed)
+    utils.set_torch_seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    epoch = trainer.get_train_iterator(epoch=1, load_dataset=True)
+    trainer.begin_epoch(1)
+    return trainer, iterators.GroupedIterator(epoch.next_epoch_itr(), cfg.optimization.update_freq[0])
+
+
+def profile_updates(
+    trainer: Any, updates: Any, *, warm_up: int, steps: int, write: Callable[[Any], None]
+) -> tuple[float, int]:
+    """Run `warm_up` and then `steps` updates, `write` their profile, and return the steps' seconds and tokens.
+
+    Raises:
+        ValueError: if the data have fewer updates in an epoch.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if trainer.cuda else [])]
+    phases = schedule(wait=0, warmup=warm_up, active=steps, repeat=1)
+    num_tokens = done = 0
+    start = end = time.perf_counter()
+    with profile(activities=activities, schedule=phases, on_trace_ready=write) as profiler:
+        for samples in itertools.islice(updates, warm_up + steps):
+            if done == warm_up:
+                start = time.perf_counter()
+            trainer.train_step(samples)
+            if trainer.cuda and done == warm_up + steps - 1:
+                torch.cuda.synchronize()
+            end = time.perf_counter()
+            num_tokens += sum(sample["ntokens"] for sample in samples) if done >= warm_up else 0
+            done += 1
+            profiler.step()
+    if done < warm_up + steps:
+        raise ValueError(
+            f"The data have only {done} updates in an epoch, and --warm-up {warm_up} and --steps {steps} need "
+            f"{warm_up + steps}: lower them or the batch size."
+        )
+    return end - start, num_tokens
