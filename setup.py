@@ -29,6 +29,7 @@ setup(
         "tokenizers>=0.21",
         "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere a plain engine serves, with the same ids
         "zstandard>=0.22",
+        "pyyaml>=6",
         "safetensors>=0.4",
         "tensorboard>=2.16",
         "matplotlib>=3.8",

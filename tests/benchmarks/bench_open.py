@@ -18,10 +18,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from tests.benchmarks.report import Report, machine
-from tests.conftest import REPOSITORY
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+from tests.benchmarks.report import Report, machine
+from tests.conftest import REPOSITORY
 
 LINE = 25_000  # tokens; 50 kB in uint16
 OURS = """

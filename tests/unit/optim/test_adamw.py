@@ -14,7 +14,9 @@ from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig, parse_b
 def make(cls, config, parameters, **options):
     cfg = OmegaConf.structured(config())
     OmegaConf.set_struct(cfg, False)
-    return cls(OmegaConf.merge(cfg, {"lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, **options}), parameters)
+    return cls(
+        OmegaConf.merge(cfg, {"lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, **options}), parameters
+    )
 
 
 def gradients(step):
