@@ -13,7 +13,7 @@ cd "$(dirname "$0")/../.."
 fairseq-train "$data" --user-dir roberta_plugin \
   --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta_base \
   --sample-break-mode complete --tokens-per-sample 512 \
-  --optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \
+  --optimizer roberta_adamw --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \
   --lr-scheduler polynomial_decay --lr 6e-4 --warmup-updates 24000 \
   --total-num-update 500000 --max-update 500000 \
   --batch-size 32 --update-freq "${UPDATE_FREQ:-32}" --bf16 --num-workers 2 --seed 1 \

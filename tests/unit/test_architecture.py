@@ -33,6 +33,7 @@ USES_FAIRSEQ = (
     "models/hub_interface.py",
     "fairseq_workarounds.py",
     "cli/doctor.py",
+    "cli/profile.py",
     "cluster/",
 )
 # The order of the flow in data/__init__.py: a stage imports earlier stages only.
