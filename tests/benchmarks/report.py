@@ -48,14 +48,19 @@ class Report:
             "",
         ]
 
-    def table(self, title: str, seconds: dict[str, list[float]], *, baseline: str, amount: float, unit: str) -> None:
+    def table(
+        self,
+        title: str,
+        seconds: dict[str, list[float]],
+        *,
+        baseline: str,
+        amount: float,
+        unit: str,
+        order: str = "sides in turn",
+    ) -> None:
         """One row a side: median, spread, amount a second, and how many times the baseline's speed that is."""
-        self.lines += [
-            f"## {title}",
-            "",
-            f"| side | median s | min-max s | {unit}/s | x {baseline} |",
-            "| --- " * 5 + "|",
-        ]
+        self.lines += [f"## {title}", "", f"| side | median s | min-max s | {unit}/s | x {baseline} |"]
+        self.lines += ["| --- " * 5 + "|"]
         reference = statistics.median(seconds[baseline])
         for side, values in seconds.items():
             median = statistics.median(values)
@@ -63,7 +68,7 @@ class Report:
             self.lines.append(
                 f"| {side} | {median:.4g} | {spread} | {amount / median:,.0f} | {reference / median:.2f} |"
             )
-        self.lines += ["", f"Medians of {len(next(iter(seconds.values())))} runs, sides in turn.", ""]
+        self.lines += ["", f"Medians of {len(next(iter(seconds.values())))}, {order}.", ""]
 
     def text(self, line: str) -> None:
         """A sentence of its own."""
