@@ -21,6 +21,7 @@ from fairseq.models import (
 from torch import Tensor, nn
 
 from .activations import ACTIVATIONS
+from .attention_backends import choose_backend
 from .checkpoint_names import from_older_fairseq
 from .config import SIZES, FastRobertaConfig, read_config, set_size
 from .encoder import Layer, SentenceEncoder
@@ -110,6 +111,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.cfg = cfg
         self.classification_heads = nn.ModuleDict()
         self.apply(initialize)
+        self._has_said_how = False
         if cfg.compile_layers:
             for layer in encoder.sentence_encoder.layers:
                 layer.compile()  # in place: names of parameters stay
@@ -146,6 +148,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             has_padding: whether a row is padded; where it is not told, the tokens are looked at.
             packing: {"positions" (1, T), "edges" (S + 1,), "longest"}: the one row holds S sequences end to end.
         """
+        if self.training and not self._has_said_how:
+            self._say_how(src_tokens, packing)
         output, extra = self.encoder(
             src_tokens,
             features_only=features_only or classification_head_name is not None,
@@ -182,6 +186,24 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def peak_flops(self) -> float:
         """What the device of the parameters can do in their type, FLOP/s; 0 where we do not know."""
         return peak_flops(self.encoder.lm_head.bias.device, self.encoder.lm_head.bias.dtype)
+
+    def _say_how(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
+        """Log, once a training, which attention backend was chosen and for what."""
+        self._has_said_how = True
+        weight = self.encoder.lm_head.bias
+        backend = choose_backend(
+            str(self.cfg.attention_backend),
+            device=weight.device,
+            dtype=weight.dtype,
+            dropout_prob=self.cfg.attention_dropout,
+            longest=src_tokens.size(1) if packing is None else packing["longest"],
+            is_packed=packing is not None,
+        )
+        batches = "padded batches" if packing is None else "packed rows"
+        logger.info(
+            f"attention backend: {backend.name} (--attention-backend {self.cfg.attention_backend}) for {batches} on "
+            f"{weight.device.type} in {str(weight.dtype).removeprefix('torch.')}, dropout {self.cfg.attention_dropout}"
+        )
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
         """Scores -> probabilities or their logarithms, in fp32."""

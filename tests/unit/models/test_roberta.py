@@ -67,3 +67,17 @@ def test_heads_that_fit_are_loaded_and_new_ones_keep_their_weights():
     heads = model.classification_heads
     assert torch.equal(heads["task"].out_proj.weight, saved.classification_heads["task"].out_proj.weight)
     assert torch.equal(heads["other"].dense.weight, before)
+
+
+def test_the_attention_backend_is_said_once_in_training(caplog):
+    model = our_model()
+    tokens, masked, targets = make_batch()
+    with caplog.at_level(logging.INFO):
+        model.eval()(tokens)
+        assert "attention backend" not in caplog.text
+        for _ in range(2):
+            model.train()(tokens, predicted=gathered(masked, targets))
+    assert (
+        caplog.text.count("attention backend: sdpa (--attention-backend auto) for padded batches on cpu in float32")
+        == 1
+    )
