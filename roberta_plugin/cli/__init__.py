@@ -21,6 +21,10 @@ VERBS = {
     "binarize": "turn text files into the binary files that fairseq-train reads",
     "inspect": "show and check what is in a folder of binary files",
     "profile": "show where the time of a training step goes",
+    "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
+    "launch": "train on a SLURM cluster: nodes x GPUs, going on after preemption and time limits",
+    "jobs": "show how far the launched trainings are",
+    "sweep": "run a grid of trainings, and compare them",
 }
 USER_ERROR = 2
 INTERRUPTED = 130

@@ -5,7 +5,7 @@
     corpus               documents                            -> train.txt, valid.txt, test.txt
     (data/)              text -> byte-level BPE and dict.txt -> .bin/.idx files
     training             .bin/.idx files                      -> checkpoints, by the real `fairseq-train`
-    training_log         fairseq's log                        -> progress bar and loss curve
+    (training_log)       fairseq's log                        -> progress bar and loss curve
     evaluation           test split, last checkpoint          -> accuracy and perplexity beside the unigram baseline
     mask_filling         held-out sentences                   -> the model's answers, beside the unigram's
     report               all of it                            -> report.md, report.json, loss.png

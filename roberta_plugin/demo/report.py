@@ -16,7 +16,7 @@ from typing import Any
 
 from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.demo.run_folder import available_cores
-from roberta_plugin.demo.training_log import Curve, curve, median_speed
+from roberta_plugin.training_log import Curve, curve, median_speed
 
 
 def write_report(folder: Path, *, results: dict[str, dict[str, Any]], log_lines: Sequence[str]) -> dict[str, Any]:

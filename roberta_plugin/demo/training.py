@@ -23,7 +23,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.demo.child_process import failure, lines_of
 from roberta_plugin.demo.progress import progress_bar
 from roberta_plugin.demo.run_folder import RunFolder, available_cores
-from roberta_plugin.demo.training_log import Record, parse_line
+from roberta_plugin.training_log import Record, parse_line
 
 # Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate high,
 # because a model this young needs updates more than tokens; and more than the paper's 15 % of the tokens are

@@ -22,7 +22,7 @@ from roberta_plugin.cluster.memory import Precision
 from roberta_plugin.cluster.network import ACHIEVED, Machine
 from roberta_plugin.cluster.plan import Training, plan
 from roberta_plugin.cluster.plan_inputs import vocabulary_size
-from roberta_plugin.demo.training_log import curve
+from roberta_plugin.training_log import curve
 from tests.benchmarks.report import Report, machine
 from tests.slurm_cluster import free_ports
 from tests.tiny_corpus import command, environment, write_data_bin

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from roberta_plugin.demo.training_log import curve, median_speed, parse_line
+from roberta_plugin.training_log import curve, median_speed, parse_line
 
 START = "2026-01-01 00:00:00 | INFO | "
 

@@ -1,0 +1,57 @@
+"""`roberta launch`: a fairseq-train recipe -> a job on a SLURM cluster."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import typing
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.cluster.recipe import Recipe, load_recipe
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `roberta launch`; its options are the fields of `Recipe`."""
+    parser = subparsers.add_parser(
+        "launch",
+        help="train on a SLURM cluster: nodes x GPUs, going on after preemption and time limits",
+        usage="roberta launch [--config FILE] [options] [-- DATA-BIN fairseq-train options]",
+        description="Submits fairseq-train to SLURM, one process a GPU, and keeps it going: a stop by the cluster ends "
+        "in a checkpoint and a restart at the next update. Options given here win over the config file; what stands "
+        "after -- is added to the file's fairseq-train options. Launching the same run folder again goes on from its "
+        "checkpoints, on as many GPUs as are given now.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of these options, and train:")
+    for item in dataclasses.fields(Recipe):
+        if item.name == "train":
+            continue
+        flag = f"--{item.name.replace('_', '-')}"
+        if typing.get_origin(typing.get_type_hints(Recipe)[item.name]) is tuple:
+            parser.add_argument(flag, action="append", metavar=item.name.upper(), help=item.metadata["help"])
+        else:
+            default = "" if item.default in (None, "", dataclasses.MISSING) else f" (default: {item.default})"
+            parser.add_argument(flag, metavar=item.name.upper(), help=item.metadata["help"] + default)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the sbatch script and the commands, submit nothing"
+    )
+    parser.add_argument("train", nargs="*", metavar="-- DATA-BIN ...", help="fairseq-train's arguments")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Submit, or print what would be submitted."""
+    from roberta_plugin.cluster.submission import submit
+
+    names = [item.name for item in dataclasses.fields(Recipe) if item.name != "train"]
+    recipe = load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
+    submission = submit(recipe, dry_run=args.dry_run, config=args.config)
+    if args.dry_run:
+        print(submission.script.rstrip())
+        print("\n# commands: the first one submits the script above, the second is what each rank does")
+        print("\n".join(submission.commands))
+        return 0
+    print(
+        f"job {submission.job_id}: logs in {submission.run_dir}/logs, progress by `roberta jobs {submission.run_dir}`"
+    )
+    return 0

@@ -1,0 +1,55 @@
+"""`roberta plan`: what a recipe will take on 8 to 1024 GPUs, before it is submitted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `roberta plan` and its options."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="what a training costs: FLOPs, memory, hours, for any number of GPUs",
+        description="Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, "
+        "time of a step and of the all-reduce, days, GPU-hours and memory of a GPU, for several numbers of GPUs. "
+        "The formulas and where they come from are in roberta_plugin/cluster/{flops,memory,network,plan}.py.",
+    )
+    parser.add_argument("--config", type=Path, required=True, help="recipe (YAML), as those in slurm/")
+    parser.add_argument("--machine", required=True, help="kind of node: v100, v100-dgx2, a100, h100 or h200")
+    parser.add_argument("--tokens-per-second", type=float, help="speed of one GPU, measured with this recipe")
+    parser.add_argument("--log", type=Path, help="output of a run of this recipe on one GPU, with --log-format json")
+    parser.add_argument("--utilization", type=float, help="share of the peak to assume, where nothing was measured")
+    parser.add_argument("--gpus", type=int, nargs="+", help="numbers of GPUs (8 16 32 64 128 256 512 1024)")
+    parser.add_argument("--json", type=Path, help="also write the plan to this file")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan."""
+    from roberta_plugin.cluster.network import MACHINES
+    from roberta_plugin.cluster.plan import GPU_COUNTS, as_json, as_markdown, plan_table
+    from roberta_plugin.cluster.plan_inputs import training_of
+    from roberta_plugin.cluster.recipe import load_recipe
+    from roberta_plugin.data.atomic_files import atomic_write
+
+    if args.machine not in MACHINES:
+        raise ValueError(f"--machine must be one of {', '.join(MACHINES)}, got {args.machine!r}.")
+    logging.disable(logging.INFO)  # what fairseq logs while it reads the options
+    machine = MACHINES[args.machine]
+    training = training_of(
+        load_recipe(args.config, flags={}),
+        machine=machine,
+        tokens_per_second=args.tokens_per_second,
+        log=args.log,
+        utilization=args.utilization,
+    )
+    rows = plan_table(training, counts=args.gpus or GPU_COUNTS, machine=machine)
+    print(as_markdown(training, rows, machine), end="")
+    if args.json:
+        with atomic_write(args.json, "w") as file:
+            json.dump(as_json(training, rows, machine), file, indent=2)
+    return 0

@@ -1,0 +1,61 @@
+"""What a model is and what training it costs in arithmetic: parameters, and FLOPs a token.
+
+Letters: L layers, h model dimension, f feed-forward dimension, V vocabulary, s tokens in a block, m share of the
+positions that are predicted, and so reach the LM head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roberta_plugin.models.flops import training_flops
+
+PAPER_VOCABULARY = 50_265  # roberta.base and roberta.large as released: 50,260 words, <s> <pad> </s> <unk> and <mask>
+_BLOCKS = 10_000  # enough for a whole number of predicted positions
+_POSITION_OFFSET = 2  # fairseq's positions begin after <pad>, whose id is 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The sizes that the costs depend on; defaults are RoBERTa base at full length."""
+
+    num_layers: int = 12
+    dim: int = 768
+    ffn_dim: int = 3072
+    num_heads: int = 12
+    vocab_size: int = PAPER_VOCABULARY
+    max_positions: int = 512
+    tokens_per_sample: int = 512
+    predicted_share: float = 0.15
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable numbers; the LM head shares its matrix with the embeddings."""
+        h, f = self.dim, self.ffn_dim
+        norm = 2 * h
+        embeddings = self.vocab_size * h + (self.max_positions + _POSITION_OFFSET) * h + norm
+        layer = 4 * (h * h + h) + norm + (h * f + f) + (f * h + h) + norm
+        head = h * h + h + norm + self.vocab_size
+        return embeddings + self.num_layers * layer + head
+
+
+def flops_per_token(shape: Shape) -> float:
+    """FLOPs of a training step (forward and backward) for each token of a full block, by `models/flops.py`:
+
+        6 L (4 h^2 + 2 h f)  +  12 L h s  +  6 m (h^2 + h V)
+
+    As in Narayanan et al. 2021 ("Efficient Large-Scale Language Model Training on GPU Clusters", section 5.1), but that
+    there every position reaches the LM head and layers are computed twice. Embeddings, norms, softmax, dropout and the
+    optimizer, a few FLOPs an element, are left out.
+    """
+    tokens = _BLOCKS * shape.tokens_per_sample
+    flops = training_flops(
+        num_layers=shape.num_layers,
+        dim=shape.dim,
+        ffn_dim=shape.ffn_dim,
+        vocab_size=shape.vocab_size,
+        num_tokens=tokens,
+        num_pairs=tokens * shape.tokens_per_sample,
+        num_predicted=round(shape.predicted_share * tokens),
+    )
+    return flops / tokens

@@ -1,0 +1,312 @@
+"""`roberta launch` on a real SLURM: ranks, preemption, time limits, deaths, node failures, another number of ranks."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import signal
+
+import pytest
+import torch
+
+from roberta_plugin.cli import jobs
+from roberta_plugin.cluster import status
+from roberta_plugin.cluster.recipe import Recipe
+from roberta_plugin.cluster.submission import submit
+from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.tiny_corpus import train_command
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slurm,
+    pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
+]
+
+UPDATES = 240
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), num_nodes=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def environment(cluster, monkeypatch):
+    talk_to(cluster, monkeypatch)
+    yield
+    cluster.call("scancel", "--user=root")  # what a failed test has left
+
+
+def talk_to(cluster, monkeypatch):
+    """Let SLURM's commands and the jobs of this process go to the test's cluster."""
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {**cluster.environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}.items():
+        monkeypatch.setenv(name, value)
+
+
+def recipe_of(data_bin, run_dir, *, updates=UPDATES, options=(), **fields):
+    """A recipe of 2 nodes x 2 ranks and 16 sequences an update, saved every 20 updates."""
+    words = train_command(data_bin, run_dir)[1:]
+    for option in ("--save-dir", "--log-file", "--user-dir"):
+        at = words.index(option)
+        del words[at : at + 2]
+    words += ["--max-update", str(updates), "--total-num-update", str(UPDATES), "--disable-validation"]
+    words += ["--save-interval-updates", "20", "--keep-interval-updates", "3", "--no-epoch-checkpoints"]
+    words += [
+        "--sample-break-mode",
+        "complete",
+        "--num-workers",
+        "1",
+        "--dropout",
+        "0",
+        "--attention-dropout",
+        "0",
+        *options,
+    ]
+    resources = {"nodes": 2, "gpus_per_node": 2, "cpus_per_gpu": 1, "time": "60", "partition": "main"}
+    return Recipe(run_dir=run_dir, train=tuple(words), **{**resources, "batch_sequences": 16, **fields})
+
+
+def log_of(run_dir, job_id, rank=0):
+    return "".join(
+        path.read_text(errors="replace") for path in sorted((run_dir / "logs").glob(f"{job_id}_{rank}_log.*"))
+    )
+
+
+def updates_done(run_dir, job_id):
+    """The updates in rank 0's log, in the order in which they were done, over all attempts."""
+    return [int(number) for number in re.findall(r'train_inner \| .*"num_updates": "(\d+)"', log_of(run_dir, job_id))]
+
+
+def batches_seen(run_dir, job_id):
+    """Tokens and loss of each update."""
+    found = re.findall(r'train_inner \| .*"loss": "([\d.]+)".*"wpb": "([\d.]+)"', log_of(run_dir, job_id))
+    return [(float(tokens), float(loss)) for loss, tokens in found]
+
+
+def wait_for_update(cluster, run_dir, job_id, update):
+    def is_there():
+        assert cluster.state(job_id) in ("PENDING", "CONFIGURING", "RUNNING"), log_of(run_dir, job_id)[-4000:]
+        done = updates_done(run_dir, job_id)
+        return bool(done) and done[-1] >= update
+
+    wait_for(is_there, 90, f"update {update}")
+
+
+def wait_for_restart(cluster, job_id, attempt):
+    """Wait until SLURM has put the job back, then let it start."""
+
+    def is_back():
+        text = cluster.call("scontrol", "show", "job", "--oneliner", job_id)
+        return f"Restarts={attempt} " in text and ("JobState=PENDING" in text or "JobState=RUNNING" in text)
+
+    wait_for(is_back, 120, f"restart {attempt}")
+    cluster.release(job_id)
+    wait_for(lambda: cluster.state(job_id) == "RUNNING", 30, "the restarted job")
+
+
+def wait_for_end(cluster, run_dir, job_id, state="COMPLETED"):
+    wait_for(lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 120, "the end")
+    assert cluster.state(job_id) == state, log_of(run_dir, job_id)[-4000:]
+
+
+def final_parameters(run_dir, update=UPDATES):
+    state = torch.load(run_dir / "checkpoints" / "checkpoint_last.pt", weights_only=True)
+    assert state["optimizer_history"][-1]["num_updates"] == update
+    return state["model"]
+
+
+def assert_same_bits(run_dir, expected_run):
+    expected, found = final_parameters(expected_run), final_parameters(run_dir)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(cluster, tiny_data_bin, tmp_path_factory):
+    """A run that nothing happens to, and its job."""
+    run_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        talk_to(cluster, monkeypatch)
+        job_id = submit(recipe_of(tiny_data_bin, run_dir)).job_id
+        wait_for_end(cluster, run_dir, job_id)
+    return run_dir, job_id
+
+
+def test_every_rank_has_its_place_and_trains(uninterrupted):
+    run_dir, job_id = uninterrupted
+    for rank, node in enumerate(("node1", "node1", "node2", "node2")):
+        assert f"rank {rank} of world size 4 on {node}" in log_of(run_dir, job_id, rank)
+    assert updates_done(run_dir, job_id) == list(range(1, UPDATES + 1))
+    assert '"bsz": "16"' in log_of(run_dir, job_id)
+    assert len(list((run_dir / "checkpoints").glob("checkpoint_*_*.pt"))) == 3
+    last = status.read_status(run_dir)
+    assert (last.phase, last.update, last.attempt) == ("finished", UPDATES, 0)
+    assert last.tokens_per_second > 0
+    row = jobs.row_of(run_dir)
+    assert row[:3] == (job_id, "finished", f"{UPDATES} of {UPDATES}")
+    assert float(row[3]) == pytest.approx(last.loss, abs=1e-3)
+    assert (run_dir / "snapshots" / "0" / "code" / "roberta_plugin" / "cluster" / "training_job.py").is_file()
+
+
+def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, run_dir)).job_id
+    wait_for_update(cluster, run_dir, job_id, 30)
+    cluster.call("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+    wait_for_restart(cluster, job_id, 1)
+    wait_for_update(cluster, run_dir, job_id, 100)
+    cluster.call("scancel", "--signal=TERM", job_id)  # no signal ahead of it, as where none is configured
+    wait_for_restart(cluster, job_id, 2)
+    wait_for_end(cluster, run_dir, job_id)
+
+    log = log_of(run_dir, job_id)
+    assert "this job is preempted" in log
+    assert "told to stop by SIGTERM" in log
+    stops = [int(number) for number in re.findall(r"told to stop by .*: update (\d+) is done", log)]
+    assert len(stops) == 2 and 30 <= stops[0] < 100 <= stops[1] < UPDATES
+    assert re.findall(r"going on from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
+    assert updates_done(run_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
+    assert_same_bits(run_dir, uninterrupted[0])
+    assert status.read_status(run_dir).attempt == 2
+
+
+def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node(
+    cluster, uninterrupted, tiny_data_bin, tmp_path
+):
+    run_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, run_dir)).job_id
+    wait_for_update(cluster, run_dir, job_id, 105)  # 40 and 80 are ends of epochs, which get no file of their own
+    os.kill(cluster.pid_of_rank(job_id, 3), signal.SIGKILL)
+    wait_for(lambda: cluster.state(job_id) == "PENDING", 30, "the job's end after the death of a rank")
+    assert ": the job starts again from its last checkpoint" in log_of(run_dir, job_id)
+    checkpoints = run_dir / "checkpoints"
+    named = sorted(checkpoints.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[-1]))
+    assert len(named) == 3
+    for path in (checkpoints / "checkpoint_last.pt", named[-1]):
+        os.truncate(path, path.stat().st_size * 2 // 3)
+    good = int(named[-2].stem.split("_")[-1])
+    before = len(updates_done(run_dir, job_id))
+
+    wait_for_restart(cluster, job_id, 1)
+    wait_for_update(cluster, run_dir, job_id, 140)
+    log = log_of(run_dir, job_id)
+    assert f"{named[-1].name} is broken and was put aside as {named[-1].name}.broken" in log
+    assert f"going on from {named[-2].name}, update {good}" in log
+    assert updates_done(run_dir, job_id)[before] == good + 1
+
+    cluster.kill_node("node2")
+    try:
+        wait_for_restart(cluster, job_id, 2)
+        wait_for_end(cluster, run_dir, job_id)
+    finally:
+        cluster.start_node("node2")
+        cluster.call("scontrol", "update", "nodename=node2", "state=resume")
+    nodes = re.findall(r"rank 2 of world size 4 on (node\d)", log_of(run_dir, job_id, 2))
+    assert nodes[:2] == ["node2"] * 2 and len(nodes) == 3 and nodes[2] != "node2"
+    assert set(updates_done(run_dir, job_id)) == set(range(1, UPDATES + 1))
+    assert_same_bits(run_dir, uninterrupted[0])
+
+
+def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, run_dir, updates=100_000, time="2", signal_delay=45)).job_id
+    wait_for_restart(cluster, job_id, 1)
+    log = log_of(run_dir, job_id)
+    stopped_at = int(re.findall(r"told to stop by (?:SIGUSR2|another rank): update (\d+)", log)[0])
+    assert "this job is timed-out" in log
+    wait_for_update(cluster, run_dir, job_id, stopped_at + 10)
+    assert f"going on from checkpoint_last.pt, update {stopped_at}" in log_of(run_dir, job_id)
+    cluster.call("scancel", job_id)
+    wait_for_end(cluster, run_dir, job_id, "CANCELLED")
+    last = status.read_status(run_dir)
+    assert (last.phase, last.attempt) == ("stopped", 1)
+    assert last.update == updates_done(run_dir, job_id)[-1]
+    assert "was cancelled" in log_of(run_dir, job_id)
+
+
+def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    first = submit(recipe_of(tiny_data_bin, run_dir, max_requeues=0)).job_id
+    wait_for_update(cluster, run_dir, first, 30)
+    cluster.call("scancel", "--signal=TERM", first)
+    wait_for_end(cluster, run_dir, first, "FAILED")
+    assert "--max-requeues is 0" in log_of(run_dir, first)
+    last = status.read_status(run_dir)
+    assert (last.phase, last.update) == ("stopped", updates_done(run_dir, first)[-1])
+
+    with pytest.raises(ValueError, match="was begun with --batch-sequences 16"):
+        submit(recipe_of(tiny_data_bin, run_dir, nodes=1, batch_sequences=32))
+    second = submit(recipe_of(tiny_data_bin, run_dir, nodes=1, gpus_per_node=1)).job_id
+    wait_for_end(cluster, run_dir, second)
+    assert "rank 0 of world size 1 on" in log_of(run_dir, second)
+    assert updates_done(run_dir, first) + updates_done(run_dir, second) == list(range(1, UPDATES + 1))
+    expected, found = batches_seen(*uninterrupted), batches_seen(run_dir, first) + batches_seen(run_dir, second)
+    assert len({tokens for tokens, _ in expected}) > 5, "all updates are of one size: the test shows nothing"
+    assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
+    assert [loss for _, loss in found] == pytest.approx([loss for _, loss in expected], abs=0.05)
+
+
+def test_a_node_that_hangs_is_named_within_a_minute(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, run_dir, preflight_seconds=25)).job_id
+    wait_for(lambda: cluster.has_rank(job_id, 3), 30, "rank 3")
+    pid = cluster.pid_of_rank(job_id, 3)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for_end(cluster, run_dir, job_id, "FAILED")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    log = log_of(run_dir, job_id)
+    assert "node node2: rank 3: did not start within 25 s" in log
+    assert "rank 2" not in log.split("Pre-flight: ")[1].splitlines()[0]
+    fields = cluster.call("scontrol", "show", "job", "--oneliner", job_id)
+    hours, minutes, seconds = re.findall(r"RunTime=(\d+):(\d+):(\d+)", fields)[0]
+    assert 3600 * int(hours) + 60 * int(minutes) + int(seconds) < 60
+    assert "Restarts=0 " in fields
+
+
+def test_nodes_without_a_working_gpu_are_named(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    recipe = recipe_of(tiny_data_bin, run_dir, nodes=2, gpus_per_node=1, batch_sequences=8)
+    recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
+    job_id = submit(recipe).job_id
+    assert "TresPerNode=gres:gpu:1" in cluster.call("scontrol", "show", "job", "--oneliner", job_id)
+    wait_for_end(cluster, run_dir, job_id, "FAILED")
+    log = log_of(run_dir, job_id)
+    for rank, node in enumerate(("node1", "node2")):
+        assert f"node {node}: rank {rank}: torch sees no GPU" in log
+    assert "Restarts=0 " in cluster.call("scontrol", "show", "job", "--oneliner", job_id)
+
+
+def test_what_the_cluster_does_not_have_is_refused(cluster, tiny_data_bin, tmp_path):
+    before = cluster.call("squeue", "--noheader", "--format=%A")
+    with pytest.raises(ValueError, match="no partition 'gpu': --partition can be high, main"):
+        submit(recipe_of(tiny_data_bin, tmp_path / "run", partition="gpu"))
+    with pytest.raises(ValueError, match="--nodes is 9, and the partition main has 4 nodes"):
+        submit(recipe_of(tiny_data_bin, tmp_path / "run", nodes=9, batch_sequences=18))
+    with pytest.raises(ValueError, match="sbatch refused the job"):
+        submit(recipe_of(tiny_data_bin, tmp_path / "run", constraint="quantum"))
+    assert cluster.call("squeue", "--noheader", "--format=%A") == before
+    assert status.read_launch(tmp_path / "run") is None
+
+
+def test_two_jobs_in_one_run_folder_are_refused(cluster, tiny_data_bin, tmp_path):
+    job_id = submit(recipe_of(tiny_data_bin, tmp_path / "run", sbatch=("begin=now+1hour",))).job_id
+    with pytest.raises(ValueError, match=f"Job {job_id} of the run folder .* is still pending"):
+        submit(recipe_of(tiny_data_bin, tmp_path / "run"))
+    assert jobs.row_of(tmp_path / "run")[:3] == (job_id, "pending", "-")
+    cluster.call("scancel", job_id)
+
+
+def test_another_world_size_than_the_recipes_is_refused_by_every_rank(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, run_dir, setup=("export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=1",))).job_id
+    wait_for_end(cluster, run_dir, job_id, "FAILED")
+    seen = [log_of(run_dir, job_id, rank) for rank in range(2)]
+    assert any("2 nodes x 2 ranks = 4 ranks, and SLURM started 2 ranks on 2 nodes" in log for log in seen)
+    assert not any("world size" in log.split("World size mismatch")[0] for log in seen)
+    assert "Restarts=0 " in cluster.call("scontrol", "show", "job", "--oneliner", job_id)

@@ -1,0 +1,105 @@
+"""128 nodes x 8 ranks on one machine: 1,024 processes agree on who they are and meet at one address."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import submitit
+
+from roberta_plugin.cluster import rendezvous
+from roberta_plugin.cluster.recipe import Recipe
+from roberta_plugin.cluster.submission import sbatch_parameters
+from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slurm,
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
+]
+
+NODES, RANKS_PER_NODE = 128, 8
+WORLD_SIZE = NODES * RANKS_PER_NODE
+
+
+def make_light_rank(rendezvous_file: str, folder: str, port: int):
+    """What a rank does up to the training, without torch: a thousand of these fit into one machine.
+
+    A closure, so that it travels by value and imports nothing of the plugin, whose import loads torch.
+    """
+
+    def light_rank() -> int:
+        spec = importlib.util.spec_from_file_location("rendezvous", rendezvous_file)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["rendezvous"] = module
+        spec.loader.exec_module(module)
+        place = module.place_from_environment(num_nodes=128, ranks_per_node=8, port=port)
+        host, port_text = place.init_method.removeprefix("tcp://").split(":")
+        met = []
+        if place.rank == 0:
+            with socket.create_server((host, int(port_text)), backlog=2048) as server:
+                while len(met) < place.world_size - 1:
+                    connection, _ = server.accept()
+                    with connection:
+                        met.append(int(connection.makefile().read()))
+        else:
+            for _ in range(600):
+                try:
+                    connection = socket.create_connection((host, int(port_text)), timeout=60)
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.5)
+            with connection:
+                connection.sendall(str(place.rank).encode())
+        record = {**dataclasses.asdict(place), "machine": socket.gethostname(), "met": met, "host": place.host}
+        record |= {"init_method": place.init_method, "arguments": module.distributed_arguments(place, is_cpu=False)}
+        Path(folder, f"{place.rank}.json").write_text(json.dumps(record))
+        return place.rank
+
+    return light_rank
+
+
+def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
+    records_dir, folder = tmp_path / "records", tmp_path / "slurm"
+    records_dir.mkdir()
+    folder.mkdir()
+    recipe = Recipe(
+        run_dir=tmp_path / "run",
+        train=("--cpu",),
+        nodes=NODES,
+        gpus_per_node=RANKS_PER_NODE,
+        cpus_per_gpu=1,
+        time="15",
+        partition="main",
+    )
+    with slurm_cluster(folder, num_nodes=NODES) as cluster:
+        for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+            monkeypatch.delenv(name)
+        for name, value in {**cluster.environment, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}.items():
+            monkeypatch.setenv(name, value)
+        executor = submitit.SlurmExecutor(tmp_path / "logs")
+        executor.update_parameters(**sbatch_parameters(recipe, snapshot=tmp_path))
+        light_rank = make_light_rank(rendezvous.__file__, str(records_dir), rendezvous.port_of(recipe.run_dir))
+        job_id = executor.submit(light_rank).job_id
+        wait_for(
+            lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 600, "the job"
+        )
+        assert cluster.state(job_id) == "COMPLETED"
+
+    records = [json.loads((records_dir / f"{rank}.json").read_text()) for rank in range(WORLD_SIZE)]
+    assert [record["rank"] for record in records] == list(range(WORLD_SIZE))
+    assert sorted(records[0]["met"]) == list(range(1, WORLD_SIZE))
+    assert {record["world_size"] for record in records} == {WORLD_SIZE}
+    assert len({record["init_method"] for record in records}) == 1
+    assert len({record["machine"] for record in records}) == NODES
+    for rank, record in enumerate(records):
+        assert record["local_rank"] == rank % RANKS_PER_NODE
+        assert record["host"] == record["machine"] == record["hosts"][rank // RANKS_PER_NODE]
+        assert record["arguments"][:4] == ["--distributed-world-size", "1024", "--distributed-rank", str(rank)]
+        assert record["arguments"][-2:] == ["--device-id", str(rank % RANKS_PER_NODE)]

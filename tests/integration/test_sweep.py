@@ -1,0 +1,215 @@
+"""`roberta sweep` with real trainings: here and as a SLURM job array; stopped, failed and done again."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import yaml
+
+from roberta_plugin.training_log import parse_line
+from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.tiny_corpus import environment, run, train_command, write_data_bin
+
+pytestmark = pytest.mark.integration
+UPDATES = 30
+
+
+def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, **sections):
+    """A grid file of the tiny model that the other integration tests train."""
+    words = train_command(data_bin, "unused")[2:]
+    train = {"data": str(data_bin)}
+    while words:
+        name = words.pop(0).removeprefix("--")
+        train[name] = words.pop(0) if words and not words[0].startswith("--") else "true"
+    for name in ("save-dir", "log-file", "log-format", "seed"):
+        del train[name]
+    train |= {"max-update": str(updates), "total-num-update": str(updates), "no-epoch-checkpoints": "true"}
+    train |= {"save-interval-updates": "5", "keep-interval-updates": "1", "validate-interval-updates": "10"}
+    metric = {"log": "valid", "value": "ppl", "goal": "min", "at": "last"}
+    content = {"train": train, "axes": axes, "seeds": seeds, "metric": metric, **sections}
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def command(grid, folder, *options):
+    return [sys.executable, "-m", "roberta_plugin.cli", "sweep", str(grid), "--folder", str(folder), *options]
+
+
+def report_of(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def attempts_in(log):
+    """The updates of each attempt, in the order in which they were done; none before the run has begun."""
+    attempts = []
+    for line in log.read_text().splitlines() if log.exists() else []:
+        if "training on 1 devices" in line:
+            attempts.append([])
+        record = parse_line(line)
+        if record and record.kind == "train_inner":
+            attempts[-1].append(int(record.values["num_updates"]))
+    return attempts
+
+
+def has_reached(log, update):
+    return any(number >= update for attempt in attempts_in(log) for number in attempt)
+
+
+def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path):
+    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={"lr": ["1e-5", "1e-2"]}, seeds=["1"])
+    folder = tmp_path / "out"
+    process = subprocess.Popen(command(grid, folder), env=environment(), stdout=subprocess.PIPE, text=True)
+    first = folder / "lr-1e-5" / "seed-1" / "log.txt"
+    wait_for(lambda: process.poll() is not None or has_reached(first, 7), 120, "update 7")
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert report_of(folder)["states"] == {"waiting": 2}, "the stopped run should neither run on nor count as failed"
+
+    done = run(command(grid, folder, "--parallel", "2"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    stopped, resumed = attempts_in(first)
+    assert stopped[-1] < UPDATES
+    assert 1 < resumed[0] <= stopped[-1] + 1, "the run began anew"
+    assert resumed[-1] == UPDATES
+
+    facts = report_of(folder)
+    assert facts["states"] == {"done": 2}
+    assert facts["best_cell"] == "lr-1e-2"
+    assert {cell["name"]: len(cell["values"]) for cell in facts["cells"]} == {"lr-1e-5": 1, "lr-1e-2": 1}
+    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
+    best, other = facts["ensemble"]
+    assert best["run"] == "lr-1e-2/seed-1"
+    assert best["value"] < other["value"]
+    assert torch.load(best["checkpoint"], weights_only=True)["optimizer_history"][-1]["num_updates"] == UPDATES
+
+    before = first.stat().st_mtime_ns
+    grid_of(grid, tiny_data_bin, axes={"lr": ["1e-5", "1e-2"]}, seeds=["1", "2"])
+    done = run(command(grid, folder, "--parallel", "2"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 of 4 runs to do" in done.stdout
+    assert first.stat().st_mtime_ns == before, "a finished run was trained again"
+    values = {cell["name"]: cell["values"] for cell in report_of(folder)["cells"]}
+    assert all(set(by_seed) == {"1", "2"} and by_seed["1"] != by_seed["2"] for by_seed in values.values())
+
+
+def test_a_failed_run_is_reported_and_tried_again(tmp_path):
+    data_bin = write_data_bin(tmp_path / "data-bin")
+    grid = grid_of(tmp_path / "grid.yaml", data_bin, axes={}, seeds=["1"], updates=10)
+    folder = tmp_path / "out"
+    (data_bin / "valid.bin").rename(tmp_path / "valid.bin")
+    done = run(command(grid, folder))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "failed: base/seed-1: fairseq-train ended with exit code 1; see " in done.stdout
+    assert report_of(folder)["failures"]["base/seed-1"]["attempts"] == 1
+    (tmp_path / "valid.bin").rename(data_bin / "valid.bin")
+    done = run(command(grid, folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert report_of(folder)["states"] == {"done": 1}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [({"lrr": ["1"]}, "cell lrr-1: .*unrecognized arguments: --lrr"), ({"data": ["no-such-folder"]}, "no-such-folder")],
+)
+def test_what_fairseq_would_refuse_is_refused_before_anything_is_written(tiny_data_bin, tmp_path, axes, message):
+    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes=axes, seeds=["1"])
+    done = run(command(grid, tmp_path / "out"))
+    assert done.returncode == 2
+    assert re.search(message, done.stderr), done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), num_nodes=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def on_cluster(cluster, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    return cluster
+
+
+needs_slurm = pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}")
+RESOURCES = {"partition": "main", "time": "10", "cpus_per_task": "1"}
+
+
+def submitted_job(stdout):
+    return re.search(r"submitted as job (\d+)", stdout).group(1)
+
+
+@needs_slurm
+def test_an_array_with_a_limit_is_left_alone_while_it_runs(on_cluster, tiny_data_bin, tmp_path):
+    axes = {"lr": ["1e-5", "1e-3", "1e-2"]}
+    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes=axes, seeds=["1"], slurm=RESOURCES)
+    folder = tmp_path / "out"
+    done = run(command(grid, folder, "--slurm", "--parallel", "2"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ArrayTaskThrottle=2" in on_cluster.call("scontrol", "show", "job", submitted_job(done.stdout))
+    again = run(command(grid, folder, "--slurm", "--parallel", "2"))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "submitted" not in again.stdout, "queued runs were submitted a second time"
+
+    most = 0
+
+    def has_ended():
+        nonlocal most
+        states = on_cluster.call("squeue", "--noheader", "--array", "--format=%T").split()
+        most = max(most, states.count("RUNNING"))
+        return not states
+
+    wait_for(has_ended, 240, "the array's end")
+    assert most == 2
+    done = run(command(grid, folder, "--report-only"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts = report_of(folder)
+    assert facts["states"] == {"done": 3}
+    assert facts["best_cell"] == "lr-1e-2"
+
+
+@needs_slurm
+@pytest.mark.usefixtures("on_cluster")
+def test_what_sbatch_refuses_is_said(tiny_data_bin, tmp_path):
+    elsewhere = {**RESOURCES, "partition": "no-such-partition"}
+    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={"lr": ["1", "2"]}, seeds=["1"], slurm=elsewhere)
+    done = run(command(grid, tmp_path / "out", "--slurm"))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "sbatch refused the array" in done.stderr
+    assert "partition" in done.stderr
+
+
+@needs_slurm
+def test_a_preempted_run_is_requeued_and_goes_on(on_cluster, tiny_data_bin, tmp_path):
+    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={}, seeds=["1"], updates=300, slurm=RESOURCES)
+    folder = tmp_path / "out"
+    done = run(command(grid, folder, "--slurm"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    job = submitted_job(done.stdout)
+    log = folder / "base" / "seed-1" / "log.txt"
+    wait_for(lambda: has_reached(log, 20), 120, "update 20")
+    on_cluster.call("scancel", "--signal=USR2", job)  # what SLURM sends before it takes the node away
+
+    def has_ended():
+        on_cluster.release(job)
+        time.sleep(0.2)
+        return not on_cluster.call("squeue", "--noheader").strip()
+
+    wait_for(has_ended, 240, "the job's end")
+    stopped, resumed = attempts_in(log)
+    assert stopped[-1] < 300
+    assert 1 < resumed[0] <= stopped[-1] + 1, "the run began anew"
+    assert resumed[-1] == 300
+    assert run(command(grid, folder, "--report-only")).returncode == 0
+    assert report_of(folder)["states"] == {"done": 1}

@@ -1,0 +1,60 @@
+"""`roberta launch`: options, config file and what stands after -- become one recipe."""
+
+import argparse
+import dataclasses
+
+import pytest
+
+from roberta_plugin.cli import launch
+from roberta_plugin.cluster import submission
+from roberta_plugin.cluster.recipe import Recipe
+from tests.unit.cluster.recipes import good_recipe
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Parse and run; returns the exit code."""
+
+    def run(*words):
+        parser = argparse.ArgumentParser()
+        launch.add_parser(parser.add_subparsers())
+        args = parser.parse_args(["launch", *map(str, words)])
+        return args.run(args)
+
+    return run
+
+
+def test_flags_config_and_train_options_reach_the_recipe(run, tmp_path, monkeypatch, capsys):
+    seen = {}
+
+    def submit(recipe, *, dry_run, config):
+        seen.update(recipe=recipe, dry_run=dry_run, config=config)
+        return submission.Submission(job_id="7", run_dir=recipe.run_dir, script="", commands=())
+
+    monkeypatch.setattr(submission, "submit", submit)
+    config = tmp_path / "launch.yaml"
+    config.write_text("run_dir: r\nnodes: 4\ntrain:\n  data: books-bin\n")
+    code = run("--config", config, "--nodes", "2", "--env", "A=1", "--env", "B=2", "--", "--max-update", "9", "--cpu")
+    assert code == 0
+    recipe = seen["recipe"]
+    assert (recipe.nodes, recipe.env) == (2, ("A=1", "B=2"))
+    assert recipe.train == ("books-bin", "--max-update", "9", "--cpu")
+    assert (seen["dry_run"], seen["config"]) == (False, config)
+    assert "job 7" in capsys.readouterr().out
+
+
+def test_every_field_of_the_recipe_has_its_option():
+    parser = argparse.ArgumentParser()
+    launch.add_parser(parser.add_subparsers())
+    args = vars(parser.parse_args(["launch"]))
+    assert {item.name for item in dataclasses.fields(Recipe)} <= set(args)
+
+
+def test_a_dry_run_prints_script_and_commands(run, tiny_data_bin, tmp_path, capsys):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run")
+    assert run("--run-dir", recipe.run_dir, "--nodes", "2", "--dry-run", "--", *recipe.train) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("#!/bin/bash")
+    assert "#SBATCH --nodes=2" in out
+    assert "\nfairseq-train " in out
+    assert not recipe.run_dir.exists()

@@ -1,0 +1,102 @@
+"""What cannot work is refused before it is submitted, and the remedy is named."""
+
+import pytest
+
+from roberta_plugin.cluster import checks, slurm_commands, status
+from roberta_plugin.cluster.slurm_commands import Partition
+
+from .recipes import good_recipe
+
+
+@pytest.fixture
+def recipe(tiny_data_bin, tmp_path):
+    def recipe(*options, data_bin=tiny_data_bin, **fields):
+        return good_recipe(data_bin, tmp_path / "runs" / "run", *options, **fields)
+
+    return recipe
+
+
+def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
+    checks.check_recipe(recipe(batch_sequences=64))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"nodes": 0}, "--nodes must be at least 1"),
+        ({"max_requeues": -1}, "--max-requeues"),
+        ({"preflight_seconds": 0}, "--preflight-seconds must be positive, got 0"),
+        ({"port": 80}, "--port must lie between 1024 and 65534, got 80"),
+        ({"container_runtime": "docker"}, "pyxis, apptainer, got 'docker'"),
+        ({"env": ("WORD",)}, "--env 'WORD' is no NAME=VALUE"),
+        ({"sbatch": ("ntasks_per_node=1",)}, "--ntasks-per-node follows from the other options"),
+        ({"sbatch": ("a b=1",)}, "--sbatch 'a b=1' is no NAME=VALUE"),
+        ({"time": "2", "signal_delay": 120}, r"--signal-delay \(120 s\) is not shorter than --time"),
+        ({"time": "soon"}, "--time 'soon'"),
+        ({"batch_sequences": 63}, "63 sequences cannot be shared out evenly among 4 GPUs"),
+    ],
+)
+def test_bad_numbers_are_refused(recipe, fields, message):
+    with pytest.raises(ValueError, match=message):
+        checks.check_recipe(recipe(**fields))
+
+
+def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):
+    with pytest.raises(ValueError, match=r"fairseq-train would refuse these options: .*--learning-speed"):
+        checks.check_recipe(recipe("--learning-speed", "3"))
+
+
+def test_missing_data_are_refused(recipe, tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist: make it with `roberta binarize --destination"):
+        checks.check_recipe(recipe(data_bin=tmp_path / "none-bin"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"holds no dict.txt"):
+        checks.check_recipe(recipe(data_bin=tmp_path / "empty"))
+    with pytest.raises(ValueError, match="names no data folder"):
+        checks.check_data([])
+
+
+def test_a_run_folder_that_cannot_be_written_to_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionError, match="choose another --run-dir"):
+        checks.check_run_dir(tmp_path / "file" / "run")
+    with pytest.raises(PermissionError, match="choose another --run-dir"):
+        checks.check_run_dir(tmp_path / "file")
+    with pytest.raises(PermissionError, match="choose another --run-dir"):
+        checks.check_run_dir(tmp_path.__class__("/proc/run"))  # nobody can write there, root included
+
+
+def test_what_the_cluster_does_not_have_is_refused(recipe, monkeypatch):
+    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
+    monkeypatch.setattr(slurm_commands, "partitions", lambda: [Partition("main", 4), Partition("long", 2)])
+    checks.check_cluster(recipe(partition="main", nodes=4))
+    checks.check_cluster(recipe(partition="long,main", nodes=4))
+    with pytest.raises(ValueError, match="no partition 'gpu': --partition can be long, main"):
+        checks.check_cluster(recipe(partition="gpu"))
+    with pytest.raises(ValueError, match="--nodes is 3, and the partition long has 2 nodes"):
+        checks.check_cluster(recipe(partition="long", nodes=3))
+
+
+@pytest.mark.parametrize("state", ["running", "pending", "timeout"])
+def test_a_run_folder_has_one_job_at_a_time(recipe, monkeypatch, state):
+    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
+    monkeypatch.setattr(slurm_commands, "partitions", list)
+    monkeypatch.setattr(slurm_commands, "job_state", lambda job_id: state)
+    recipe = recipe()
+    recipe.run_dir.mkdir(parents=True)
+    status.write_launch(
+        recipe.run_dir,
+        status.Launch(job_id="7", name="run", num_gpus=4, batch_sequences=None, batch_tokens=None, snapshot="s"),
+    )
+    if state == "timeout":
+        checks.check_cluster(recipe)
+    else:
+        with pytest.raises(ValueError, match="scancel 7"):
+            checks.check_cluster(recipe)
+
+
+def test_without_slurm_the_way_out_is_named(recipe, monkeypatch):
+    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: False)
+    with pytest.raises(ValueError, match="--dry-run"):
+        checks.check_cluster(recipe())
