@@ -145,8 +145,8 @@ def restart_lines(recipe: Recipe) -> list[str]:
     """The batch script after srun: start again what failed in the midst of training, and nothing else.
 
     A failure before the first update of an attempt would only be repeated, unless it is the preemption signal, which
-    ends a rank that has not come as far as noting it; a job that rank 0 has requeued says so in its status; one that its
-    user has cancelled is neither running nor at its time limit.
+    ends a rank that has not come as far as noting it; a job that rank 0 has requeued says so in its status; one that
+    its user has cancelled is neither running nor at its time limit.
     """
     status_file = shlex.quote(str(recipe.run_dir / status.STATUS_FILE))
     return [
