@@ -150,6 +150,7 @@ def submitted_job(stdout):
     return re.search(r"submitted as job (\d+)", stdout).group(1)
 
 
+@pytest.mark.slurm
 @needs_slurm
 def test_an_array_with_a_limit_is_left_alone_while_it_runs(on_cluster, tiny_data_bin, tmp_path):
     axes = {"lr": ["1e-5", "1e-3", "1e-2"]}
@@ -179,6 +180,7 @@ def test_an_array_with_a_limit_is_left_alone_while_it_runs(on_cluster, tiny_data
     assert facts["best_cell"] == "lr-1e-2"
 
 
+@pytest.mark.slurm
 @needs_slurm
 @pytest.mark.usefixtures("on_cluster")
 def test_what_sbatch_refuses_is_said(tiny_data_bin, tmp_path):
@@ -190,6 +192,7 @@ def test_what_sbatch_refuses_is_said(tiny_data_bin, tmp_path):
     assert "partition" in done.stderr
 
 
+@pytest.mark.slurm
 @needs_slurm
 def test_a_preempted_run_is_requeued_and_goes_on(on_cluster, tiny_data_bin, tmp_path):
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={}, seeds=["1"], updates=300, slurm=RESOURCES)
