@@ -12,7 +12,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
-    parser.addoption("--device", default=None, help="torch device for tests marked gpu (default: cuda where there is one)")
+    parser.addoption(
+        "--device", default=None, help="torch device for tests marked gpu (default: cuda where there is one)"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

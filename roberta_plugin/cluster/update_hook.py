@@ -83,6 +83,7 @@ class UpdateHook:
         """
         self._max_update = cfg.optimization.max_update
         self.update = trainer.get_num_updates()
+        self._speed.count()
         is_last = 0 < self._max_update <= self.update
         self._show(at_once=is_last or self._stop.received is not None)
         is_to_stop, is_to_save = agree(
@@ -113,7 +114,7 @@ class UpdateHook:
 
 
 class Speed:
-    """Loss and speed since the last measurement, from fairseq's running sums."""
+    """Loss and speed since the last measurement, from what fairseq logs."""
 
     def __init__(self) -> None:
         self.loss: float | None = None
@@ -124,18 +125,22 @@ class Speed:
         self._tokens = 0.0
         self._loss = (0.0, 0.0)
 
+    def count(self) -> None:
+        """Add the tokens of an update; fairseq's own counter of them begins anew with every epoch."""
+        meter = metrics.get_meter("train", "wpb")
+        self._tokens += 0.0 if meter is None or meter.val is None else float(meter.val)
+
     def measure(self, update: int) -> None:
         """Take what has been added since the last call."""
-        now, (total, weight), tokens = time.monotonic(), _sums("loss"), _count("wps")
+        now, (total, weight) = time.monotonic(), _sums("loss")
         if weight > self._loss[1]:
             self.loss = (total - self._loss[0]) / (weight - self._loss[1])
         elif weight > 0:  # a new epoch: fairseq has begun its sums anew
             self.loss = total / weight
         if self._update is not None and now > self._time:
             self.updates_per_second = (update - self._update) / (now - self._time)
-            if tokens >= self._tokens:
-                self.tokens_per_second = (tokens - self._tokens) / (now - self._time)
-        self._time, self._update, self._tokens, self._loss = now, update, tokens, (total, weight)
+            self.tokens_per_second = self._tokens / (now - self._time)
+        self._time, self._update, self._tokens, self._loss = now, update, 0.0, (total, weight)
 
 
 def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
@@ -155,11 +160,6 @@ def _as_if_due(checkpoint: Any) -> Any:
 def _sums(key: str) -> tuple[float, float]:
     meter = metrics.get_meter("train", key)
     return (0.0, 0.0) if meter is None else (float(meter.sum), float(meter.count))
-
-
-def _count(key: str) -> float:
-    meter = metrics.get_meter("train", key)
-    return 0.0 if meter is None else float(meter.n)
 
 
 def _name(stop: StopSignals) -> str:

@@ -3,12 +3,15 @@
 import argparse
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
 from fairseq.file_io import PathManager
 
 from roberta_plugin import fairseq_workarounds
+from tests.conftest import REPOSITORY
 
 
 class Unlisted:
@@ -53,3 +56,53 @@ def test_installing_twice_changes_nothing():
     before = PathManager.copy
     fairseq_workarounds.install()
     assert PathManager.copy is before is fairseq_workarounds.atomic_copy
+
+
+BF16 = f"""
+import sys
+import fairseq_cli.train as train
+seen = []
+train.distributed_utils.call_main = lambda cfg, main, **options: seen.append((cfg.common.bf16, cfg.common.tpu))
+sys.argv = ["fairseq-train", "unused", "--user-dir", {str(REPOSITORY / "roberta_plugin")!r}, "--bf16",
+    "--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--arch", "fast_roberta_tiny", *EXTRA]
+train.cli_main()
+print(seen)
+"""
+
+
+@pytest.mark.parametrize(("extra", "expected"), [([], "[(True, False)]"), (["--tpu"], "[(True, True)]")])
+def test_bf16_is_no_tpu_unless_asked_for(extra, expected):
+    code = BF16.replace("EXTRA", repr(extra))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == expected
+
+
+BROADCAST = """
+import sys
+import torch
+import torch.distributed as dist
+from fairseq.distributed import utils
+from omegaconf import OmegaConf
+import roberta_plugin
+
+def work(rank, path):
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    sent = {"cfg": OmegaConf.create({"lr": [0.1]}), "weight": torch.arange(3)} if rank == 0 else None
+    group = dist.group.WORLD
+    got = utils.broadcast_object(sent, src_rank=0, group=group, dist_device=torch.device("cpu"))
+    assert got["cfg"].lr == [0.1] and got["weight"].tolist() == [0, 1, 2]
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, args=(sys.argv[1],), nprocs=2)
+    print("both")
+"""
+
+
+def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
+    (tmp_path / "script.py").write_text(BROADCAST)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "meet")]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "both"

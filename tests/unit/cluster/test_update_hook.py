@@ -112,9 +112,10 @@ def test_loss_and_speed_are_those_since_the_last_look(monkeypatch):
     def log(loss, tokens):
         with metrics.aggregate("train"):
             metrics.log_scalar("loss", loss, weight=10)
-            metrics.log_speed("wps", tokens)
+            metrics.log_scalar("wpb", tokens)
+        speed.count()
 
-    log(8.0, 0)  # fairseq's clock of a speed starts with its first value
+    log(8.0, 100)
     speed.measure(1)
     assert (speed.loss, speed.updates_per_second) == (8.0, None)
     now[0] += 4
@@ -126,7 +127,7 @@ def test_loss_and_speed_are_those_since_the_last_look(monkeypatch):
     now[0] += 2
     log(1.0, 600)
     speed.measure(4)
-    assert speed.loss == 1.0
+    assert (speed.loss, speed.tokens_per_second) == (1.0, 300.0)
     metrics.reset()
 
 
