@@ -122,10 +122,7 @@ def test_killed_and_run_again(corpus, whole, tmp_path):
 def test_interrupted_by_the_user(corpus, whole, tmp_path):
     parts = tmp_path / "data" / "train.parts"
     arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
-    # A shell starts background jobs with this signal ignored, and children inherit that.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
-    signal.signal(signal.SIGINT, handler)
     while len(list(parts.glob("*.part"))) < 5:
         assert process.poll() is None
         time.sleep(0.002)
