@@ -8,113 +8,50 @@ row has B = 1 and `sequences`; a padded batch has none.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from . import cpu_attention
+from .attention_backend import AttentionBackend, Visible
 from .cpu_products import has_onednn, serves
 from .dropout import dropout
 from .packed_attention import FlashAttention, NestedAttention, VarlenAttention, has_module
-from .sequences import Sequences
 
 
-class AttentionBackend(Protocol):
-    """softmax(q k^T / sqrt(K)) v, with dropout of the attention weights.
-
-    Attributes:
-        name: what --attention-backend calls it.
-        serves_padded: whether it takes padded batches.
-        serves_packed: whether it takes packed rows.
-    """
-
-    name: str
-    serves_padded: bool
-    serves_packed: bool
-
-    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
-        """Raise a RuntimeError that says what is missing if this backend cannot run so."""
-        ...
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout_prob: float,
-        is_padding: Tensor | None = None,
-        sequences: Sequences | None = None,
-    ) -> Tensor:
-        """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
-
-        Positions where `is_padding` (B, T) is set are not attended to; with `sequences`, nothing of another one is.
-        """
-        ...
-
-
-class EagerAttention:
+class EagerAttention(AttentionBackend):
     """Every step written out; the softmax in fp32."""
 
     name = "eager"
-    serves_padded = serves_packed = True
 
-    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
-        """Runs everywhere."""
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout_prob: float,
-        is_padding: Tensor | None = None,
-        sequences: Sequences | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
         scores = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
-        may_attend = allowed(q, k, is_padding=is_padding, sequences=sequences)
+        may_attend = visible.allowed(q, k)
         if may_attend is not None:
             scores = scores.masked_fill(~may_attend, float("-inf"))
         weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
         return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
 
 
-class SdpaAttention:
+class SdpaAttention(AttentionBackend):
     """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist.
 
     For packed rows it needs a mask of all pairs of positions: right, but neither fast nor small.
     """
 
     name = "sdpa"
-    serves_padded = serves_packed = True
 
-    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
-        """Runs everywhere."""
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout_prob: float,
-        is_padding: Tensor | None = None,
-        sequences: Sequences | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
-        may_attend = allowed(q, k, is_padding=is_padding, sequences=sequences)
+        may_attend = visible.allowed(q, k)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=may_attend, dropout_p=dropout_prob)
 
 
-class OneDnnAttention:
+class OneDnnAttention(AttentionBackend):
     """Head by head through oneDNN, in fp32 on a CPU: the fastest there, with dropout and without."""
 
     name = "onednn"
-    serves_padded = serves_packed = True
 
     def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
         """Needs a CPU and a torch with oneDNN."""
@@ -124,26 +61,10 @@ class OneDnnAttention:
                 f"{device.type!r}, oneDNN {'available' if has_onednn() else 'missing'}. Use --attention-backend sdpa."
             )
 
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout_prob: float,
-        is_padding: Tensor | None = None,
-        sequences: Sequences | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`; other types than fp32 take the plain way."""
-        attend = cpu_attention.attend if serves(q, k, v) else BACKENDS["eager"]
-        return attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
-
-
-def allowed(q: Tensor, k: Tensor, *, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor | None:
-    """What may be attended to, bool, broadcast to (B, H, Q, T); None where everything may."""
-    if sequences is not None:
-        return sequences.is_same_sequence(q.size(2), k.size(2))
-    return None if is_padding is None else ~is_padding[:, None, None, :]
+        attend = cpu_attention.attend if serves(q, k, v) else BACKENDS["eager"].attend
+        return attend(q, k, v, visible, dropout_prob)
 
 
 _ALL: tuple[AttentionBackend, ...] = (

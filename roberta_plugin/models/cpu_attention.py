@@ -14,28 +14,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .attention_backend import Visible
 from .cpu_products import product
 from .dropout import LEVELS, draw_words, kept, scale_of_kept
-from .sequences import Sequences
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    dropout_prob: float,
-    is_padding: Tensor | None = None,
-    sequences: Sequences | None = None,
-) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, visible: Visible, dropout_prob: float) -> Tensor:
     """softmax(q k^T / sqrt(K)) v of q (B, H, Q, K), k and v (B, H, T, K); see `AttentionBackend`."""
+    sequences = visible.sequences
     if sequences is None:
         segments = [Segment(block, slice(0, q.size(2)), slice(0, k.size(2))) for block in range(q.size(0))]
     else:
         edges = zip(pairwise(sequences.q_edges.tolist()), pairwise(sequences.k_edges.tolist()), strict=True)
         segments = [Segment(0, slice(*of_q), slice(*of_k)) for of_q, of_k in edges if of_q[0] < of_q[1]]
     level = round(dropout_prob * LEVELS)
-    output: Tensor = _Attention.apply(q, k, v, is_padding, segments, level)  # type: ignore[no-untyped-call]
+    output: Tensor = _Attention.apply(q, k, v, visible.is_padding, segments, level)  # type: ignore[no-untyped-call]
     return output
 
 

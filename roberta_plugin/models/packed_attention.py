@@ -1,6 +1,6 @@
 """Attention backends for packed rows: sequences of different lengths end to end, without padding.
 
-They have the signature of `attention_backends.AttentionBackend`, and `sequences` must be given.
+`sequences` must be given; see `attention_backend`.
 
 Shapes: H heads, N positions of the row, K head dimension.
 """
@@ -14,29 +14,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .sequences import Sequences
+from .attention_backend import AttentionBackend, Visible
 
 
-class NestedAttention:
+class NestedAttention(AttentionBackend):
     """torch's scaled_dot_product_attention on nested (jagged) tensors: packed rows on a CPU or a GPU."""
 
     name = "nested"
-    serves_padded, serves_packed = False, True
+    serves_padded = False
 
-    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
-        """Runs everywhere."""
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout_prob: float,
-        is_padding: Tensor | None = None,
-        sequences: Sequences | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
+        sequences = visible.sequences
         assert sequences is not None
         q_edges, k_edges = sequences.q_edges.long(), sequences.k_edges.long()
         q, k, v = (
@@ -53,11 +42,11 @@ class NestedAttention:
         return output.transpose(1, 2).values().transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
 
 
-class VarlenAttention:
+class VarlenAttention(AttentionBackend):
     """torch.nn.attention.varlen: packed rows on a GPU, in half precision, without dropout."""
 
     name = "varlen"
-    serves_padded, serves_packed = False, True
+    serves_padded = False
 
     def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
         """Needs a GPU, a torch that has it, and no attention dropout."""
@@ -71,30 +60,22 @@ class VarlenAttention:
         if missing:
             raise RuntimeError(f"attention backend 'varlen' needs {'; '.join(missing)}. Use --attention-backend auto.")
 
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout_prob: float,
-        is_padding: Tensor | None = None,
-        sequences: Sequences | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
         from torch.nn.attention.varlen import varlen_attn
 
+        sequences = visible.sequences
         assert sequences is not None
         output = varlen_attn(rows_of(q), rows_of(k), rows_of(v), *sequences)
         assert isinstance(output, Tensor)
         return output.transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
 
 
-class FlashAttention:
+class FlashAttention(AttentionBackend):
     """flash-attn 2 for sequences of different lengths: packed rows on a GPU, in half precision, with dropout."""
 
     name = "flash"
-    serves_padded, serves_packed = False, True
+    serves_padded = False
 
     def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
         """Needs a GPU and the package flash-attn."""
@@ -106,19 +87,11 @@ class FlashAttention:
         if missing:
             raise RuntimeError(f"attention backend 'flash' needs {'; '.join(missing)}. Use --attention-backend auto.")
 
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout_prob: float,
-        is_padding: Tensor | None = None,
-        sequences: Sequences | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
         from flash_attn import flash_attn_varlen_func
 
+        sequences = visible.sequences
         assert sequences is not None
         output: Tensor = flash_attn_varlen_func(rows_of(q), rows_of(k), rows_of(v), *sequences, dropout_p=dropout_prob)
         return output.transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
