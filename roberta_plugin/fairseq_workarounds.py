@@ -26,6 +26,7 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,10 +59,15 @@ def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     return True
 
 
+def take_back_tpu(args: argparse.Namespace, words: Sequence[str]) -> None:
+    """Undo what fairseq makes of --bf16 in the options parsed from `words`; see fault 3 above."""
+    if getattr(args, "bf16", False):
+        args.tpu = "--tpu" in words
+
+
 def without_tpu(args: argparse.Namespace) -> Any:
-    """Options of the command line -> fairseq's config; see fault 3 above."""
-    if getattr(args, "bf16", False) and "--tpu" not in sys.argv:
-        args.tpu = False
+    """Options of the running command -> fairseq's config."""
+    take_back_tpu(args, sys.argv)
     return _fairseq_convert(args)
 
 

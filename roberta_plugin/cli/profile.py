@@ -54,15 +54,13 @@ def run(args: argparse.Namespace) -> int:
 def prepare(words: list[str]) -> tuple[Any, Any]:
     """fairseq's trainer for the command line, and the samples of its updates, as fairseq-train would make them."""
     import numpy as np
-    from fairseq import options, tasks, utils
+    from fairseq import tasks, utils
     from fairseq.data import iterators
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
 
-    import roberta_plugin
+    from roberta_plugin.cluster import train_arguments
 
-    roberta_plugin.register()
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    cfg = train_arguments.to_config(train_arguments.parse(words))
     utils.import_user_module(cfg.common)
     if cfg.distributed_training.distributed_world_size > 1:
         cfg.distributed_training.distributed_world_size = 1

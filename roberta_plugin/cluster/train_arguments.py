@@ -30,12 +30,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     roberta_plugin.register()
     from fairseq import options
 
+    from roberta_plugin import fairseq_workarounds
+
     with _command_line(["fairseq-train", *arguments]):
         parser = options.get_training_parser()
         parser.error = _refuse  # type: ignore[method-assign]
         parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
-    # fairseq's command line, unlike its config files, takes --bf16 for a sign of a TPU
-    parsed.tpu = "--tpu" in arguments
+    fairseq_workarounds.take_back_tpu(parsed, arguments)
     return parsed
 
 
