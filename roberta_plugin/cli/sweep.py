@@ -88,7 +88,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 def show_commands(grid: Grid, root: Path) -> int:
     """Print every run's command."""
-    from roberta_plugin.cluster.sweep_run import train_program
+    from roberta_plugin.train_program import train_program
 
     for item in grid.runs:
         print(f"# {item.name}\n{shlex.join([*train_program(), *item.words_in(root / item.name, grid.metric)])}")

@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from typing import Any
 
 from roberta_plugin.cluster.grid import Metric, Run, finite
 from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.train_program import train_program
 from roberta_plugin.training_log import parse_line
 
 STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
@@ -252,12 +252,6 @@ def _rank(value: float | None, metric: Metric) -> float:
     if value is None:
         return float("-inf")
     return -value if metric.goal == "min" else value
-
-
-def train_program() -> list[str]:
-    """The fairseq-train of this environment."""
-    script = Path(sys.executable).parent / "fairseq-train"
-    return [str(script)] if script.is_file() else [sys.executable, "-m", "fairseq_cli.train"]
 
 
 def _difference(known: Sequence[str], planned: Sequence[str]) -> str:

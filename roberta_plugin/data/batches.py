@@ -41,7 +41,7 @@ def check_batch(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Refuse ids outside the vocabulary; `starts` and `lengths` tell where the rows of `batch` come from.
+    """Refuse ids of `batch` outside the vocabulary, if they are in the ranges `starts`, `lengths` of `source`.
 
     Raises:
         ValueError: naming the file, the line, the id and what to do.

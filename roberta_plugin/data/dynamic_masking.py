@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.counter_random import add_to_keys, bits32, bits64, finalize, make_keys
+from roberta_plugin.data.vocabulary import Vocabulary
 
 _CANNOT_BE_CHOSEN = np.uint32(2**32 - 1)
 _HALF = np.uint64(32)
@@ -121,6 +122,21 @@ class Masker:
             self._cumulative = cumulative / cumulative[-1]
         if recipe.random_token_prob > 0 and not len(self._drawable):
             raise ValueError("The vocabulary has no token to draw: use --random-token-prob 0.")
+
+    @classmethod
+    def of(
+        cls, vocabulary: Vocabulary, recipe: MaskingRecipe, *, word_starts: NDArray[np.bool_] | None = None
+    ) -> Masker:
+        """The recipe on a vocabulary's own tables."""
+        return cls(
+            recipe,
+            mask_id=vocabulary.mask_id,
+            pad_id=vocabulary.pad_id,
+            never_masked=vocabulary.never_masked(),
+            never_drawn=vocabulary.never_drawn(),
+            word_starts=word_starts,
+            counts=vocabulary.counts,
+        )
 
     def mask(
         self, tokens: NDArray[np.int64], *, seed: int, passes: NDArray[np.int64], indices: NDArray[np.int64]

@@ -240,8 +240,7 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         for source, rows, starts, lengths in parts:
             fill_rows(batch, source.tokens.tokens, rows=rows, starts=starts, lengths=lengths)
             all_lengths[rows] = lengths + 1
-        for source, rows, starts, lengths in parts:
-            check_batch(batch[rows], vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
+            check_batch(batch, vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
         return batch, all_lengths
 
     def _by_source(self, indices: NDArray[np.int64]) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:

@@ -98,16 +98,9 @@ def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, A
     """Every block of a split `NUM_PASSES` times, with the paper's masking."""
     tokens = MmapTokens(prefix)
     blocks = make_blocks(tokens.sizes, block_length=TOKENS_PER_SAMPLE - 1, break_mode=BREAK_MODE)
-    masker = Masker(
-        MaskingRecipe(),
-        mask_id=vocabulary.mask_id,
-        pad_id=vocabulary.pad_id,
-        never_masked=vocabulary.never_masked(),
-        never_drawn=vocabulary.never_drawn(),
-    )
     dataset = MaskedLMDataset(
         [Source(tokens, blocks)],
-        masker,
+        Masker.of(vocabulary, MaskingRecipe()),
         bos_id=vocabulary.bos_id,
         pad_id=vocabulary.pad_id,
         vocab_size=len(vocabulary),

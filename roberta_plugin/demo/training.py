@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
-import sys
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -23,6 +22,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.demo.child_process import failure, lines_of
 from roberta_plugin.demo.progress import progress_bar
 from roberta_plugin.demo.run_folder import RunFolder, available_cores
+from roberta_plugin.train_program import train_program
 from roberta_plugin.training_log import Record, parse_line
 
 # Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate high,
@@ -99,9 +99,7 @@ def train_command(run: RunFolder, *, num_updates: int, extra: dict[str, str]) ->
         **extra,
     }
     words = [word for pair in options.items() for word in pair]
-    script = Path(sys.executable).parent / "fairseq-train"
-    program = [str(script)] if script.is_file() else [sys.executable, "-m", "fairseq_cli.train"]
-    return [*program, str(run.data_bin), *words]
+    return [*train_program(), str(run.data_bin), *words]
 
 
 def plan_training(run: RunFolder) -> Plan:

@@ -72,15 +72,7 @@ class RobertaMaskedLMTask(FairseqTask):
         if self.cfg.mask_whole_words:
             folder = Path(self.cfg.tokenizer_folder or parse_turns(self.cfg.data)[0][0].folder)
             word_starts = self.vocabulary.word_starts(load_tokenizer(folder))
-        return Masker(
-            self.recipe,
-            mask_id=self.vocabulary.mask_id,
-            pad_id=self.vocabulary.pad_id,
-            never_masked=self.vocabulary.never_masked(),
-            never_drawn=self.vocabulary.never_drawn(),
-            word_starts=word_starts,
-            counts=self.vocabulary.counts if self.cfg.freq_weighted_replacement else None,
-        )
+        return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load the split of the folders whose turn it is in `epoch` (1-based).

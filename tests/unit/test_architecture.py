@@ -20,10 +20,11 @@ ALLOWED = {
     "tasks": {"data"},
     "fairseq_workarounds.py": set(),
     "__init__.py": {"fairseq_workarounds", "criterions", "models", "optim", "tasks"},
-    "cli": {"cli", "cluster", "data", "demo", "models", "tasks", "criterions", "fairseq_workarounds", ""},
-    "demo": {"cli", "data", "models", "training_log", ""},
-    "cluster": {"data", "models", "training_log", "fairseq_workarounds", ""},
+    "cli": {"cli", "cluster", "data", "demo", "models", "tasks", "criterions", "fairseq_workarounds", "train_program", ""},
+    "demo": {"cli", "data", "models", "train_program", "training_log", ""},
+    "cluster": {"data", "models", "train_program", "training_log", "fairseq_workarounds", ""},
     "training_log.py": set(),
+    "train_program.py": set(),
 }
 USES_FAIRSEQ = (
     "tasks/",
