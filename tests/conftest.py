@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED_DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,10 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real corpora, which is not part of the project: $ROBERTA_TEST_DATA or ../shared/data."""
-    folder = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"real data not found at {folder}: set ROBERTA_TEST_DATA to the folder that holds it")
-    return folder
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"real data not found at {SHARED_DATA}: set ROBERTA_TEST_DATA to the folder that holds it")
+    return SHARED_DATA
 
 
 @pytest.fixture

@@ -24,12 +24,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.tiny_corpus import command, environment
 
 RESULTS = REPOSITORY / "tests" / "benchmarks" / "results" / "binarize_cpu2_202611.md"
-DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
-BPE = DATA / "gpt2_bpe"
+BPE = SHARED_DATA / "gpt2_bpe"
 WORKERS = "2"
 FAIRSEQ_MEGABYTES = (8, 32)  # fairseq's imports alone take seconds, so a larger text too
 MEMORY_MEGABYTES = (10, 50, 200)
@@ -121,7 +120,7 @@ def versions() -> str:
 
 
 def measure(work: Path, repeats: int) -> str:
-    with lzma.open(DATA / "text" / "books.train.txt.xz") as file:
+    with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz") as file:
         books = file.read()
     sizes = [*FAIRSEQ_MEGABYTES, len(books) // 10**6 + 1]
     texts = {size: work / f"{size}.txt" for size in sizes}

@@ -13,17 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-import os
 import statistics
 import subprocess
 import tempfile
 from pathlib import Path
 
 from tests.benchmarks.report import Report, machine
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.tiny_corpus import command, environment
 
-DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 TEXT_BYTES = 4_000_000
 WINDOW = 20
 SIZES = ["--encoder-layers", "2", "--encoder-embed-dim", "128", "--encoder-ffn-embed-dim", "512"]
@@ -36,7 +34,7 @@ SIDES = {
 
 def make_data(folder: Path) -> Path:
     """Text -> vocabulary of 4,000 -> data-bin, by our own commands."""
-    with lzma.open(DATA / "text" / "books.train.txt.xz") as file:
+    with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz") as file:
         (folder / "text.txt").write_bytes(file.read(TEXT_BYTES).rpartition(b"\n")[0] + b"\n")
     roberta, vocabulary, data = command("roberta"), str(folder / "vocabulary"), folder / "data"
     train = ["vocabulary", "train", "--input", str(folder / "text.txt"), "--vocab-size", "4000"]

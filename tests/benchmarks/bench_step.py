@@ -13,6 +13,7 @@ import argparse
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,6 +81,20 @@ def options(attention_dropout: float) -> Namespace:
     return Namespace(**sizes, **dropout, encoder_attention_heads=HEADS, max_positions=LENGTH)
 
 
+def step_of(model: Any, criterion: Any, optimizer: Any) -> Callable[[dict], float]:
+    """A training step with fairseq's kinds of criterion and optimizer."""
+
+    def step(batch: dict) -> float:
+        optimizer.zero_grad()
+        loss, sample_size, _ = criterion(model, batch)
+        optimizer.backward(loss)
+        optimizer.multiply_grads(1 / sample_size)
+        optimizer.step()
+        return loss.item() / int(sample_size)
+
+    return step
+
+
 def fairseq_step(attention_dropout: float) -> Callable[[dict], float]:
     task, args = Task(), options(attention_dropout)
     base_architecture(args)
@@ -88,16 +103,7 @@ def fairseq_step(attention_dropout: float) -> Callable[[dict], float]:
     cfg = FairseqAdamConfig(adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01, lr=[LR])
     cfg.tpu = False
     optimizer = FairseqAdam(cfg, list(model.parameters()))
-
-    def step(batch: dict) -> float:
-        optimizer.zero_grad()
-        loss, sample_size, _ = criterion(model, batch)
-        optimizer.backward(loss)
-        optimizer.multiply_grads(1 / sample_size)
-        optimizer.step()
-        return loss.item() / int(sample_size)
-
-    return step
+    return step_of(model, criterion, optimizer)
 
 
 def our_step(attention_dropout: float) -> Callable[[dict], float]:
@@ -105,16 +111,7 @@ def our_step(attention_dropout: float) -> Callable[[dict], float]:
     model = FastRobertaModel.build_model(options(attention_dropout), task).train()
     criterion = RobertaMaskedLMCriterion(task)
     optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[LR]), list(model.parameters()))
-
-    def step(batch: dict) -> float:
-        optimizer.zero_grad()
-        loss, sample_size, _ = criterion(model, batch)
-        optimizer.backward(loss)
-        optimizer.multiply_grads(1 / sample_size)
-        optimizer.step()
-        return loss.item() / int(sample_size)
-
-    return step
+    return step_of(model, criterion, optimizer)
 
 
 def hugging_face_step(attention_dropout: float) -> Callable[[dict], float]:

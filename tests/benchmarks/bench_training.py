@@ -11,7 +11,6 @@ training log says after the warm-up, loader, optimizer and logging included; tok
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import tempfile
@@ -24,7 +23,7 @@ from roberta_plugin.models.flops import peak_of, training_flops
 from tests.benchmarks.bench_loader import write_data
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command
+from tests.tiny_corpus import command, logged
 
 VOCAB = 50265
 
@@ -65,8 +64,7 @@ def train(data: Path, options: list[str], arguments: argparse.Namespace, save_di
     subprocess.run(
         [*command("fairseq-train"), str(data), *options, *common], cwd=REPOSITORY, check=True, capture_output=True
     )
-    lines = Path(str(save_dir) + ".log").read_text().splitlines()
-    records = [json.loads(line) for line in lines if line.startswith('{"') and '"update"' in line]
+    records = logged(save_dir, "train_inner")
     return [record for record in records if int(record["num_updates"]) > arguments.warm_up]
 
 
