@@ -6,12 +6,15 @@ Every criterion logs sums only, so that fairseq may add the logs of all ranks be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from fairseq import utils
 from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
+from fairseq.logging.meters import Meter
+from torch import Tensor
 
 
 def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
@@ -65,3 +68,86 @@ def _stall(meters: Mapping[str, Any]) -> float:
         return 0.0
     elapsed = meters["tflops"].elapsed_time
     return round(100.0 * max(0.0, 1.0 - meters["train_wall"].sum / elapsed), 1) if elapsed > 0 else 0.0
+
+
+def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+    """Log `loss` (nats an example) and `padding` (percent of the positions)."""
+    outputs = list(logging_outputs)
+    sample_size = sum(output.get("sample_size", 0) for output in outputs)
+    if sample_size == 0:
+        return
+    metrics.log_scalar("loss", sum(output["loss"] for output in outputs) / sample_size, sample_size, round=4)
+    num_positions = sum(output["npositions"] for output in outputs)
+    num_tokens = sum(output["ntokens"] for output in outputs)
+    metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
+
+
+class TensorSum(Meter):  # type: ignore[misc]
+    """A tensor added up over the batches of a validation; not kept in checkpoints."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again."""
+        self.total = torch.zeros((), dtype=torch.float64)
+
+    def update(self, value: Tensor) -> None:
+        """Add a tensor of the same shape."""
+        self.total = self.total + value.detach().to("cpu", torch.float64)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: a validation begins and ends between two checkpoints."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing was kept."""
+
+    @property
+    def smoothed_value(self) -> float:
+        """Asked for by fairseq; the sums have names that it does not show."""
+        return math.nan
+
+
+def placed(values: Tensor, index: Tensor, *, size: int) -> Tensor:
+    """Rows `values` (B, ...) put at `index` (B,) of a tensor of zeros (size, ...), float64.
+
+    The sum of these over all batches of all ranks holds every row in its place, so that a metric which is no mean over
+    examples can be computed of the whole.
+    """
+    result = torch.zeros(size, *values.shape[1:], dtype=torch.float64, device=values.device)
+    result[index] = values.to(torch.float64)
+    return result
+
+
+def log_sum(name: str, logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+    """Add up the tensors logged under `name`, for metrics of `log_from_sums`; in validation only."""
+    for output in logging_outputs:
+        if name in output:
+            metrics.log_custom(TensorSum, f"_{name}", output[name])
+
+
+def log_from_sums(
+    name: str,
+    function: Callable[[Mapping[str, Tensor]], float],
+    *,
+    num_examples: int | None = None,
+    priority: int = 20,
+) -> None:
+    """Log a metric that is a function of the sums of a whole validation.
+
+    Args:
+        name: what the metric is called in the log.
+        function: sums by name, float64 tensors -> the metric.
+        num_examples: fairseq asks for metrics after every batch as well; with this number, the answer is NaN, at no
+            cost, until the sum called `counted` has as many.
+        priority: its place in the log.
+    """
+
+    def derive(meters: Mapping[str, Any]) -> float:
+        sums = {key[1:]: meter.total for key, meter in meters.items() if isinstance(meter, TensorSum)}
+        if num_examples is not None and int(sums["counted"].sum()) < num_examples:
+            return math.nan
+        return function(sums)
+
+    metrics.log_derived(name, derive, priority=priority)

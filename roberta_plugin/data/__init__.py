@@ -18,7 +18,10 @@ In every epoch, by `fairseq-train`:
     counter_random       (seed, pass, block, position)           -> random bits, the same wherever they are drawn
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
     packing              a padded batch                          -> one row without padding (--pack-sequences)
+    block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer asks for them
     masked_lm_dataset    all of this as one fairseq dataset
+
+Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, on top of this one.
 
 Parts of a stage have its name and a word more: text_inputs_compressed, binarize_parts, binarize_workers. Beside the
 flow: `atomic_files` (write under a temporary name, fsync, rename) and `corpus_statistics` (what `roberta inspect` shows

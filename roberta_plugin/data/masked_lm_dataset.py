@@ -3,8 +3,7 @@
 Last stage of the flow in `roberta_plugin/data/__init__.py`: wires mmap_tokens, blocks, batches, dynamic_masking and
 block_order together.
 
-A block is addressed by (pass, index): its pass tells which mask it gets, and travels with the batch, because
-fairseq's data-loader workers outlive epochs and never hear of a new one.
+The pass of a block tells which mask it gets.
 
 Shapes: B blocks in a batch, T positions, N blocks in the dataset.
 """
@@ -16,45 +15,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from fairseq.data import FairseqDataset
 from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import check_batch, fill_rows, pad_width
+from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
 from roberta_plugin.data.block_order import EpochOrder, cut_batches, epoch_order
 from roberta_plugin.data.blocks import Blocks
 from roberta_plugin.data.dynamic_masking import Masked, Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.packing import PREDICTED_MULTIPLE, pack
-
-
-class BlockBatch:
-    """Blocks `start` to `stop` of an epoch's order: sized, and iterable over addresses (pass, index)."""
-
-    __slots__ = ("_order", "_start", "_stop")
-
-    def __init__(self, order: EpochOrder, start: int, stop: int) -> None:
-        self._order, self._start, self._stop = order, start, stop
-
-    def __len__(self) -> int:
-        return self._stop - self._start
-
-    @property
-    def indices(self) -> NDArray[np.int64]:
-        """Global index of each block (B,)."""
-        return self._order.indices[self._start : self._stop]
-
-    @property
-    def passes(self) -> NDArray[np.int64]:
-        """How many times each block has come up, this time included (B,)."""
-        return self._order.passes[self._start : self._stop]
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return zip(self.passes.tolist(), self.indices.tolist(), strict=True)
-
-    def __reduce__(self) -> tuple[type[BlockBatch], tuple[EpochOrder, int, int]]:
-        # To a data-loader worker goes this batch alone, not the order of the whole epoch.
-        return BlockBatch, (EpochOrder(self.indices.copy(), self.passes.copy()), 0, len(self))
 
 
 class Source(NamedTuple):
@@ -64,7 +33,7 @@ class Source(NamedTuple):
     blocks: Blocks
 
 
-class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
+class MaskedLMDataset(BlockDataset):
     """Masked batches of the blocks of all sources.
 
     A batch is {"id" (B,), "pass" (B,), "nsentences", "ntokens" (pads not counted), "npairs"
@@ -114,16 +83,11 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         self.shard, self.num_shards = shard, num_shards
         self.pad_to_multiple = pad_to_multiple
         self.pack, self.max_length = pack, max_length
-        self.epoch = 1
         self._num_blocks = [len(source.blocks) for source in self.sources]
         self._offsets = np.concatenate([[0], np.cumsum(self._num_blocks)])
 
     def __len__(self) -> int:
         return int(self._offsets[-1])
-
-    def set_epoch(self, epoch: int) -> None:
-        """Remember the epoch for blocks that are asked for by plain index."""
-        self.epoch = epoch
 
     def visit(self, epoch: int) -> int:
         """How many epochs this data folder has served when `epoch` ends: all, unless several take turns."""
@@ -138,11 +102,7 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
     ) -> list[BlockBatch]:
-        """The batches of `epoch` (1-based) from its block number `first_block` on; a pure function of (seed, epoch).
-
-        Raises:
-            ValueError: if no limit is given, or one block alone exceeds `max_tokens`.
-        """
+        """See `BlockDataset.batches`."""
         all_equal = all(source.blocks.are_equal_in_length for source in self.sources)
         order = epoch_order(
             self._num_blocks,
@@ -172,27 +132,8 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
             lengths[rows] = source.blocks.bounds(local)[1] + 1
         return lengths
 
-    def __getitems__(self, batch: BlockBatch | Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """A whole masked batch at once: what torch's data loader asks for where a dataset offers it."""
-        if not len(batch):
-            return {}
-        if isinstance(batch, BlockBatch):
-            return self._make_batch(batch.passes, batch.indices)
-        passes, indices = np.array(list(batch), dtype=np.int64).T
-        return self._make_batch(passes, indices)
-
-    def __getitem__(self, address: tuple[int, int] | int) -> dict[str, Any]:
-        """The batch of one block, addressed by (pass, index), or by its index in the epoch of `set_epoch`."""
-        number, index = address if isinstance(address, tuple) else (self.visit(self.epoch), int(address))
-        return self._make_batch(np.array([number]), np.array([index]))
-
-    def collater(self, samples: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
-        """Pass a ready batch on; join batches of single blocks, which fairseq collects for its dummy batch."""
-        if isinstance(samples, dict):
-            return samples
-        return self.__getitems__([(int(sample["pass"]), int(sample["id"])) for sample in samples])
-
-    def _make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
+    def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
+        """The masked batch of some blocks, in arrays; see the class for what is in it."""
         tokens, lengths = self._gather(indices)
         masked = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices)
         batch = {
@@ -205,7 +146,7 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         }
         batch["net_input"]["src_lengths"] = lengths
         batch["predicted"]["number"] = masked.num_predicted
-        return _as_tensors(batch)
+        return batch
 
     def _padded(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
         # Told, so that the model need not look, for which a GPU would have to be waited for.
@@ -252,32 +193,3 @@ class MaskedLMDataset(FairseqDataset):  # type: ignore[misc]
         for number in np.unique(which).tolist():
             rows = np.flatnonzero(which == number)
             yield self.sources[number], rows, indices[rows] - self._offsets[number]
-
-    @property
-    def sizes(self) -> NDArray[np.int32]:
-        """Tokens of every block (N,), <s> included."""
-        return self.lengths(np.arange(len(self)))
-
-    def num_tokens(self, index: int) -> int:
-        """Tokens of one block, <s> included."""
-        return int(self.lengths(np.array([index]))[0])
-
-    def size(self, index: int) -> int:
-        """The same as `num_tokens`: input and target have one length."""
-        return self.num_tokens(index)
-
-    def ordered_indices(self) -> NDArray[np.int64]:
-        """All blocks in the order of the files; the order of training is that of `batches`."""
-        return np.arange(len(self))
-
-
-def _as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
-    """The same with tensors in the place of arrays, at any depth."""
-    return {
-        key: _as_tensors(value)
-        if isinstance(value, dict)
-        else torch.from_numpy(value)
-        if isinstance(value, np.ndarray)
-        else value
-        for key, value in batch.items()
-    }

@@ -1,4 +1,4 @@
-"""Heads on top of the features: masked LM and classification.
+"""Heads on top of the features: masked LM, classification, and spans of the text.
 
 Shapes: B blocks, T positions, D model dimension, M predicted positions in the batch, V vocabulary, C classes.
 """
@@ -6,6 +6,7 @@ Shapes: B blocks, T positions, D model dimension, M predicted positions in the b
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -75,3 +76,32 @@ class ClassificationHead(nn.Module):
         x = self.dropout(self.activation(self.dense(x)))
         scores: Tensor = self.out_proj(x)
         return scores
+
+
+class SpanScores(NamedTuple):
+    """Scores of a span head, logits."""
+
+    start: Tensor
+    """Of each token to begin the answer (B, T)."""
+    end: Tensor
+    """Of each token to end it (B, T)."""
+    answerable: Tensor
+    """Of the text holding an answer (B,)."""
+
+
+class SpanHead(nn.Module):
+    """Features -> where the answer begins and ends, and whether there is one (paper section 5.2)."""
+
+    def __init__(
+        self, dim: int, *, inner_dim: int, activation: Callable[[Tensor], Tensor], dropout_prob: float
+    ) -> None:
+        super().__init__()
+        self.span = Linear(dim, 2)
+        self.answerable = ClassificationHead(
+            dim, inner_dim=inner_dim, num_classes=1, activation=activation, dropout_prob=dropout_prob
+        )
+
+    def forward(self, features: Tensor) -> SpanScores:
+        """(B, T, D) -> two (B, T) and one (B,)."""
+        start, end = self.span(features).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
+        return SpanScores(start, end, self.answerable(features)[:, 0])

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from fairseq.models import (
     FairseqEncoder,
     FairseqEncoderModel,
@@ -22,16 +23,15 @@ from torch import Tensor, nn
 
 from .activations import ACTIVATIONS
 from .attention_backends import choose_backend
+from .checkpoint_heads import check_sizes, settle_heads
 from .checkpoint_names import from_older_fairseq
 from .config import SIZES, FastRobertaConfig, read_config, set_size
 from .encoder import Layer, SentenceEncoder
 from .flops import peak_flops, training_flops
-from .heads import ClassificationHead, MaskedLMHead
+from .heads import ClassificationHead, MaskedLMHead, SpanHead
 from .initialization import initialize
 
 logger = logging.getLogger(__name__)
-
-HEADS = "classification_heads."
 
 
 class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
@@ -74,10 +74,15 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         return_all_hiddens: bool = False,
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
+        first_only: bool = False,
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """See `FastRobertaModel.forward`."""
+        """See `FastRobertaModel.forward`; with `first_only`, the features (S, 1, D) of each sequence's <s> alone."""
+        if first_only:
+            places = first_tokens(src_tokens, packing)
+            features, _ = self.sentence_encoder(src_tokens, has_padding=has_padding, packing=packing, predicted=places)
+            return features.reshape(-1, 1, features.size(-1)), {"inner_states": None}  # (B, Q, D) -> (S, 1, D)
         features, hidden = self.sentence_encoder(
             src_tokens,
             has_padding=has_padding,
@@ -99,6 +104,20 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         return self.cfg.max_positions
 
 
+def first_tokens(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Where each sequence's <s> is, in the form of `predicted`: for them alone the last layer is computed."""
+    if packing is None:
+        return {"positions": tokens.new_zeros(len(tokens), 1)}
+    edges = packing["edges"]  # (S + 1,)
+    # A sequence may be empty; it is asked for all the same, so that numbers need not be known to the CPU.
+    positions = edges[None, :-1].long().clamp(max=tokens.size(1) - 1)  # -> (1, S)
+    return {
+        "positions": positions,
+        "edges": torch.arange(len(edges), dtype=edges.dtype, device=edges.device),
+        "longest": 1,
+    }
+
+
 @register_model("fast_roberta", dataclass=FastRobertaConfig)
 class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     """RoBERTa (Liu et al. 2019)."""
@@ -110,6 +129,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         super().__init__(encoder)
         self.cfg = cfg
         self.classification_heads = nn.ModuleDict()
+        self.span_heads = nn.ModuleDict()
         self.apply(initialize)
         self._has_said_how = False
         if cfg.compile_layers:
@@ -129,11 +149,12 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: str | None = None,
+        span_head_name: str | None = None,
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Ids -> scores, features or the loss, and {"inner_states": ...}.
 
         Args:
@@ -141,7 +162,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             src_lengths: not needed; fairseq's batches hold it.
             features_only: return features (B, T, D) instead of scores.
             return_all_hiddens: put the embeddings and each layer's output, (T, B, D) as in fairseq, into the extra.
-            classification_head_name: return this head's scores (B, C).
+            classification_head_name: return this head's scores (B, C), or (S, C) of a packed row, whose padding may
+                count as sequences at its end.
+            span_head_name: return this head's `SpanScores`.
             masked_tokens: bool (B, T): score these positions only, (M, V) instead of (B, T, V).
             predicted: {"positions" (B, Q), "answers" (B, Q)}: return the summed cross-entropy () of these answers,
                 in nats and fp32, and nothing in the extra; an answer that is <pad> does not count.
@@ -152,7 +175,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             self._say_how(src_tokens, packing)
         output, extra = self.encoder(
             src_tokens,
-            features_only=features_only or classification_head_name is not None,
+            features_only=features_only or classification_head_name is not None or span_head_name is not None,
+            first_only=classification_head_name is not None and not return_all_hiddens,
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
             predicted=predicted,
@@ -161,6 +185,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         )
         if classification_head_name is not None:
             output = self.classification_heads[classification_head_name](output)
+        if span_head_name is not None:
+            output = self.span_heads[span_head_name](output)
         return output, extra
 
     def training_flops(self, *, num_tokens: int, num_pairs: int, num_predicted: int) -> float:
@@ -222,37 +248,30 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         assert num_classes is not None
         if name in self.classification_heads:
             logger.warning(f"the classification head {name!r} is replaced by a new one with {num_classes} classes")
-        head = ClassificationHead(
-            self.cfg.encoder_embed_dim,
-            inner_dim=inner_dim or self.cfg.encoder_embed_dim,
-            num_classes=num_classes,
-            activation=ACTIVATIONS[str(self.cfg.pooler_activation_fn)],
-            dropout_prob=self.cfg.pooler_dropout,
-        )
+        head = ClassificationHead(self.cfg.encoder_embed_dim, num_classes=num_classes, **self._head_options(inner_dim))
         head.apply(initialize)
         self.classification_heads[name] = head
+
+    def register_span_head(self, name: str) -> None:
+        """Add a head called `name` that finds spans, with fresh weights."""
+        head = SpanHead(self.cfg.encoder_embed_dim, **self._head_options(None))
+        head.apply(initialize)
+        self.span_heads[name] = head
+
+    def _head_options(self, inner_dim: int | None) -> dict[str, Any]:
+        return {
+            "inner_dim": inner_dim or self.cfg.encoder_embed_dim,
+            "activation": ACTIVATIONS[str(self.cfg.pooler_activation_fn)],
+            "dropout_prob": self.cfg.pooler_dropout,
+        }
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         """Bring a state dict of fairseq's `roberta`, of any age, to our names, and settle its heads, in place."""
         renamed = from_older_fairseq(state_dict)
         state_dict.clear()
         state_dict.update(renamed)
-        self._settle_heads(state_dict)
-
-    def _settle_heads(self, state_dict: dict[str, Any]) -> None:
-        """Heads of the checkpoint are taken over, or dropped where the model has none that fits; ours fill the gaps."""
-        for name in sorted({key.split(".")[1] for key in state_dict if key.startswith(HEADS)}):
-            num_classes = state_dict[f"{HEADS}{name}.out_proj.weight"].size(0)
-            inner_dim = state_dict[f"{HEADS}{name}.dense.weight"].size(0)
-            if self.cfg.load_checkpoint_heads and name not in self.classification_heads:
-                self.register_classification_head(name, num_classes, inner_dim)
-            head: Any = self.classification_heads[name] if name in self.classification_heads else None  # noqa: SIM401
-            if head is None or (head.out_proj.out_features, head.dense.out_features) != (num_classes, inner_dim):
-                logger.warning(f"the checkpoint's classification head {name!r} does not fit this model and is left out")
-                for key in [key for key in state_dict if key.startswith(f"{HEADS}{name}.")]:
-                    del state_dict[key]
-        for key, value in self.classification_heads.state_dict().items():
-            state_dict.setdefault(HEADS + key, value)
+        check_sizes(self, state_dict)
+        settle_heads(self, state_dict)
 
 
 def _register_size(size: str) -> None:

@@ -9,51 +9,43 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq.data import Dictionary, iterators
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.data import Dictionary
+from fairseq.tasks import register_task
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker
-from roberta_plugin.data.masked_lm_dataset import BlockBatch, MaskedLMDataset, Source
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, parse_turns, share_out
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 
-from .epoch_iterator import BlockEpochIterator
+from .block_task import BlockTask, load_vocabulary
 from .masked_lm_options import RobertaMaskedLMConfig, check_config, check_positions, check_same_vocabulary
 
 logger = logging.getLogger(__name__)
 
 
 @register_task("roberta_masked_lm", dataclass=RobertaMaskedLMConfig)
-class RobertaMaskedLMTask(FairseqTask):
+class RobertaMaskedLMTask(BlockTask):
     """Masked-LM pretraining; drives our models and fairseq's own `--arch roberta_base`."""
 
     cfg: RobertaMaskedLMConfig
 
     def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
-        super().__init__(cfg)
+        super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
-        self.dictionary = dictionary
-        self.vocabulary = vocabulary
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
         """Check the options and load the vocabulary, which all data folders must share."""
         check_config(cfg)
         folders = [Path(corpus.folder) for turn in parse_turns(cfg.data) for corpus in turn]
-        path = folders[0] / "dict.txt"
-        vocabulary = Vocabulary.load(path)
+        dictionary, vocabulary = load_vocabulary(folders[0])
         check_same_vocabulary(folders)
-        dictionary = Dictionary.load(str(path))
-        dictionary.add_symbol("<mask>")
-        assert len(dictionary) == len(vocabulary)
-        logger.info(f"vocabulary: {len(vocabulary):,} symbols from {path}")
         return cls(cfg, dictionary, vocabulary)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -129,82 +121,13 @@ class RobertaMaskedLMTask(FairseqTask):
             )
         return [part for count, size in zip(taken, sizes, strict=True) for part in share_out(count, size)]
 
-    def get_batch_iterator(
-        self,
-        dataset: Any,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        max_positions: int | None = None,
-        ignore_invalid_inputs: bool = False,
-        required_batch_size_multiple: int = 1,
-        seed: int = 1,
-        num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
-        epoch: int = 1,
-        data_buffer_size: int = 0,
-        disable_iterator_cache: bool = False,
-        skip_remainder_batch: bool = False,
-        grouped_shuffling: bool = False,
-        update_epoch_batch_itr: bool = False,
-    ) -> iterators.EpochBatchIterating:
-        """fairseq's epoch iterator over batches that are made anew for every epoch.
-
-        fairseq freezes the batches of the first epoch and shuffles only their order; here the batches are a function
-        of (seed, epoch), and each carries its epoch to the data-loader workers, which outlive epochs.
-
-        Raises:
-            ValueError: if a block can be longer than the model's positions or than --max-tokens.
-        """
+    def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
+        """Refuse blocks that can be longer than the model's positions or than --max-tokens."""
         check_positions(self.cfg.tokens_per_sample, max_positions=max_positions, max_tokens=max_tokens)
-        use_cache = not (disable_iterator_cache or update_epoch_batch_itr)
-        if use_cache and dataset in self.dataset_to_epoch_iter:
-            return self.dataset_to_epoch_iter[dataset]
-        iterator = BlockEpochIterator(
-            make_batches=partial(
-                batches_of_epoch,
-                dataset,
-                max_tokens=max_tokens,
-                max_sentences=max_sentences,
-                required_batch_size_multiple=required_batch_size_multiple,
-            ),
-            dataset=dataset,
-            collate_fn=dataset.collater,
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-            skip_remainder_batch=skip_remainder_batch,
-            grouped_shuffling=grouped_shuffling,
-        )
-        if use_cache:
-            self.dataset_to_epoch_iter[dataset] = iterator
-        return iterator
-
-    def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Tell the model the epoch, as fairseq's task does."""
-        model.set_epoch(epoch)
 
     def max_positions(self) -> int:
         """Tokens in a block at most; models without --max-positions take their number of positions from here."""
         return int(self.cfg.tokens_per_sample)
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """fairseq's own dictionary object, with <mask>; the ids are those of `self.vocabulary`."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The same dictionary: inputs and targets share one vocabulary."""
-        return self.dictionary
-
-
-def batches_of_epoch(dataset: MaskedLMDataset, epoch: int, first_block: int, **limits: Any) -> list[BlockBatch]:
-    """What the epoch iterator asks for: the batches of all ranks, from a block of the epoch on."""
-    return dataset.batches(epoch, first_block=first_block, **limits)
 
 
 def split_prefixes(prefix: str, *, combine: bool) -> list[str]:

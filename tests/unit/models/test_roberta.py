@@ -53,7 +53,7 @@ def test_heads_that_do_not_fit_are_left_out_and_said_so(num_classes, caplog):
         model.register_classification_head("task", num_classes=num_classes)
     with caplog.at_level(logging.WARNING):
         model.load_state_dict(saved.state_dict())
-    assert "head 'task' does not fit this model and is left out" in caplog.text
+    assert "classification_heads.task of the checkpoint does not fit this model and is left out" in caplog.text
     assert torch.equal(model.encoder.lm_head.dense.weight, saved.encoder.lm_head.dense.weight)
 
 

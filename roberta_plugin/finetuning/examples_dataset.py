@@ -1,0 +1,148 @@
+"""A prepared split as one fairseq dataset of batches: last stage before training.
+
+Examples of similar length meet in a batch, so that little is padded; which ones, is another matter in every epoch.
+
+Shapes: B examples in a batch, S their sequences, T positions of the longest; P positions of a packed row; N examples
+of the split.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.batches import check_batch
+from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
+from roberta_plugin.data.block_order import EpochOrder, cut_batches, epoch_order
+from roberta_plugin.finetuning.prepared import PreparedSplit
+
+
+class ExamplesDataset(BlockDataset):
+    """Batches of a prepared split.
+
+    A batch is {"id" (B,), "pass" (B,), "nsentences": B, "ntokens" (pads not counted), "npositions" (pads counted),
+    "num_examples": N, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"}, "first" (B + 1,): example
+    b has the rows first[b] to first[b + 1], "columns": {name: (B,)}}; whole numbers are int64, others float64. A packed
+    batch has one row (1, P) and, in the place of has_padding, "packing" with the edges of its sequences.
+    """
+
+    def __init__(
+        self,
+        split: PreparedSplit,
+        *,
+        pad_id: int,
+        vocab_size: int,
+        seed: int,
+        pad_to_multiple: int = 1,
+        pack: bool = False,
+        max_length: int = 0,
+    ) -> None:
+        """Open a split.
+
+        Args:
+            split: what was prepared.
+            pad_id: id of <pad>.
+            vocab_size: ids must lie below it.
+            seed: seed of the order.
+            pad_to_multiple: T, or P, is a multiple of this.
+            pack: lay the sequences of a batch end to end in one row instead of padding them.
+            max_length: tokens of a sequence at most; told to the model with packed rows.
+        """
+        self.split = split
+        self.pad_id, self.vocab_size, self.seed = pad_id, vocab_size, seed
+        self.pad_to_multiple, self.pack, self.max_length = pad_to_multiple, pack, max_length
+        self._columns = {name: np.asarray(values) for name, values in split.columns.items()}
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def batches(
+        self,
+        epoch: int,
+        *,
+        first_block: int = 0,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> list[BlockBatch]:
+        """See `BlockDataset.batches`; the blocks are examples."""
+        order = epoch_order([len(self)], seed=self.seed, epoch=epoch, lengths=self.lengths)
+        order = EpochOrder(order.indices[first_block:], order.passes[first_block:])
+        bounds = cut_batches(
+            self.lengths(order.indices),
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=1 if self.pack else required_batch_size_multiple,
+            padded=not self.pack,
+        ).tolist()
+        return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Positions that the examples `indices` (n,) need at most (n,).
+
+        In a packed row, the sum of their sequences; else their longest sequence as often as any example has sequences,
+        so that a batch keeps to its limit whatever examples meet in it.
+        """
+        if len(self) == 0:
+            return np.empty(0, dtype=np.int32)
+        first, sizes = self.split.first, self.split.sequences.sizes
+        if self.pack:
+            needed = np.add.reduceat(sizes, first[:-1])  # (S_all,) -> (N,)
+        else:
+            needed = np.maximum.reduceat(sizes, first[:-1]) * int(np.diff(first).max())
+        return needed[indices].astype(np.int32)
+
+    def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
+        """The batch of some examples, in arrays; see the class for what is in it."""
+        counts = self.split.first[indices + 1] - self.split.first[indices]  # (B,)
+        first = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(self.split.first[indices] - first[:-1], counts) + np.arange(first[-1])  # (S,)
+        sequences = self.split.sequences
+        lengths = sequences.sizes[rows].astype(np.int64)
+        layout = self._packed(rows, lengths) if self.pack else self._padded(rows, lengths)
+        check_batch(
+            layout["src_tokens"],
+            vocab_size=self.vocab_size,
+            source=sequences,
+            starts=sequences.starts[rows],
+            lengths=lengths,
+        )
+        return {
+            "id": np.array(indices),
+            "pass": np.array(passes),
+            "nsentences": len(indices),
+            "ntokens": int(lengths.sum()),
+            "npositions": layout["src_tokens"].size,
+            "num_examples": len(self),
+            "net_input": {**layout, "src_lengths": lengths},
+            "first": first,
+            "columns": {name: values[indices] for name, values in self._columns.items()},
+        }
+
+    def _padded(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
+        width = _round_up(int(lengths.max()), self.pad_to_multiple)
+        tokens = np.full((len(rows), width), self.pad_id, dtype=np.int64)
+        for place, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
+            tokens[place, :length] = self.split.sequences[row]
+        # Told, so that the model need not look, for which a GPU would have to be waited for.
+        return {"src_tokens": tokens, "has_padding": bool(lengths.min() < width)}
+
+    def _packed(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
+        """One row; what does not fill it is a sequence of padding of its own."""
+        num_tokens = int(lengths.sum())
+        width = _round_up(num_tokens, self.pad_to_multiple)
+        starts = np.cumsum(lengths) - lengths
+        tokens = np.full((1, width), self.pad_id, dtype=np.int64)
+        tokens[0, :num_tokens] = np.concatenate([self.split.sequences[row] for row in rows.tolist()])
+        positions = np.zeros((1, width), dtype=np.int64)
+        positions[0, :num_tokens] = np.arange(num_tokens) - np.repeat(starts, lengths)
+        edges = np.array([*starts, num_tokens, width], dtype=np.int32)  # (S + 2,)
+        longest = max(self.max_length, int(lengths.max()), width - num_tokens)
+        return {"src_tokens": tokens, "packing": {"positions": positions, "edges": edges, "longest": longest}}
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

@@ -1,0 +1,57 @@
+"""Texts -> model inputs: `<s> a </s>`, or `<s> a </s> </s> b </s>` for two (paper section 3.1; fairseq's convention).
+
+Shapes: A, B tokens of the two texts, T tokens of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+
+
+class Encoder:
+    """Text -> model ids, by a tokenizer and the vocabulary that numbers its symbols."""
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
+        self.tokenizer, self.vocabulary = tokenizer, vocabulary
+        self.to_model_id = vocabulary.tokenizer_to_model(tokenizer)  # (number of tokenizer ids,)
+
+    def ids(self, text: str) -> NDArray[np.int32]:
+        """Model ids of a text, without <s> and </s>."""
+        return self.to_model_id[self.tokenizer.encode(text)] if text else np.empty(0, dtype=np.int32)
+
+    def ids_of_all(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """The same for many texts at once, faster; a text may hold line ends."""
+        one_line = [text if "\n" not in text else "" for text in texts]
+        ids, lengths = self.tokenizer.encode_lines(one_line)
+        parts = np.split(self.to_model_id[ids], np.cumsum(lengths)[:-1]) if texts else []
+        return [self.ids(text) if "\n" in text else part for text, part in zip(texts, parts, strict=True)]
+
+    def join(self, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int) -> NDArray[np.int32]:
+        """Ids (A,) and (B,) -> the model's input (T,), T <= max_length: see `join`."""
+        return join(self.vocabulary, a, b, max_length=max_length)
+
+
+def join(
+    vocabulary: Vocabulary, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int
+) -> NDArray[np.int32]:
+    """Ids of one text (A,) or two (A,), (B,) -> the model's input (T,).
+
+    Where T would exceed `max_length`, the longer of the two texts loses tokens at its end until it fits, and both are
+    cut alike from where they are equal; the final </s> always stays.
+    """
+    bos, eos = [vocabulary.bos_id], [vocabulary.eos_id]
+    if b is None:
+        return np.concatenate([bos, a[: max_length - 2], eos]).astype(np.int32)
+    room = max_length - 4
+    assert room >= 2, "a pair needs six tokens"
+    if len(a) + len(b) > room:
+        half = room // 2
+        keep_a = min(len(a), max(room - len(b), room - half))
+        a, b = a[:keep_a], b[: room - keep_a]
+    return np.concatenate([bos, a, eos, eos, b, eos]).astype(np.int32)

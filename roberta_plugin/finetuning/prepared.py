@@ -1,0 +1,284 @@
+"""A prepared folder: a fine-tuning set ready for training, written once by `roberta prepare`.
+
+    prepared.json  dict.txt  the tokenizer's files       and for each split, such as train and valid:
+
+    SPLIT.bin/.idx     sequences: complete model inputs `<s> ... </s>`, in the format of `data/mmap_tokens.py`
+    SPLIT.first.npy    (N + 1,) int64: example i has the sequences first[i] to first[i + 1]
+    SPLIT.NAME.npy     a column, one number an example (N,); or an array of any other shape
+    SPLIT.jsonl        records of what is needed when training is over: ids, texts, right answers
+
+An example is what has one label. It has one sequence, or several that are compared, as in multiple choice. A suite
+decides what its columns and records mean; nothing here knows.
+
+Shapes: N examples of a split, S sequences.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, best_dtype
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+
+NAME = "prepared.json"
+_FORMAT = 1
+_FIRST = "first"
+
+
+class SplitWriter:
+    """Writes one split; columns are kept in memory until its end, tokens and records are not."""
+
+    def __init__(self, prefix: str, tokens: MmapTokensWriter, records: IO[str]) -> None:
+        self._prefix, self._tokens, self._records = prefix, tokens, records
+        self._first = [0]
+        self._columns: dict[str, list[float]] = {}
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self.num_records = 0
+
+    def add(self, sequences: Sequence[NDArray[np.integer[Any]]], **columns: float) -> None:
+        """Append an example: its sequences (tokens,) and one number for each column, the same columns every time."""
+        assert sequences, "an example has one sequence at least"
+        assert self._first == [0] or columns.keys() == self._columns.keys(), "all examples have the same columns"
+        sizes = np.array([len(sequence) for sequence in sequences])
+        self._tokens.write(np.concatenate(sequences), sizes)
+        self._first.append(self._first[-1] + len(sequences))
+        for name, value in columns.items():
+            self._columns.setdefault(name, []).append(value)
+
+    def record(self, content: Mapping[str, Any]) -> None:
+        """Append a record; records have their own numbering, from 0."""
+        self._records.write(json.dumps(content, ensure_ascii=False) + "\n")
+        self.num_records += 1
+
+    def array(self, name: str, values: NDArray[Any]) -> None:
+        """Keep an array under a name."""
+        self._arrays[name] = values
+
+    def finish(self) -> dict[str, Any]:
+        """Write columns and arrays; return what prepared.json says of the split."""
+        columns = {name: np.array(values) for name, values in self._columns.items()}
+        assert _FIRST not in columns and not columns.keys() & self._arrays.keys(), "a name is used twice"
+        for name, values in {**columns, **self._arrays, _FIRST: np.array(self._first, dtype=np.int64)}.items():
+            with atomic_write(f"{self._prefix}.{name}.npy") as file:
+                np.save(file, values)
+        return {
+            "examples": len(self._first) - 1,
+            "sequences": self._tokens.num_items,
+            "tokens": self._tokens.num_tokens,
+            "records": self.num_records,
+            "columns": sorted(columns),
+            "arrays": sorted(self._arrays),
+        }
+
+
+class PreparedWriter:
+    """Writes a prepared folder; it appears when the with-statement ends well, and not at all when it does not.
+
+    with PreparedWriter("data-bin/RTE", task="RTE", tokenizer=t, vocabulary=v, settings={...}) as writer:
+        with writer.split("train") as split:
+            split.add([ids], label=1)
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        task: str,
+        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
+        settings: Mapping[str, Any],
+        overwrite: bool = False,
+    ) -> None:
+        """Begin a folder.
+
+        Args:
+            folder: where it shall be.
+            task: what it is for, as `roberta prepare` calls it.
+            tokenizer: made the ids; saved beside them.
+            vocabulary: the same.
+            settings: what the suite wants to remember: plain JSON values.
+            overwrite: replace a prepared folder of that name.
+
+        Raises:
+            FileExistsError: if there is something else, or a prepared folder that must not be replaced.
+        """
+        self.folder = Path(folder)
+        self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
+        self._partial = self.folder.with_name(f".{self.folder.name}.partial")
+        self._splits: dict[str, Any] = {}
+        if self.folder.exists() and any(self.folder.iterdir()):
+            is_prepared = (self.folder / NAME).is_file()
+            if not (overwrite and is_prepared):
+                remedy = "give --overwrite to replace it" if is_prepared else "name a folder that is empty or new"
+                what = "holds a prepared set already" if is_prepared else "exists and is no prepared folder"
+                raise FileExistsError(f"{self.folder} {what}: {remedy}.")
+
+    def __enter__(self) -> PreparedWriter:
+        shutil.rmtree(self._partial, ignore_errors=True)
+        self._partial.mkdir(parents=True)
+        return self
+
+    @contextmanager
+    def split(self, name: str) -> Iterator[SplitWriter]:
+        """Begin a split; its files are complete when the with-statement ends."""
+        assert name not in self._splits and "." not in name
+        prefix = str(self._partial / name)
+        with ExitStack() as stack:
+            tokens = stack.enter_context(MmapTokensWriter(prefix, best_dtype(self._vocabulary.num_binarized)))
+            records = stack.enter_context(atomic_write(f"{prefix}.jsonl", "w"))
+            writer = SplitWriter(prefix, tokens, records)
+            yield writer
+            self._splits[name] = writer.finish()
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        if kind is not None:
+            shutil.rmtree(self._partial, ignore_errors=True)
+            return
+        self._vocabulary.save(self._partial / "dict.txt")
+        self._tokenizer.save(self._partial)
+        content = {
+            "format": _FORMAT,
+            "task": self._task,
+            "settings": self._settings,
+            "tokenizer": self._tokenizer.description(),
+            "splits": self._splits,
+        }
+        with atomic_write(self._partial / NAME, "w") as file:
+            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        self._put_in_place()
+
+    def _put_in_place(self) -> None:
+        """Rename the folder to its name; an earlier one is deleted only when the new one is there."""
+        earlier = self.folder.with_name(f".{self.folder.name}.earlier")
+        shutil.rmtree(earlier, ignore_errors=True)
+        if self.folder.exists():
+            self.folder.rename(earlier)
+        self._partial.rename(self.folder)
+        shutil.rmtree(earlier, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class PreparedSplit:
+    """One split of a prepared folder; its arrays are memory-mapped."""
+
+    folder: Path
+    name: str
+    facts: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return int(self.facts["examples"])
+
+    @cached_property
+    def sequences(self) -> MmapTokens:
+        """Model inputs of all examples, one after the other (S,)."""
+        return MmapTokens(self.folder / self.name)
+
+    @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """Example i has the sequences first[i] to first[i + 1] (N + 1,)."""
+        return self._load(_FIRST)
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Numbers of the examples by name, each (N,)."""
+        return {name: self._load(name) for name in self.facts["columns"]}
+
+    def array(self, name: str) -> NDArray[Any]:
+        """The array that was written under this name."""
+        return self._load(name)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The records in order."""
+        with open(self.folder / f"{self.name}.jsonl", encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def _load(self, name: str) -> NDArray[Any]:
+        path = self.folder / f"{self.name}.{name}.npy"
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist: the folder is incomplete. Make it again.")
+        is_empty = len(self) == 0 and name in (*self.facts["columns"],)
+        loaded: NDArray[Any] = np.load(path, mmap_mode=None if is_empty else "r")
+        return loaded
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared folder, opened for reading."""
+
+    folder: Path
+    content: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Prepared:
+        """Read prepared.json.
+
+        Raises:
+            FileNotFoundError: if the folder is not a prepared one.
+            ValueError: if prepared.json is damaged or of another version.
+        """
+        path = Path(folder) / NAME
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} does not exist: fine-tuning reads folders made by `roberta prepare TASK`, which starts from "
+                "the official files of GLUE, SQuAD or RACE."
+            )
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            known = content["format"] == _FORMAT and {"task", "settings", "splits"} <= content.keys()
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is damaged ({error!r}): make the folder again with `roberta prepare`.") from error
+        if not known:
+            raise ValueError(
+                f"{path} has the format {content['format']!r}, and this version reads {_FORMAT}: prepare again."
+            )
+        return cls(Path(folder), content)
+
+    @property
+    def task(self) -> str:
+        """What the folder is for, as `roberta prepare` calls it."""
+        return str(self.content["task"])
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the suite remembers of the preparation."""
+        return self.content["settings"]  # type: ignore[no-any-return]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits."""
+        return tuple(self.content["splits"])
+
+    def split(self, name: str) -> PreparedSplit:
+        """One split.
+
+        Raises:
+            ValueError: if there is none of that name.
+        """
+        if name not in self.content["splits"]:
+            raise ValueError(f"{self.folder} has no split {name!r}; it has {', '.join(self.splits) or 'none'}.")
+        return PreparedSplit(self.folder, name, self.content["splits"][name])
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary that made the ids."""
+        return Vocabulary.load(self.folder / "dict.txt")
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the ids."""
+        return load_tokenizer(self.folder)

@@ -1,0 +1,106 @@
+"""What the fine-tuning tasks have in common: a prepared folder, its splits as datasets, new heads on the model.
+
+The steps from official files to batches are drawn in `roberta_plugin/finetuning/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from fairseq.data import Dictionary
+from omegaconf import MISSING
+
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.suites import fairseq_task_of
+
+from .block_task import BlockTask, load_vocabulary
+from .finetuning_options import FineTuningConfig
+
+logger = logging.getLogger(__name__)
+
+
+class FineTuningTask(BlockTask):
+    """Trains heads, and the encoder under them, on a prepared folder."""
+
+    cfg: FineTuningConfig
+    name: ClassVar[str]
+    """The task's name for --task."""
+    can_pack: ClassVar[bool] = True
+    """Whether the heads can read packed rows."""
+
+    def __init__(
+        self, cfg: FineTuningConfig, prepared: Prepared, dictionary: Dictionary, vocabulary: Vocabulary
+    ) -> None:
+        super().__init__(cfg, dictionary, vocabulary)
+        self.prepared = prepared
+
+    @classmethod
+    def setup_task(cls, cfg: FineTuningConfig, **kwargs: Any) -> FineTuningTask:
+        """Check the options and open the prepared folder."""
+        if not cfg.data or cfg.data == MISSING:
+            raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
+        prepared = Prepared.open(cfg.data)
+        right_task = fairseq_task_of(prepared.task)
+        if right_task != cls.name:
+            raise ValueError(f"{cfg.data} is prepared for {prepared.task}: give --task {right_task}, not {cls.name}.")
+        if cfg.pad_to_multiple < 1:
+            raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
+        if cfg.pack_sequences and not cls.can_pack:
+            raise ValueError(f"--pack-sequences does not go with --task {cls.name}: leave it out.")
+        longest = prepared.settings["max_length"]
+        if longest > cfg.max_positions:
+            raise ValueError(
+                f"{cfg.data} has sequences of up to {longest} tokens, and --max-positions is {cfg.max_positions}: "
+                f"prepare it again with --max-length {cfg.max_positions}, or start from a model with more positions."
+            )
+        return cls(cfg, prepared, *load_vocabulary(prepared.folder))
+
+    @abstractmethod
+    def register_heads(self, model: Any) -> None:
+        """Add the task's heads to a new model."""
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model with the task's heads.
+
+        Raises:
+            ValueError: if the model cannot have them.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
+            raise ValueError(
+                f"--pack-sequences needs a model that keeps sequences apart, and {type(model).__name__} does not: use "
+                "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
+            )
+        self.register_heads(model)
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Open a split of the prepared folder."""
+        prepared = self.prepared.split(split)
+        if len(prepared) == 0:
+            raise ValueError(f"{self.prepared.folder}: the split {split!r} has no examples.")
+        self.datasets[split] = ExamplesDataset(
+            prepared,
+            pad_id=self.vocabulary.pad_id,
+            vocab_size=len(self.vocabulary),
+            seed=self.cfg.seed,
+            pad_to_multiple=self.cfg.pad_to_multiple,
+            pack=self.cfg.pack_sequences,
+            max_length=self.prepared.settings["max_length"],
+        )
+        sequences = prepared.sequences
+        logger.info(
+            f"{self.prepared.folder}, {split}: {len(prepared):,} examples, {len(sequences):,} sequences, "
+            f"{sequences.num_tokens:,} tokens, the longest {int(sequences.sizes.max())}"
+        )
+
+    def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
+        """The length of sequences was checked at the start, and a batch is checked when batches are cut."""
+
+    def max_positions(self) -> int:
+        """Positions of the model; it takes their number from here where it has no option of its own."""
+        return int(self.cfg.max_positions)

@@ -1,0 +1,51 @@
+"""A tokenizer that needs no training, and prepared folders of made-up examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
+
+MERGES = [("o", "o"), ("g", "oo"), ("goo", "d"), ("b", "a"), ("ba", "d"), ("\u0120", "good"), ("\u0120", "bad")]
+
+
+def words_tokenizer() -> tuple[ByteLevelBpe, Vocabulary]:
+    """Byte-level BPE that knows the words good and bad, and every byte."""
+    pieces = [*BYTE_CHARACTERS, *(first + second for first, second in MERGES)]
+    tokenizer = ByteLevelBpe(pieces, MERGES)
+    return tokenizer, Vocabulary(Row(symbol, 1) for symbol in tokenizer.symbols)
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """The same as files, for --tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer, vocabulary = words_tokenizer()
+    tokenizer.save(folder)
+    vocabulary.save(folder / "dict.txt")
+    return folder
+
+
+def write_prepared(
+    folder: Path, *, task: str = "RTE", num_examples: int = 40, num_options: int | None = None, seed: int = 0
+) -> Prepared:
+    """Examples of random ids with columns label and weight; `num_options` sequences each, or 1 to 3."""
+    tokenizer, vocabulary = words_tokenizer()
+    rng = np.random.default_rng(seed)
+    settings = {"max_length": 30, "labels": ["no", "yes"], "kind": "classification"}
+    with PreparedWriter(folder, task=task, tokenizer=tokenizer, vocabulary=vocabulary, settings=settings) as writer:
+        for split in ("train", "valid"):
+            with writer.split(split) as out:
+                for number in range(num_examples):
+                    count = num_options or int(rng.integers(1, 4))
+                    sequences = [
+                        np.array([0, *rng.integers(4, 250, rng.integers(1, 28)), 2], dtype=np.int32)
+                        for _ in range(count)
+                    ]
+                    out.add(sequences, label=int(rng.integers(2)), weight=number / 7)
+                    out.record({"id": f"{split}-{number}", "text": "caf\u00e9"})
+                out.array("matrix", np.arange(6).reshape(2, 3))
+    return Prepared.open(folder)

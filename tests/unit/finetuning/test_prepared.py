@@ -1,0 +1,92 @@
+"""The prepared folder: what is written is read, and nothing is half there."""
+
+import json
+
+import numpy as np
+import pytest
+
+from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
+from tests.tiny_suites import words_tokenizer, write_prepared
+
+
+def begin(folder, **options):
+    tokenizer, vocabulary = words_tokenizer()
+    settings = {"max_length": 8}
+    return PreparedWriter(folder, task="CoLA", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings, **options)
+
+
+def test_what_is_written_is_read(tmp_path):
+    with begin(tmp_path / "set") as writer, writer.split("train") as split:
+        split.add([np.array([0, 9, 2]), np.array([0, 2])], label=3, score=0.1)
+        split.add([np.array([0, 7, 8, 2])], label=4, score=2.5)
+        split.record({"id": "a", "text": "caf\u00e9\nline"})
+        split.array("table", np.eye(3))
+    prepared = Prepared.open(tmp_path / "set")
+    assert (prepared.task, prepared.settings, prepared.splits) == ("CoLA", {"max_length": 8}, ("train",))
+    assert len(prepared.vocabulary) == len(words_tokenizer()[1])
+    assert prepared.tokenizer.encode("good") == words_tokenizer()[0].encode("good")
+    found = prepared.split("train")
+    assert len(found) == 2
+    assert [found.sequences[i].tolist() for i in range(3)] == [[0, 9, 2], [0, 2], [0, 7, 8, 2]]
+    assert found.first.tolist() == [0, 2, 3]
+    assert {name: values.tolist() for name, values in found.columns.items()} == {"label": [3, 4], "score": [0.1, 2.5]}
+    assert found.columns["label"].dtype == np.int64
+    assert found.columns["score"].dtype == np.float64
+    assert np.array_equal(found.array("table"), np.eye(3))
+    assert list(found.records()) == [{"id": "a", "text": "caf\u00e9\nline"}]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_a_split_without_examples_or_columns_can_be_read(tmp_path):
+    with begin(tmp_path / "set") as writer:
+        with writer.split("train"):
+            pass
+        with writer.split("test") as split:
+            split.add([np.array([0, 2])])
+    prepared = Prepared.open(tmp_path / "set")
+    assert (len(prepared.split("train")), prepared.split("train").first.tolist()) == (0, [0])
+    assert prepared.split("test").columns == {}
+
+
+def test_an_error_leaves_no_folder_and_an_earlier_one_as_it_was(tmp_path):
+    write_prepared(tmp_path / "old")
+    before = json.loads((tmp_path / "old" / "prepared.json").read_text())
+    for name in ("new", "old"):
+        with pytest.raises(RuntimeError), begin(tmp_path / name, overwrite=True) as writer:
+            with writer.split("train") as split:
+                split.add([np.array([0, 2])])
+            raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert json.loads((tmp_path / "old" / "prepared.json").read_text()) == before
+
+
+def test_only_a_prepared_folder_is_replaced_and_only_when_told(tmp_path):
+    write_prepared(tmp_path / "old")
+    with pytest.raises(FileExistsError, match="holds a prepared set already: give --overwrite"):
+        begin(tmp_path / "old")
+    with begin(tmp_path / "old", overwrite=True) as writer, writer.split("train") as split:
+        split.add([np.array([0, 2])])
+    assert Prepared.open(tmp_path / "old").splits == ("train",)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(FileExistsError, match="is no prepared folder: name a folder that is empty or new"):
+        begin(tmp_path / "mine", overwrite=True)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):
+    with pytest.raises(FileNotFoundError, match="roberta prepare TASK"):
+        Prepared.open(tmp_path)
+    prepared = write_prepared(tmp_path / "set")
+    with pytest.raises(ValueError, match="no split 'dev'; it has train, valid"):
+        prepared.split("dev")
+    (tmp_path / "set" / "train.label.npy").unlink()
+    with pytest.raises(FileNotFoundError, match=r"train\.label\.npy does not exist"):
+        _ = prepared.split("train").columns
+    path = tmp_path / "set" / "prepared.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 9'))
+    with pytest.raises(ValueError, match="format 9"):
+        Prepared.open(tmp_path / "set")
+    path.write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        Prepared.open(tmp_path / "set")
