@@ -26,7 +26,11 @@ def why_not() -> str | None:
     missing = [name for name in COMMANDS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
     if missing:
         return f"{missing[0]} is not installed: apt-get install -y --no-install-recommends slurm-wlm munge"
-    return None if os.geteuid() == 0 else "starting slurmd for several virtual nodes needs root"
+    if os.geteuid() != 0:
+        return "starting slurmd for several virtual nodes needs root"
+    # a container may forbid what gives each virtual node its own host name
+    namespaces = subprocess.run(["unshare", "-m", "-u", "true"], capture_output=True, text=True, check=False)
+    return None if namespaces.returncode == 0 else f"unshare -m -u does not work here: {namespaces.stderr.strip()}"
 
 
 class SlurmCluster:

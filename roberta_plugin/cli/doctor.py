@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any, NamedTuple
 
+from roberta_plugin.machine import num_cores
+
 PROJECT = "roberta_plugin"
 FAIRSEQ_FLAVOURS = {
     "ve-fairseq": "ve-fairseq, fairseq main built for Python 3.11 and 3.12",
@@ -162,7 +164,7 @@ def check_device() -> Finding:
     """Where training will run."""
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = num_cores()
     if not torch.cuda.is_available():
         return Finding("device", f"CPU, {cores} cores, {torch.get_num_threads()} threads; no CUDA device")
     names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}

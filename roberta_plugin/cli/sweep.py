@@ -48,14 +48,22 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what is left of the sweep, then report; 1 if a run has failed."""
     from roberta_plugin.cluster.grid import read_grid
+
+    check_arguments(args)
+    if args.dry_run:
+        return show_commands(read_grid(args.grid), args.folder.resolve())
+    return FAILURES if do(args)["failures"] else 0
+
+
+def do(args: argparse.Namespace) -> dict[str, Any]:
+    """Do what is left of the sweep, report, and return what report.json holds."""
+    from roberta_plugin.cluster.grid import read_grid
     from roberta_plugin.cluster.sweep import check_options, prepare, to_do
     from roberta_plugin.cluster.sweep_report import write_report
 
     check_arguments(args)
     logging.disable(logging.INFO)  # what fairseq and matplotlib log while we ask them things
     grid, root = read_grid(args.grid), args.folder.resolve()
-    if args.dry_run:
-        return show_commands(grid, root)
     if not args.report_only:
         check_options(grid)
     folders = prepare(grid, root)
@@ -68,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         facts = write_report(grid, folders, root=root, ensemble_size=args.ensemble)
     show(facts, root)
-    return FAILURES if facts["failures"] else 0
+    return facts
 
 
 def check_arguments(args: argparse.Namespace) -> None:

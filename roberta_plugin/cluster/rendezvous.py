@@ -111,8 +111,6 @@ def distributed_arguments(place: Place, *, is_cpu: bool) -> list[str]:
     if place.world_size == 1:
         return arguments
     arguments += ["--distributed-rank", str(place.rank), "--distributed-init-method", place.init_method]
-    # rank 0 would read the checkpoint and send it as a pickle that the others' torch.load (2.6 and later) refuses
-    arguments += ["--load-checkpoint-on-all-dp-ranks"]
     arguments += ["--distributed-no-spawn", "--device-id", "0" if is_cpu else str(place.local_rank)]
     if is_cpu:  # torch's own data-parallel wrapper, fairseq's default, expects GPUs
         arguments += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from roberta_plugin.cluster.sweep_run import FAILED, POLL_S, Attempt, RunFolder
+from roberta_plugin.machine import num_cores
 
 
 def run_locally(
@@ -59,8 +60,7 @@ def environments(num_parallel: int, *, gpus_per_run: int) -> list[dict[str, str]
     Raises:
         ValueError: if there are not enough GPUs.
     """
-    cores = len(os.sched_getaffinity(0))
-    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // num_parallel))
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, num_cores() // num_parallel))
     shares: list[dict[str, str]] = [{"OMP_NUM_THREADS": threads} for _ in range(num_parallel)]
     if gpus_per_run:
         gpus = visible_gpus()

@@ -41,6 +41,7 @@ from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules, find_input
 from roberta_plugin.data.tokenizers import KINDS, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.machine import num_cores
 
 _SMALLEST_PART, _LARGEST_PART = 2**20, 2**24  # bytes of text
 _PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of a usual machine
@@ -102,7 +103,7 @@ def binarize(
         ValueError: if a line or an archive cannot be read, or the folder has another vocabulary.
         OSError: if the files cannot be written.
     """
-    workers = workers if workers is not None else num_processors()
+    workers = workers if workers is not None else num_cores()
     if workers < 1:
         raise ValueError(f"--workers must be 1 or more, got {workers}.")
     folder = Path(destination)
@@ -184,13 +185,6 @@ def _run(
     _check_unchanged(plan)
     counts = _merge(folder / plan.split, tasks, job)
     return _add_split(folder, plan, vocabulary, hashes, counts)
-
-
-def num_processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _is_made(folder: Path, manifest: dict[str, Any], plan: _Plan) -> bool:

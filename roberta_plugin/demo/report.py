@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.atomic_files import atomic_write
-from roberta_plugin.demo.run_folder import available_cores
+from roberta_plugin.machine import num_cores
 from roberta_plugin.training_log import Curve, curve, median_speed
 
 
@@ -49,7 +49,7 @@ def machine() -> dict[str, Any]:
     """What the run ran on: nothing that names the machine or its user."""
     packages = ("roberta_plugin", "torch", "numpy", "ve-fairseq")
     installed = {package: _version(package) for package in packages}
-    return {"cores": available_cores(), "architecture": platform.machine(), "python": platform.python_version()} | {
+    return {"cores": num_cores(), "architecture": platform.machine(), "python": platform.python_version()} | {
         package: version for package, version in installed.items() if version
     }
 

@@ -21,7 +21,8 @@ from roberta_plugin.data.blocks import BreakMode
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.demo.child_process import failure, lines_of
 from roberta_plugin.demo.progress import progress_bar
-from roberta_plugin.demo.run_folder import RunFolder, available_cores
+from roberta_plugin.demo.run_folder import RunFolder
+from roberta_plugin.machine import num_cores
 from roberta_plugin.train_program import train_program
 from roberta_plugin.training_log import Record, parse_line
 
@@ -125,7 +126,7 @@ def thread_choices() -> list[int]:
     """How many threads are worth trying: what the user has set, or all cores and one."""
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         return [int(os.environ["OMP_NUM_THREADS"])]
-    return sorted({min(MAX_THREADS, available_cores()), 1}, reverse=True)
+    return sorted({min(MAX_THREADS, num_cores()), 1}, reverse=True)
 
 
 def measure_speed(run: RunFolder, *, threads: int, seconds: float) -> Speed:

@@ -139,7 +139,8 @@ class ExamplesDataset(BlockDataset):
         tokens[0, :num_tokens] = np.concatenate([self.split.sequences[row] for row in rows.tolist()])
         positions = np.zeros((1, width), dtype=np.int64)
         positions[0, :num_tokens] = np.arange(num_tokens) - np.repeat(starts, lengths)
-        edges = np.array([*starts, num_tokens, width], dtype=np.int32)  # (S + 2,)
+        ends = [num_tokens, width] if width > num_tokens else [num_tokens]
+        edges = np.array([*starts, *ends], dtype=np.int32)  # (S + 1,), one more with padding
         longest = max(self.max_length, int(lengths.max()), width - num_tokens)
         return {"src_tokens": tokens, "packing": {"positions": positions, "edges": edges, "longest": longest}}
 

@@ -71,7 +71,7 @@ class SplitWriter:
     def finish(self) -> dict[str, Any]:
         """Write columns and arrays; return what prepared.json says of the split."""
         columns = {name: np.array(values) for name, values in self._columns.items()}
-        assert _FIRST not in columns and not columns.keys() & self._arrays.keys(), "a name is used twice"
+        assert len({_FIRST, *columns, *self._arrays}) == 1 + len(columns) + len(self._arrays), "a name is used twice"
         for name, values in {**columns, **self._arrays, _FIRST: np.array(self._first, dtype=np.int64)}.items():
             with atomic_write(f"{self._prefix}.{name}.npy") as file:
                 np.save(file, values)
@@ -101,7 +101,6 @@ class PreparedWriter:
         tokenizer: Tokenizer,
         vocabulary: Vocabulary,
         settings: Mapping[str, Any],
-        overwrite: bool = False,
     ) -> None:
         """Begin a folder.
 
@@ -111,21 +110,18 @@ class PreparedWriter:
             tokenizer: made the ids; saved beside them.
             vocabulary: the same.
             settings: what the suite wants to remember: plain JSON values.
-            overwrite: replace a prepared folder of that name.
 
         Raises:
-            FileExistsError: if there is something else, or a prepared folder that must not be replaced.
+            FileExistsError: if there is something of that name.
         """
         self.folder = Path(folder)
         self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
         self._partial = self.folder.with_name(f".{self.folder.name}.partial")
         self._splits: dict[str, Any] = {}
-        if self.folder.exists() and any(self.folder.iterdir()):
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             is_prepared = (self.folder / NAME).is_file()
-            if not (overwrite and is_prepared):
-                remedy = "give --overwrite to replace it" if is_prepared else "name a folder that is empty or new"
-                what = "holds a prepared set already" if is_prepared else "exists and is no prepared folder"
-                raise FileExistsError(f"{self.folder} {what}: {remedy}.")
+            what = "holds a prepared set already: give --overwrite to replace it, or" if is_prepared else "exists:"
+            raise FileExistsError(f"{self.folder} {what} name a folder that is empty or new.")
 
     def __enter__(self) -> PreparedWriter:
         shutil.rmtree(self._partial, ignore_errors=True)
@@ -135,7 +131,7 @@ class PreparedWriter:
     @contextmanager
     def split(self, name: str) -> Iterator[SplitWriter]:
         """Begin a split; its files are complete when the with-statement ends."""
-        assert name not in self._splits and "." not in name
+        assert name not in self._splits
         prefix = str(self._partial / name)
         with ExitStack() as stack:
             tokens = stack.enter_context(MmapTokensWriter(prefix, best_dtype(self._vocabulary.num_binarized)))
@@ -159,16 +155,17 @@ class PreparedWriter:
         }
         with atomic_write(self._partial / NAME, "w") as file:
             file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-        self._put_in_place()
+        self._partial.replace(self.folder)
 
-    def _put_in_place(self) -> None:
-        """Rename the folder to its name; an earlier one is deleted only when the new one is there."""
-        earlier = self.folder.with_name(f".{self.folder.name}.earlier")
-        shutil.rmtree(earlier, ignore_errors=True)
-        if self.folder.exists():
-            self.folder.rename(earlier)
-        self._partial.rename(self.folder)
-        shutil.rmtree(earlier, ignore_errors=True)
+
+def replace_folder(folder: Path, *, by: Path) -> None:
+    """Put the prepared folder `by` in the place of the prepared folder `folder`, which is deleted last."""
+    assert (folder / NAME).is_file()
+    earlier = folder.with_name(f".{folder.name}.earlier")
+    shutil.rmtree(earlier, ignore_errors=True)
+    folder.rename(earlier)
+    by.rename(folder)
+    shutil.rmtree(earlier)
 
 
 @dataclass(frozen=True)

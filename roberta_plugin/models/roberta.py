@@ -109,10 +109,8 @@ def first_tokens(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[str,
     if packing is None:
         return {"positions": tokens.new_zeros(len(tokens), 1)}
     edges = packing["edges"]  # (S + 1,)
-    # A sequence may be empty; it is asked for all the same, so that numbers need not be known to the CPU.
-    positions = edges[None, :-1].long().clamp(max=tokens.size(1) - 1)  # -> (1, S)
     return {
-        "positions": positions,
+        "positions": edges[None, :-1].long(),  # (S + 1,) -> (1, S)
         "edges": torch.arange(len(edges), dtype=edges.dtype, device=edges.device),
         "longest": 1,
     }

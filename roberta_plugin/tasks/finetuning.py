@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fairseq.data import Dictionary
@@ -58,6 +59,15 @@ class FineTuningTask(BlockTask):
                 f"prepare it again with --max-length {cfg.max_positions}, or start from a model with more positions."
             )
         return cls(cfg, prepared, *load_vocabulary(prepared.folder))
+
+    @property
+    def head_arguments(self) -> dict[str, Any]:
+        """Arguments of the model's forward that ask for the task's scores."""
+        return {"features_only": True, "classification_head_name": self.cfg.classification_head_name}
+
+    def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
+        """The task's scores for the sequences of a batch."""
+        return model(**sample["net_input"], **self.head_arguments)[0]
 
     @abstractmethod
     def register_heads(self, model: Any) -> None:

@@ -210,6 +210,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     assert_same_bits(run_dir, uninterrupted[0])
 
 
+@pytest.mark.slow  # SLURM's time limits are whole minutes
 def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluster, tiny_data_bin, tmp_path):
     run_dir = tmp_path / "run"
     job_id = submit(recipe_of(tiny_data_bin, run_dir, updates=100_000, time="2", signal_delay=45)).job_id

@@ -91,7 +91,7 @@ def test_what_ends_us_ends_the_runs():
 
 def test_parallel_runs_share_the_cores(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(sweep_local.os, "sched_getaffinity", lambda _: set(range(9)))
+    monkeypatch.setattr(sweep_local, "num_cores", lambda: 9)
     assert environments(4, gpus_per_run=0) == [{"OMP_NUM_THREADS": "2"}] * 4
     assert environments(20, gpus_per_run=0)[0] == {"OMP_NUM_THREADS": "1"}
     monkeypatch.setenv("OMP_NUM_THREADS", "5")

@@ -98,7 +98,7 @@ def test_the_plan_uses_as_many_threads_as_are_faster(run, monkeypatch, one, two,
 )
 def test_thread_choices(monkeypatch, setting, cores, expected):
     monkeypatch.setenv("OMP_NUM_THREADS", setting)
-    monkeypatch.setattr(training, "available_cores", lambda: cores)
+    monkeypatch.setattr(training, "num_cores", lambda: cores)
     assert training.thread_choices() == expected
 
 

@@ -42,7 +42,7 @@ def test_every_example_is_once_in_an_epoch_with_all_that_belongs_to_it(prepared,
         assert batch["npositions"] == net_input["src_tokens"].numel()
         assert net_input["src_tokens"].size(1) % 4 == 0
         if pack:
-            edges = net_input["packing"]["edges"].tolist()
+            edges = [*net_input["packing"]["edges"].tolist(), len(net_input["src_tokens"][0])]
             (found,) = net_input["src_tokens"].tolist()
             positions = net_input["packing"]["positions"][0].tolist()
             for row, start, stop in zip(rows, edges, edges[1:], strict=False):

@@ -1,18 +1,16 @@
 """The prepared folder: what is written is read, and nothing is half there."""
 
-import json
-
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
+from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter, replace_folder
 from tests.tiny_suites import words_tokenizer, write_prepared
 
 
-def begin(folder, **options):
+def begin(folder):
     tokenizer, vocabulary = words_tokenizer()
     settings = {"max_length": 8}
-    return PreparedWriter(folder, task="CoLA", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings, **options)
+    return PreparedWriter(folder, task="CoLA", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings)
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -48,30 +46,31 @@ def test_a_split_without_examples_or_columns_can_be_read(tmp_path):
     assert prepared.split("test").columns == {}
 
 
-def test_an_error_leaves_no_folder_and_an_earlier_one_as_it_was(tmp_path):
-    write_prepared(tmp_path / "old")
-    before = json.loads((tmp_path / "old" / "prepared.json").read_text())
-    for name in ("new", "old"):
-        with pytest.raises(RuntimeError), begin(tmp_path / name, overwrite=True) as writer:
-            with writer.split("train") as split:
-                split.add([np.array([0, 2])])
-            raise RuntimeError
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-    assert json.loads((tmp_path / "old" / "prepared.json").read_text()) == before
+def test_an_error_leaves_no_folder(tmp_path):
+    with pytest.raises(RuntimeError), begin(tmp_path / "new") as writer:
+        with writer.split("train") as split:
+            split.add([np.array([0, 2])])
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_prepared_folder_is_replaced_and_only_when_told(tmp_path):
+def test_nothing_that_is_there_is_written_over(tmp_path):
     write_prepared(tmp_path / "old")
     with pytest.raises(FileExistsError, match="holds a prepared set already: give --overwrite"):
         begin(tmp_path / "old")
-    with begin(tmp_path / "old", overwrite=True) as writer, writer.split("train") as split:
-        split.add([np.array([0, 2])])
-    assert Prepared.open(tmp_path / "old").splits == ("train",)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(FileExistsError, match="is no prepared folder: name a folder that is empty or new"):
-        begin(tmp_path / "mine", overwrite=True)
-    assert (tmp_path / "mine" / "thesis.tex").exists()
+    with pytest.raises(FileExistsError, match="mine exists: name a folder that is empty or new"):
+        begin(tmp_path / "mine")
+
+
+def test_a_folder_takes_the_place_of_another(tmp_path):
+    write_prepared(tmp_path / "old")
+    with begin(tmp_path / "new") as writer, writer.split("train") as split:
+        split.add([np.array([0, 2])])
+    replace_folder(tmp_path / "old", by=tmp_path / "new")
+    assert Prepared.open(tmp_path / "old").splits == ("train",)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):

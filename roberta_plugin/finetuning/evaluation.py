@@ -1,0 +1,74 @@
+"""Fine-tuned checkpoints and a prepared split -> official metrics: of each, their median, and of their average."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.finetuning.inference import load_model, run_model
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.suites import suite_of
+
+PREFIX = "evaluation_"
+
+
+def evaluate(
+    prepared: Prepared,
+    checkpoints: Sequence[str | os.PathLike[str]],
+    *,
+    split: str,
+    folder: Path,
+    device: str | torch.device = "cpu",
+    max_tokens: int = 16384,
+    options: Mapping[str, str] | None = None,
+    show_progress: bool = False,
+) -> dict[str, Any]:
+    """Evaluate checkpoints on a split, and write what was found into a folder.
+
+    The predictions that are written are those of all checkpoints together: their outputs are averaged, as the paper
+    does for GLUE's test sets (section 5.1).
+
+    Args:
+        prepared: the data.
+        checkpoints: one, or the members of an ensemble.
+        split: which split of the data.
+        folder: where evaluation_SPLIT.json and the prediction files go; it is made.
+        device: where to compute.
+        max_tokens: positions of a batch at most.
+        options: options of the suite's scoring.
+        show_progress: whether to show progress bars.
+
+    Returns:
+        What evaluation_SPLIT.json holds: task, split, "members" (checkpoint and metrics), "median" of the members'
+        metrics, "together": the metrics of the averaged outputs. Metrics are 0 to 100; there are none without labels.
+    """
+    suite, part = suite_of(prepared.task), prepared.split(split)
+    folder.mkdir(parents=True, exist_ok=True)
+    outputs = []
+    for checkpoint in checkpoints:
+        model, task = load_model(checkpoint, prepared)
+        outputs.append(run_model(model, task, part, max_tokens=max_tokens, device=device, show_progress=show_progress))
+    options = options or {}
+    alone = [suite.score(prepared.task, prepared, split, [output], folder=None, options=options) for output in outputs]
+    together = suite.score(prepared.task, prepared, split, outputs, folder=folder, options=options)
+    found = {
+        "task": prepared.task,
+        "split": split,
+        "data": str(prepared.folder),
+        "members": [
+            {"checkpoint": str(checkpoint), "metrics": metrics}
+            for checkpoint, metrics in zip(checkpoints, alone, strict=True)
+        ],
+        "median": {name: statistics.median(metrics[name] for metrics in alone) for name in alone[0]},
+        "together": together,
+    }
+    with atomic_write(folder / f"{PREFIX}{split}.json", "w") as file:
+        file.write(json.dumps(found, indent=2) + "\n")
+    return found

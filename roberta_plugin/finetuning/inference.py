@@ -1,0 +1,133 @@
+"""A checkpoint and a prepared split -> the model's raw outputs for every sequence of the split.
+
+Shapes: B examples in a batch, S sequences of the batch or of the split, T positions, C classes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.finetuning.suites import RawOutputs, fairseq_task_of
+
+
+def load_state(checkpoint: Path, **task_options: Any) -> dict[str, Any]:
+    """What a checkpoint file holds, with these options of the task instead of its own.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+    """
+    if not checkpoint.is_file():
+        raise FileNotFoundError(
+            f"There is no checkpoint {checkpoint}: give the path of a .pt file that fairseq-train wrote."
+        )
+    overrides = {name: str(value) for name, value in task_options.items()}
+    return dict(checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides))
+
+
+def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
+    """A fine-tuned model and its task, for data prepared as its training data were.
+
+    Returns:
+        The model in evaluation mode on the CPU, and fairseq's task.
+
+    Raises:
+        FileNotFoundError: if the checkpoint does not exist.
+        ValueError: if it was not fine-tuned on a task like that of the folder.
+    """
+    path = Path(checkpoint)
+    state = load_state(path, data=prepared.folder)
+    trained_on = state["cfg"]["task"]["_name"] if state.get("cfg") else None
+    wanted = fairseq_task_of(prepared.task)
+    if trained_on != wanted:
+        raise ValueError(
+            f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
+            "checkpoint that was fine-tuned on data of this kind."
+        )
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    return models[0].eval(), task
+
+
+@torch.no_grad()
+def run_model(
+    model: Any,
+    task: Any,
+    split: PreparedSplit,
+    *,
+    max_tokens: int = 16384,
+    device: str | torch.device = "cpu",
+    show_progress: bool = False,
+) -> RawOutputs:
+    """Run a fine-tuned model over a split.
+
+    Args:
+        model: what `load_model` gave.
+        task: the same.
+        split: of a folder prepared alike.
+        max_tokens: positions of a batch at most, padding included.
+        device: where to compute.
+        show_progress: whether to show a progress bar.
+    """
+    dataset = ExamplesDataset(
+        split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, pad_to_multiple=1
+    )
+    if not len(dataset):
+        raise ValueError(f"{split.folder}: the split {split.name!r} has no examples.")
+    longest = int(dataset.sizes.max())
+    batches = dataset.batches(1, max_tokens=max(max_tokens, longest))
+    collected = _Collected(split)
+    model = model.to(device)
+    for addresses in tqdm(batches, desc=split.name, unit="batch", disable=not show_progress):
+        batch = dataset.__getitems__(addresses)
+        on_device = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
+        collected.add(batch, task.outputs(model, on_device))
+    return collected.outputs()
+
+
+class _Collected:
+    """Outputs of batches in any order, put in the order of the split."""
+
+    def __init__(self, split: PreparedSplit) -> None:
+        self._split = split
+        num_sequences = len(split.sequences)
+        self._scores: NDArray[np.float32] | None = None
+        self._answerable = np.full(num_sequences, np.nan, dtype=np.float32)
+        self._starts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * num_sequences
+        self._ends = list(self._starts)
+        self._has_spans = False
+
+    def add(self, batch: dict[str, Any], output: Any) -> None:
+        """Keep the outputs of a batch: scores (S, C), or `SpanScores`."""
+        first = self._split.first
+        rows = np.concatenate([np.arange(first[example], first[example + 1]) for example in batch["id"].tolist()])
+        if isinstance(output, torch.Tensor):
+            scores = output[: len(rows)].float().cpu().numpy()
+            if self._scores is None:
+                self._scores = np.full((len(self._split.sequences), scores.shape[1]), np.nan, dtype=np.float32)
+            self._scores[rows] = scores
+            return
+        self._has_spans = True
+        self._answerable[rows] = output.answerable.float().cpu().numpy()
+        starts, ends = output.start.float().cpu().numpy(), output.end.float().cpu().numpy()
+        for place, (row, length) in enumerate(
+            zip(rows.tolist(), batch["net_input"]["src_lengths"].tolist(), strict=True)
+        ):
+            self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
+
+    def outputs(self) -> RawOutputs:
+        """All of it; every sequence has been seen."""
+        if self._has_spans:
+            assert not np.isnan(self._answerable).any(), "a sequence was left out"
+            return RawOutputs(starts=self._starts, ends=self._ends, answerable=self._answerable)
+        assert self._scores is not None
+        assert not np.isnan(self._scores).any(), "a sequence was left out, or the model has diverged"
+        return RawOutputs(scores=self._scores)

@@ -1,0 +1,57 @@
+"""`roberta prepare`: raw files in, a folder out, refusals that say what is missing."""
+
+import argparse
+import json
+
+import pytest
+
+from roberta_plugin.cli import prepare
+from roberta_plugin.finetuning.prepared import Prepared
+from tests.tiny_suites import write_tokenizer
+
+
+def run(*words):
+    parser = argparse.ArgumentParser()
+    prepare.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["prepare", *map(str, words)])
+    return args.run(args)
+
+
+@pytest.fixture
+def raw(tmp_path):
+    (tmp_path / "raw").mkdir()
+    line = {"id": "1", "context": "good", "question": "bad", "options": ["a", "b"], "answer": 1}
+    (tmp_path / "raw" / "train.jsonl").write_text(json.dumps(line) + "\n")
+    return tmp_path / "raw"
+
+
+def test_a_folder_is_made_and_replaced_only_when_told(raw, tmp_path, capsys):
+    words = ("multiple_choice", "--raw", raw, "--tokenizer", write_tokenizer(tmp_path / "tokenizer"))
+    words += ("--destination", tmp_path / "out", "--max-length", 40, "--option", "question_length=20")
+    assert run(*words) == 0
+    assert "train: 1 examples, 2 sequences" in capsys.readouterr().out
+    with pytest.raises(FileExistsError, match="give --overwrite to replace it"):
+        run(*words)
+    text = (raw / "train.jsonl").read_text()
+    (raw / "train.jsonl").write_text(text + text.replace('"1"', '"2"'))
+    assert run(*words, "--overwrite") == 0
+    assert len(Prepared.open(tmp_path / "out").split("train")) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--raw is missing: give the folder with the official files"),
+        (("--raw", "{tmp}"), "--tokenizer is missing"),
+        (("--raw", "{tmp}/none", "--tokenizer", "{tmp}"), "none does not exist"),
+        (("--raw", "{tmp}", "--tokenizer", "{tmp}"), "No tokenizer in"),
+        (("--raw", "{raw}", "--tokenizer", "{tok}", "--option", "a"), "--option must be NAME=VALUE, got 'a'"),
+        (("--raw", "{raw}", "--tokenizer", "{tok}", "--option", "a=1", "--option", "a=2"), "--option gives a twice"),
+    ],
+)
+def test_what_is_missing_is_said(raw, tmp_path, words, message):
+    places = {"tmp": tmp_path, "raw": raw, "tok": write_tokenizer(tmp_path / "tokenizer")}
+    with pytest.raises((ValueError, OSError), match=message):
+        run("multiple_choice", "--destination", tmp_path / "out", *(word.format(**places) for word in words))
+    assert not (tmp_path / "out").exists()

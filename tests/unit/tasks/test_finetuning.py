@@ -1,0 +1,62 @@
+"""What all fine-tuning tasks refuse before any work is done."""
+
+import pytest
+from omegaconf import MISSING
+
+from roberta_plugin.tasks.race import RaceConfig, RaceTask
+from tests.tiny_suites import write_prepared
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("set") / "set", task="race").folder
+
+
+def setup(folder, **options):
+    return RaceTask.setup_task(RaceConfig(data=str(folder), seed=1, **options))
+
+
+def test_the_vocabulary_and_the_splits_are_those_of_the_folder(folder):
+    task = setup(folder, max_positions=64)
+    task.load_dataset("valid")
+    assert len(task.dataset("valid")) == 40
+    assert len(task.source_dictionary) == len(task.vocabulary) == len(task.prepared.vocabulary)
+    assert task.source_dictionary.index("<mask>") == task.vocabulary.mask_id
+    assert task.max_positions() == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_positions": 20}, "sequences of up to 30 tokens, and --max-positions is 20: prepare it again"),
+        ({"pad_to_multiple": 0}, "--pad-to-multiple must be 1 or more, got 0"),
+    ],
+)
+def test_options_that_cannot_work_are_named(folder, options, message):
+    with pytest.raises(ValueError, match=message):
+        setup(folder, **options)
+
+
+def test_folders_for_another_task_or_none_are_refused(folder, tmp_path):
+    other = write_prepared(tmp_path / "set", task="CoLA").folder
+    with pytest.raises(ValueError, match="prepared for CoLA: give --task roberta_sentence_prediction, not race"):
+        setup(other)
+    with pytest.raises(FileNotFoundError, match="roberta prepare TASK"):
+        setup(tmp_path)
+    with pytest.raises(ValueError, match="data folder is missing"):
+        setup(MISSING)
+    with pytest.raises(ValueError, match="no split 'dev'; it has train, valid"):
+        setup(folder).load_dataset("dev")
+
+
+def test_packed_rows_need_a_model_that_can(folder):
+    from argparse import Namespace
+
+    from fairseq.models.roberta.model import base_architecture
+
+    args = Namespace(arch="roberta_base", encoder_layers=1, encoder_embed_dim=8, encoder_attention_heads=2)
+    args.encoder_ffn_embed_dim, args._name, args.max_positions = 8, "roberta", 64
+    base_architecture(args)
+    setup(folder).build_model(args)
+    with pytest.raises(ValueError, match="--pack-sequences needs a model that keeps sequences apart"):
+        setup(folder, pack_sequences=True).build_model(args)
