@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,13 @@ def add_parser(subparsers: Any) -> None:
         "again: it goes on where it stopped.",
     )
     parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
-    parser.add_argument("--model", type=Path, required=True, help="pretrained checkpoint (.pt), ours or fairseq's")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        required=True,
+        help="pretrained checkpoint (.pt), ours or fairseq's; or the --folder of a finished `roberta finetune`, whose "
+        "best run is taken, as the paper starts RTE, STS-B and MRPC from MNLI",
+    )
     parser.add_argument("--folder", type=Path, required=True, help="where the runs and the results are written")
     parser.add_argument("--data", type=Path, help="prepared folder (default: FOLDER/data, made from --raw)")
     add_prepare_options(parser)
@@ -101,11 +108,12 @@ def write_grid(args: argparse.Namespace, prepared: Prepared) -> Path:
     from roberta_plugin.finetuning.suites import suite_of
     from roberta_plugin.models.checkpoint_options import model_options
 
+    checkpoint = checkpoint_of(args.model)
     content = grid_of(
         suite_of(args.task).recipe(args.task, prepared),
         data=prepared.folder,
-        model=model_options(load_state(args.model)),
-        checkpoint=None if args.from_scratch else args.model,
+        model=model_options(load_state(checkpoint)),
+        checkpoint=None if args.from_scratch else checkpoint,
         changes={**({} if torch.cuda.is_available() else {"cpu": "true"}), **named_values(args.set, "--set")},
         only=named_values(args.only, "--only"),
         seeds=args.seeds,
@@ -116,6 +124,21 @@ def write_grid(args: argparse.Namespace, prepared: Prepared) -> Path:
     with atomic_write(path, "w") as file:
         file.write(as_yaml(content))
     return path
+
+
+def checkpoint_of(path: Path) -> Path:
+    """The checkpoint itself, or the best one of the fine-tuning that lies in a folder.
+
+    Raises:
+        FileNotFoundError: if the folder holds no finished run.
+    """
+    report = path / "runs" / "report.json"
+    if not path.is_dir():
+        return path
+    members = json.loads(report.read_text(encoding="utf-8"))["ensemble"] if report.is_file() else []
+    if not members:
+        raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
+    return Path(members[0]["checkpoint"])
 
 
 def train(args: argparse.Namespace, grid_path: Path) -> dict[str, Any]:

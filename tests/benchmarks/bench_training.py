@@ -1,19 +1,23 @@
-"""Whole trainings through the real `fairseq-train`: ours step by step beside fairseq's own, on a GPU or a CPU.
+"""Whole trainings, on a GPU or a CPU: ours step by step beside fairseq's own and Hugging Face's.
 
     python -m tests.benchmarks.bench_training --arch base --bf16 [--write]
     python -m tests.benchmarks.bench_training --arch tiny --tokens-per-sample 128 --batch-size 8 --cpu
 
-Every row is a `fairseq-train` on the same data-bin of made-up text with lines of 5 to 60 tokens, FULL-SENTENCES, the
-paper's optimizer settings and dropout; what it adds to the row before is in its name. Speed is the median of what the
-training log says after the warm-up, loader, optimizer and logging included; tokens without padding.
+Ours and fairseq's rows are a real `fairseq-train` each, on the same data-bin of made-up text with lines of 5 to 60
+tokens, FULL-SENTENCES, with the paper's optimizer settings and dropout; what one of ours adds to the row before is in its
+name. Hugging Face's is `hugging_face_training`. Speed is the median of what the training log says after the warm-up,
+loader, optimizer and logging included; tokens without padding.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
+import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -68,6 +72,31 @@ def train(data: Path, options: list[str], arguments: argparse.Namespace, save_di
     return [record for record in records if int(record["num_updates"]) > arguments.warm_up]
 
 
+def train_hugging_face(data: Path, arguments: argparse.Namespace, *, is_compiled: bool) -> list[dict[str, str]]:
+    """The same of Hugging Face's training."""
+    flags = {"--bf16": arguments.bf16, "--cpu": arguments.cpu, "--compile": is_compiled}
+    values = {
+        "--arch": arguments.arch,
+        "--num-symbols": VOCAB,
+        "--tokens-per-sample": arguments.tokens_per_sample,
+        "--batch-size": arguments.batch_size,
+        "--attention-dropout": arguments.attention_dropout,
+        "--updates": arguments.warm_up + arguments.updates,
+        "--interval": arguments.interval,
+    }
+    words = [word for name, value in values.items() for word in (name, str(value))]
+    words += [flag for flag, is_set in flags.items() if is_set]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.hugging_face_training", str(data), *words],
+        cwd=REPOSITORY,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [record for record in records if record["num_updates"] > arguments.warm_up]
+
+
 def flops_of_a_token(arch: str, length: int) -> float:
     layers, dim, ffn_dim, _ = SIZES[arch]
     sizes = {"num_layers": layers, "dim": dim, "ffn_dim": ffn_dim, "vocab_size": VOCAB, "num_tokens": length}
@@ -98,8 +127,15 @@ def main() -> None:
     notes = []
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), num_tokens=20_000_000)
-        for number, (side, options) in enumerate(rows(arguments.arch, arguments).items()):
-            records = train(Path(folder), options, arguments, Path(folder) / f"run{number}")
+        sides = {
+            side: partial(train, Path(folder), options, arguments, Path(folder) / f"run{number}")
+            for number, (side, options) in enumerate(rows(arguments.arch, arguments).items())
+        }
+        sides["Hugging Face"] = partial(train_hugging_face, Path(folder), arguments, is_compiled=False)
+        if arguments.compile:
+            sides["Hugging Face, compiled"] = partial(train_hugging_face, Path(folder), arguments, is_compiled=True)
+        for side, run in sides.items():
+            records = run()
             seconds[side] = [1.0 / float(record["wps"]) for record in records if float(record["wps"]) > 0]
             speed = 1.0 / statistics.median(seconds[side])
             peak = 0.0 if arguments.cpu else peak_of(device)
