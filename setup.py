@@ -35,6 +35,7 @@ setup(
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "regex>=2024.4",
+        "textblob>=0.19",  # noun phrases for WNLI; its English lexicon comes with it
     ],
     extras_require={"test": TEST, "dev": DEV},
     entry_points={"console_scripts": ["roberta = roberta_plugin.cli:main"]},

@@ -29,6 +29,9 @@ def add_parser(subparsers: Any) -> None:
         "--submission", type=Path, metavar="ZIP", help="with --results: write GLUE's submission from the predictions"
     )
     parser.add_argument(
+        "--allow-incomplete", action="store_true", help="with --submission: write the zip even if tasks are missing"
+    )
+    parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the task's scoring"
     )
     parser.add_argument("--max-tokens", type=int, default=16384, help="positions of a batch at most (16384)")
@@ -39,8 +42,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
+    import roberta_plugin
     from roberta_plugin.finetuning.report import find_evaluations, write_report
 
+    roberta_plugin.register()
     logging.disable(logging.INFO)  # what fairseq and matplotlib log
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
@@ -50,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         if args.submission:
             from roberta_plugin.finetuning.glue.submission import write_submission
 
-            write_submission(args.submission, args.results)
+            write_submission(args.submission, args.results, allow_incomplete=args.allow_incomplete)
             print(f"submission: {args.submission}")
         return 0
     if args.submission:

@@ -44,6 +44,7 @@ def add_parser(subparsers: Any) -> None:
         "--from-scratch", action="store_true", help="a baseline: the model's architecture with random weights"
     )
     parser.add_argument("--seeds", nargs="+", metavar="N", help="seeds of the runs (the paper's five: 1 to 5)")
+    parser.add_argument("--epochs", type=int, help="passes over the data, instead of the paper's number")
     parser.add_argument(
         "--only",
         action="append",
@@ -65,8 +66,12 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare, train, evaluate; 1 if a run has failed."""
+    import roberta_plugin
     from roberta_plugin.cluster.grid import read_grid
 
+    if args.epochs is not None and args.epochs < 1:
+        raise ValueError(f"--epochs must be 1 or more, got {args.epochs}.")
+    roberta_plugin.register()
     logging.disable(logging.INFO)  # what fairseq and matplotlib log while we ask them things
     prepared = prepared_data(args)
     path = write_grid(args, prepared)
@@ -106,13 +111,32 @@ def write_grid(args: argparse.Namespace, prepared: Prepared) -> Path:
     from roberta_plugin.finetuning.inference import load_state
     from roberta_plugin.finetuning.runs import as_yaml, grid_of
     from roberta_plugin.finetuning.suites import suite_of
-    from roberta_plugin.models.checkpoint_options import model_options
+    from roberta_plugin.models.checkpoint_options import model_options, num_symbols
 
     checkpoint = checkpoint_of(args.model)
+    state = load_state(checkpoint)
+    model = model_options(state)
+    if num_symbols(state) != len(prepared.vocabulary):
+        raise ValueError(
+            f"{checkpoint} has a vocabulary of {num_symbols(state):,} symbols, and {prepared.folder} one of "
+            f"{len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
+        )
+    if int(model["max-positions"]) < prepared.settings["max_length"]:
+        raise ValueError(
+            f"{checkpoint} has {model['max-positions']} positions, and {prepared.folder} sequences of up to "
+            f"{prepared.settings['max_length']} tokens: prepare it with --max-length {model['max-positions']}."
+        )
+    recipe = suite_of(args.task).recipe(args.task, prepared, epochs=args.epochs)
+    if recipe.starts_from and checkpoint == args.model:
+        print(
+            f"The paper starts {args.task} from its {recipe.starts_from} model: give --model the folder of "
+            f"`roberta finetune {recipe.starts_from}` to do the same.",
+            flush=True,
+        )
     content = grid_of(
-        suite_of(args.task).recipe(args.task, prepared),
+        recipe,
         data=prepared.folder,
-        model=model_options(load_state(checkpoint)),
+        model=model,
         checkpoint=None if args.from_scratch else checkpoint,
         changes={**({} if torch.cuda.is_available() else {"cpu": "true"}), **named_values(args.set, "--set")},
         only=named_values(args.only, "--only"),

@@ -13,7 +13,7 @@ import torch
 from fairseq import utils
 from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
-from fairseq.logging.meters import Meter
+from fairseq.logging.meters import MetersDict
 from torch import Tensor
 
 
@@ -82,10 +82,15 @@ def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
     metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
 
 
-class TensorSum(Meter):  # type: ignore[misc]
-    """A tensor added up over the batches of a validation; not kept in checkpoints."""
+class TensorSum(MetersDict._DerivedMeter):  # type: ignore[misc]
+    """A tensor added up over the batches of a validation.
+
+    A derived meter, because these alone are left out of checkpoints: fairseq keeps the others of a validation for ever,
+    and can make none but its own kinds again when a run is resumed.
+    """
 
     def __init__(self) -> None:
+        super().__init__(lambda meters: math.nan)
         self.reset()
 
     def reset(self) -> None:
@@ -95,18 +100,6 @@ class TensorSum(Meter):  # type: ignore[misc]
     def update(self, value: Tensor) -> None:
         """Add a tensor of the same shape."""
         self.total = self.total + value.detach().to("cpu", torch.float64)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: a validation begins and ends between two checkpoints."""
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing was kept."""
-
-    @property
-    def smoothed_value(self) -> float:
-        """Asked for by fairseq; the sums have names that it does not show."""
-        return math.nan
 
 
 def placed(values: Tensor, index: Tensor, *, size: int) -> Tensor:

@@ -92,10 +92,13 @@ def _group_by_length(lengths: NDArray[np.int32], *, rng: np.random.Generator) ->
     in_pools = np.take_along_axis(groups, shuffled[..., None], axis=1).reshape(-1, pool)
     order[:whole] = (in_pools + np.arange(0, whole, pool)[:, None]).reshape(-1)
 
-    rest = np.argsort(lengths[whole:], kind="stable") + whole  # the last pool: fewer groups, the last one short
-    starts = rng.permutation(np.arange(0, len(rest), GROUP_SIZE))
-    if len(starts):
-        order[whole:] = np.concatenate([rest[start : start + GROUP_SIZE] for start in starts])
+    # The last pool: fewer groups, and one of them is short. It comes last, wherever its lengths are: in between, it
+    # would shift all batches after it across two groups.
+    rest = np.argsort(lengths[whole:], kind="stable") + whole
+    num_full, short = divmod(len(rest), GROUP_SIZE)
+    start = int(rng.integers(num_full + 1)) * GROUP_SIZE
+    full = np.delete(rest, slice(start, start + short)).reshape(num_full, GROUP_SIZE)
+    order[whole:] = np.concatenate([rng.permutation(full).reshape(-1), rest[start : start + short]])
     return order
 
 

@@ -14,8 +14,13 @@ In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2 
 
 And after it, by `roberta evaluate` and `roberta finetune`:
 
+    paper_settings     a task                               -> the paper's settings, which SUITE/suite turns into a grid
+    runs               a grid, a model                      -> the file that `roberta sweep` runs
     inference          checkpoint, a split                  -> the model's raw outputs
-    SUITE/suite        raw outputs of one or several models -> official metrics and prediction files
+    averaging          raw outputs of several models        -> mean probabilities
+    SUITE/suite        raw outputs                          -> official metrics and prediction files
+    evaluation         all of this for some checkpoints     -> evaluation_SPLIT.json: of each, median, averaged
+    report             evaluations                          -> table and plot beside the paper's numbers
 
 `suites` is the table of the tasks and says what a suite offers. SUITE is `glue`, `squad` or `race`; each has a map of
 its own. Nothing here knows fairseq but examples_dataset and inference.

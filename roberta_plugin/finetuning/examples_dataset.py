@@ -24,9 +24,10 @@ class ExamplesDataset(BlockDataset):
     """Batches of a prepared split.
 
     A batch is {"id" (B,), "pass" (B,), "nsentences": B, "ntokens" (pads not counted), "npositions" (pads counted),
-    "num_examples": N, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"}, "first" (B + 1,): example
-    b has the rows first[b] to first[b + 1], "columns": {name: (B,)}}; whole numbers are int64, others float64. A packed
-    batch has one row (1, P) and, in the place of has_padding, "packing" with the edges of its sequences.
+    "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"}, "first"
+    (B + 1,): example b has the rows first[b] to first[b + 1], "columns": {name: (B,)}}; whole numbers are int64, others
+    float64. A packed batch has one row (1, P) and, in the place of has_padding, "packing" with the edges of its
+    sequences.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class ExamplesDataset(BlockDataset):
             "ntokens": int(lengths.sum()),
             "npositions": layout["src_tokens"].size,
             "num_examples": len(self),
+            "split": self.split.name,
             "net_input": {**layout, "src_lengths": lengths},
             "first": first,
             "columns": {name: values[indices] for name, values in self._columns.items()},

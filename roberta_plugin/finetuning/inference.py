@@ -110,7 +110,7 @@ class _Collected:
         first = self._split.first
         rows = np.concatenate([np.arange(first[example], first[example + 1]) for example in batch["id"].tolist()])
         if isinstance(output, torch.Tensor):
-            scores = output[: len(rows)].float().cpu().numpy()
+            scores = output.float().cpu().numpy()
             if self._scores is None:
                 self._scores = np.full((len(self._split.sequences), scores.shape[1]), np.nan, dtype=np.float32)
             self._scores[rows] = scores

@@ -16,6 +16,7 @@ from roberta_plugin.finetuning.suites import Recipe
 _COMMON = {
     "no-epoch-checkpoints": "true",
     "keep-interval-updates": "1",
+    "find-unused-parameters": "true",  # on several GPUs: the masked-LM head has no gradient
     "num-workers": "0",
     "log-interval": "50",
     "tensorboard-logdir": "{folder}/tensorboard",

@@ -59,6 +59,8 @@ class Recipe:
     """One run a seed."""
     metric: Mapping[str, str]
     """What chooses the checkpoint and the cell."""
+    starts_from: str = ""
+    """The task whose fine-tuned model the paper starts from, where that is not the pretrained one."""
 
 
 class Suite(Protocol):
@@ -80,8 +82,8 @@ class Suite(Protocol):
     ) -> None:
         """Official files -> prepared folder."""
 
-    def recipe(self, task: str, prepared: Prepared) -> Recipe:
-        """The paper's settings for a prepared folder."""
+    def recipe(self, task: str, prepared: Prepared, *, epochs: int | None = None) -> Recipe:
+        """The paper's settings for a prepared folder; `epochs` instead of the paper's number."""
 
     def score(
         self,

@@ -50,6 +50,11 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def num_symbols(state: Mapping[str, Any]) -> int:
+    """Size of the vocabulary of a checkpoint that `model_options` takes, special symbols included."""
+    return len(from_older_fairseq(state["model"])[f"{_ENCODER}embed_tokens.weight"])
+
+
 def _kept_options(state: Mapping[str, Any]) -> dict[str, Any]:
     """The model's options that were saved with it, in whichever form fairseq saved them."""
     config = state.get("cfg")

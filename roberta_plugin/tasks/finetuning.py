@@ -20,6 +20,7 @@ from roberta_plugin.finetuning.suites import fairseq_task_of
 
 from .block_task import BlockTask, load_vocabulary
 from .finetuning_options import FineTuningConfig
+from .layer_depth import tell_layers
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class FineTuningTask(BlockTask):
                 "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
             )
         self.register_heads(model)
+        tell_layers(model)
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

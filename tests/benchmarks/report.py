@@ -65,9 +65,9 @@ class Report:
         for side, values in seconds.items():
             median = statistics.median(values)
             spread = f"{min(values):.4g}-{max(values):.4g}"
-            self.lines.append(
-                f"| {side} | {median:.4g} | {spread} | {amount / median:,.0f} | {reference / median:.2f} |"
-            )
+            speed = amount / median
+            shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
+            self.lines.append(f"| {side} | {median:.4g} | {spread} | {shown} | {reference / median:.2f} |")
         self.lines += ["", f"Medians of {len(next(iter(seconds.values())))}, {order}.", ""]
 
     def text(self, line: str) -> None:

@@ -18,6 +18,11 @@ from fairseq.tasks import TASK_REGISTRY
 found = {
     "task roberta_masked_lm": TASK_REGISTRY["roberta_masked_lm"],
     "criterion roberta_masked_lm": CRITERION_REGISTRY["roberta_masked_lm"],
+    **{
+        f"{kind} {name}": registry[name]
+        for name in ("roberta_sentence_prediction", "squad2", "race")
+        for kind, registry in (("task", TASK_REGISTRY), ("criterion", CRITERION_REGISTRY))
+    },
     "model fast_roberta": MODEL_REGISTRY["fast_roberta"],
     **{f"arch {size}": ARCH_MODEL_REGISTRY[f"fast_roberta_{size}"] for size in ("tiny", "small", "base", "large")},
 }

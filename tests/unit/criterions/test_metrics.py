@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from fairseq.logging import metrics as fairseq_metrics
+from fairseq.logging.meters import MetersDict
 
 from roberta_plugin.criterions import metrics
 
@@ -39,6 +40,16 @@ def test_a_metric_is_that_of_the_whole_validation(batches):
     assert found["largest"] == torch.tensor(6.0 / 3, dtype=torch.float32).double().item()
     assert not {"_score", "_counted", "score", "counted"} & found.keys(), "the sums are not for the log"
     assert all(math.isnan(value) for value in shown) == (len(batches) > 1), "a part was taken for the whole"
+
+
+def test_sums_of_a_validation_stay_out_of_checkpoints():
+    """fairseq keeps what a validation logged, and makes it again by the names of its own meters when a run resumes."""
+    with fairseq_metrics.aggregate("valid", new_root=True):
+        metrics.log_finetuning_loss([{"loss": 1.0, "sample_size": 1, "ntokens": 1, "npositions": 1}])
+        metrics.log_sum("score", [output([0])])
+        state = fairseq_metrics.state_dict()["valid"]
+    assert {key for _, key, _, _ in state} == {"loss", "padding"}
+    MetersDict().load_state_dict(state)
 
 
 def test_placed_rows_lie_where_they_belong():

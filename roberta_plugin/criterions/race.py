@@ -1,0 +1,107 @@
+"""Multiple-choice loss: the cross-entropy of the right option among those of its question, summed (paper section 5.3).
+
+All options of all questions of a batch go through the model at once; a question may have any number of them. Works with
+our models and with any fairseq model that has classification heads as `roberta` has.
+
+Shapes: B questions in the batch, S options of all of them, O places for the options of a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics as fairseq_metrics
+from torch import Tensor
+
+from roberta_plugin.finetuning.race.reader import LEVELS
+
+from . import metrics
+from .choices import by_example
+
+_GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of accuracies and counts
+
+
+@dataclass
+class RaceCriterionConfig(FairseqDataclass):
+    """The loss has no options."""
+
+
+@register_criterion("race", dataclass=RaceCriterionConfig)
+class RaceCriterion(FairseqCriterion):
+    """Sum of the cross-entropy over questions; `sample_size` is their number."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        self.head_arguments = dict(task.head_arguments)
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+        """Return (loss in nats, number of questions, sums to log).
+
+        Args:
+            model: ours or fairseq's, with a head that gives one score.
+            sample: a batch of `ExamplesDataset` with the columns `label`, the right option from 0, and `level`.
+            reduce: sum the loss over questions; the alternative, a loss a question, has no use here.
+
+        Raises:
+            ValueError: if `reduce` is False.
+        """
+        if not reduce:
+            raise ValueError("The criterion race returns the summed loss only: call it with reduce=True.")
+        scores, _ = model(**sample["net_input"], **self.head_arguments)
+        num_options = sample["net_input"]["src_lengths"].numel()
+        choices = by_example(scores[:num_options, 0].float(), sample["first"])  # (S or more, 1) -> (B, O)
+        labels = sample["columns"]["label"]
+        loss = F.cross_entropy(choices, labels, reduction="sum")
+        is_right = choices.detach().argmax(dim=1).eq(labels)  # (B,)
+        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
+        log |= {"num_correct": is_right.sum(), "num_counted": len(labels)}
+        if model.training:
+            log |= chance(sample["first"].diff())
+        else:
+            for index, level in enumerate(LEVELS):
+                is_in_level = sample["columns"]["level"].eq(index)
+                log[f"num_correct_{level}"] = (is_right & is_in_level).sum()
+                log[f"num_counted_{level}"] = is_in_level.sum()
+        return loss, len(labels), {"loss": loss.detach(), "sample_size": len(labels), **log}
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+        """Log loss, padding, `accuracy` and, in a validation on RACE, `accuracy_middle` and `accuracy_high` (percent).
+
+        Accuracies are quotients of counts over the whole validation, or the whole log interval, and are not rounded.
+        """
+        outputs = list(logging_outputs)
+        metrics.log_finetuning_loss(outputs)
+        for group in _GROUPS:
+            num_counted = sum(output.get(f"num_counted{group}", 0) for output in outputs)
+            if num_counted > 0:
+                num_correct = sum(output.get(f"num_correct{group}", 0) for output in outputs)
+                fairseq_metrics.log_scalar_sum(f"_num_counted{group}", num_counted)
+                fairseq_metrics.log_scalar_sum(f"_num_correct{group}", num_correct)
+                fairseq_metrics.log_derived(f"accuracy{group}", partial(_accuracy, group=group))
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
+        return True
+
+
+def chance(counts: Tensor) -> dict[str, Tensor]:
+    """What guessing gives for questions with these numbers of options (B,): sums, see `degenerate_run.Sums`."""
+    share = 1.0 / counts
+    sums = {"chance_loss": -share.log(), "chance_correct": share, "chance_variance": share * (1 - share)}
+    return {name: values.sum() for name, values in sums.items()}
+
+
+def _accuracy(meters: Mapping[str, Any], group: str) -> float:
+    """Percent of right answers, of the counts that were added up."""
+    return 100.0 * float(meters[f"_num_correct{group}"].sum) / float(meters[f"_num_counted{group}"].sum)

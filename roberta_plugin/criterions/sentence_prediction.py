@@ -1,0 +1,189 @@
+"""GLUE's losses, summed over examples: cross-entropy, squared error, and two that rank (paper section 5.1).
+
+Which of them, follows from the kind of the prepared task (`finetuning/glue/tables.Kind`). Metrics are functions of what
+a whole validation has counted or collected, so they are GLUE's own, on several ranks too.
+
+Shapes: B examples in the batch, S sequences of all of them, C classes, N examples of the split, O = S - B + 1.
+"""
+
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor
+
+from roberta_plugin.finetuning.glue import metrics as glue
+from roberta_plugin.finetuning.glue.ranking import decide
+
+from . import metrics
+from .choices import by_example
+
+Sums = dict[str, Any]
+
+
+@dataclass
+class RobertaSentencePredictionCriterionConfig(FairseqDataclass):
+    """Options for WNLI alone; the other losses have none."""
+
+    margin_alpha: float = field(
+        default=5.0, metadata={"help": "WNLI: weight of the margin against the log-probability of the right phrase"}
+    )
+    margin_beta: float = field(
+        default=0.4, metadata={"help": "WNLI: by how much the right phrase must be ahead, in nats a token"}
+    )
+    phrase_cross_entropy: bool = field(
+        default=False,
+        metadata={
+            "help": "WNLI: cross-entropy over the phrases instead of the margin, as fairseq's --wsc-cross-entropy"
+        },
+    )
+
+
+@register_criterion("roberta_sentence_prediction", dataclass=RobertaSentencePredictionCriterionConfig)
+class RobertaSentencePredictionCriterion(FairseqCriterion):
+    """Sum of the task's loss over examples; `sample_size` is their number."""
+
+    def __init__(
+        self, task: Any, margin_alpha: float = 5.0, margin_beta: float = 0.4, phrase_cross_entropy: bool = False
+    ) -> None:
+        super().__init__(task)
+        self.task = task
+        self.margin_alpha, self.margin_beta = margin_alpha, margin_beta
+        self.phrase_cross_entropy = phrase_cross_entropy
+        kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int, Sums]]] = {
+            "classification": self._classification,
+            "regression": self._regression,
+            "pair_ranking": self._pair_ranking,
+            "phrase_ranking": self._phrase_ranking,
+        }
+        self._loss = kinds[task.kind]
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, Sums]:
+        """Return (loss in nats or squared units, number of examples that have a loss, sums to log).
+
+        Args:
+            model: ours or fairseq's, possibly wrapped for data-parallel training.
+            sample: a batch of `ExamplesDataset` with the columns that `finetuning/glue/prepare.py` describes.
+            reduce: sum the loss over examples; the alternative, a loss an example, has no use here.
+
+        Raises:
+            ValueError: if `reduce` is False.
+        """
+        if not reduce:
+            raise ValueError(
+                "The criterion roberta_sentence_prediction returns the summed loss only: call it with reduce=True."
+            )
+        scores = self.task.outputs(model, sample).float()
+        loss, sample_size, sums = self._loss(scores, sample)
+        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
+        if not model.training:
+            log |= sums
+        return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
+
+    def _classification(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """(B, C): cross-entropy."""
+        labels = sample["columns"]["label"].long()
+        loss = F.cross_entropy(scores, labels, reduction="sum")
+        return loss, len(labels), {"confusion": confusion(labels, scores.argmax(dim=1), self.task.num_classes)}
+
+    def _regression(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """(B, 1): squared error of the number itself, as fairseq's --regression-target."""
+        answers = sample["columns"]["label"].float()
+        loss = F.mse_loss(scores[:, 0], answers, reduction="sum")
+        return loss, len(answers), self._placed(sample, prediction=scores[:, 0], answer=sample["columns"]["label"])
+
+    def _pair_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """(S, 1): cross-entropy over the sentences of each question and "none of them", whose score is 0."""
+        counts, answers = sample["first"].diff(), sample["columns"]["answer"]
+        choices = by_example(scores[:, 0], sample["first"])  # (S,) -> (B, O), -inf where there is no sentence
+        choices = F.pad(choices, (0, 1))  # (B, O + 1): none of them comes last
+        loss = F.cross_entropy(choices, answers.where(answers < counts, choices.size(1) - 1), reduction="sum")
+        if len(scores) > len(answers):  # training: no metric
+            return loss, len(answers), {}
+        columns = {"question": sample["columns"]["question"], "answer": answers}
+        return loss, len(answers), self._placed(sample, prediction=scores[:, 0], **columns)
+
+    def _phrase_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """(S, 1): the first phrase of each example against its rivals, where it is the right one.
+
+        The loss is that of fairseq's examples/roberta/wsc/wsc_criterion.py, after Kocijan et al. 2019: for each rival,
+        -right + alpha * max(0, rival - right + beta). Their paper and ours do not tell alpha and beta; the defaults are
+        those of fairseq's recipe for WinoGrande.
+        """
+        labels, counts = sample["columns"]["label"].long(), sample["first"].diff()
+        choices = by_example(scores[:, 0], sample["first"])  # (S,) -> (B, O), -inf where there is no phrase
+        right, rivals = choices[:, :1], choices[:, 1:]
+        is_learned = labels.eq(1) & counts.gt(1)
+        if self.phrase_cross_entropy:
+            losses = F.cross_entropy(choices, torch.zeros_like(labels), reduction="none")  # (B,)
+        else:
+            behind = (rivals - right + self.margin_beta).clamp(min=0)  # 0 where there is no rival
+            losses = (self.margin_alpha * behind).sum(dim=1) - right[:, 0] * (counts - 1)
+        wins = counts.gt(1) & right.ge(rivals).all(dim=1)
+        loss = losses.masked_select(is_learned).sum()
+        return loss, int(is_learned.sum()), {"confusion": confusion(labels, wins.long(), 2)}
+
+    @staticmethod
+    def _placed(sample: Mapping[str, Any], **columns: Tensor) -> Sums:
+        """Columns (B,) at the places of the examples in the split, and which places they are: (N,) each."""
+        columns["counted"] = torch.ones_like(sample["id"])
+        return {
+            name: metrics.placed(values, sample["id"], size=sample["num_examples"]) for name, values in columns.items()
+        }
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+        """Log loss and padding, and after a validation GLUE's metrics, times 100.
+
+        They are `accuracy`, `mcc` and, with two classes, `f1` and `acc_and_f1`; for regression `pearson`, `spearman`
+        and `pearson_spearman`; for pairs that are ranked, `accuracy` and the like as well.
+        """
+        outputs = list(logging_outputs)
+        metrics.log_finetuning_loss(outputs)
+        if "confusion" in outputs[0]:
+            metrics.log_sum("confusion", outputs)
+            names = glue.OF_COUNTS if outputs[0]["confusion"].size(0) == 2 else ("accuracy", "mcc")
+            for name in names:
+                metrics.log_from_sums(name, _of_counts(name))
+        elif "counted" in outputs[0]:
+            for name in ("counted", "prediction", "question", "answer"):
+                metrics.log_sum(name, outputs)
+            is_ranking = "question" in outputs[0]
+            for name in glue.OF_COUNTS if is_ranking else glue.OF_PREDICTIONS:
+                function = _of_ranking(name) if is_ranking else _of_predictions(name)
+                metrics.log_from_sums(name, function, num_examples=outputs[0]["counted"].numel())
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
+        return True
+
+
+def confusion(labels: Tensor, predictions: Tensor, num_classes: int) -> Tensor:
+    """Counts (C, C) of ids (B,): row is the right class, column the predicted one; float64."""
+    pairs = labels * num_classes + predictions
+    counts = torch.zeros(num_classes**2, dtype=torch.float64, device=labels.device)
+    return counts.index_add(0, pairs, torch.ones_like(pairs, dtype=torch.float64)).view(num_classes, num_classes)
+
+
+def _of_counts(name: str) -> Callable[[Mapping[str, Tensor]], float]:
+    return lambda sums: 100 * glue.OF_COUNTS[name](sums["confusion"].numpy())
+
+
+def _of_predictions(name: str) -> Callable[[Mapping[str, Tensor]], float]:
+    return lambda sums: 100 * glue.OF_PREDICTIONS[name](sums["prediction"].numpy(), sums["answer"].numpy())
+
+
+def _of_ranking(name: str) -> Callable[[Mapping[str, Tensor]], float]:
+    def function(sums: Mapping[str, Tensor]) -> float:
+        predictions = decide(sums["prediction"].numpy(), sums["question"].long().numpy())
+        counts = glue.confusion(1 - sums["answer"].numpy(), predictions, num_classes=2)
+        return 100 * glue.OF_COUNTS[name](counts)
+
+    return function

@@ -1,0 +1,92 @@
+"""GLUE's metrics: from confusion counts where those are enough, from predictions and answers where they are not.
+
+All are shares from 0 to 1, correlations from -1 to 1. Where a metric is not defined, because all answers or all
+predictions are the same, it is 0, as in scikit-learn; a log then shows a model that has learned nothing.
+
+Shapes: N examples, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[Any]
+
+
+def confusion(answers: Numbers, predictions: Numbers, *, num_classes: int) -> NDArray[np.int64]:
+    """Counts (C, C): row is the right class, column the predicted one; `answers` and `predictions` are ids (N,)."""
+    pairs = answers.astype(np.int64) * num_classes + predictions.astype(np.int64)
+    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
+
+
+def accuracy(counts: Numbers) -> float:
+    """Share of the right predictions, from counts (C, C)."""
+    return _ratio(np.trace(counts), counts.sum())
+
+
+def f1(counts: Numbers) -> float:
+    """F1 of class 1, from counts (2, 2)."""
+    return _ratio(2 * counts[1, 1], counts[1].sum() + counts[:, 1].sum())
+
+
+def acc_and_f1(counts: Numbers) -> float:
+    """Mean of accuracy and F1, as GLUE averages MRPC and QQP."""
+    return (accuracy(counts) + f1(counts)) / 2
+
+
+def mcc(counts: Numbers) -> float:
+    """Matthews correlation, from counts (C, C).
+
+    For more than two classes this is R_K of Gorodkin 2004, "Comparing two K-category assignments by a K-category
+    correlation coefficient": R_3 is the metric of GLUE's diagnostic set.
+    """
+    counts = counts.astype(np.float64)
+    total, correct = counts.sum(), np.trace(counts)
+    answered, predicted = counts.sum(axis=1), counts.sum(axis=0)  # (C, C) -> (C,), (C,)
+    covariance = correct * total - answered @ predicted
+    return _ratio(covariance, np.sqrt((total**2 - predicted @ predicted) * (total**2 - answered @ answered)))
+
+
+def pearson(predictions: Numbers, answers: Numbers) -> float:
+    """Linear correlation of two (N,)."""
+    x = predictions.astype(np.float64) - predictions.mean(dtype=np.float64)
+    y = answers.astype(np.float64) - answers.mean(dtype=np.float64)
+    return _ratio(x @ y, np.sqrt((x @ x) * (y @ y)))
+
+
+def spearman(predictions: Numbers, answers: Numbers) -> float:
+    """Correlation of the ranks of two (N,); equal values share the mean of their ranks."""
+    return pearson(_ranks(predictions), _ranks(answers))
+
+
+def pearson_spearman(predictions: Numbers, answers: Numbers) -> float:
+    """Mean of the two, as GLUE averages STS-B."""
+    return (pearson(predictions, answers) + spearman(predictions, answers)) / 2
+
+
+OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "acc_and_f1": acc_and_f1,
+    "mcc": mcc,
+}
+OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
+    "pearson": pearson,
+    "spearman": spearman,
+    "pearson_spearman": pearson_spearman,
+}
+
+
+def _ranks(values: Numbers) -> NDArray[np.float64]:
+    """Rank of each of `values` (N,), from 1 on."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return ((2 * last - counts + 1) / 2)[inverse]
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else 0.0

@@ -1,0 +1,132 @@
+"""GLUE's official TSV files -> rows, or an error that says where the file is wrong and what to do.
+
+The files are not CSV: a quote is a character like any other, lines end at a newline alone, and a tab always separates.
+Some begin with a byte-order mark. CoLA's train and dev have no header line, its test has one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from roberta_plugin.finetuning.glue.tables import Source, Table
+
+logger = logging.getLogger(__name__)
+
+_ID_COLUMNS = ("index", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a file."""
+
+    id: str  # of the file, or else its number from 0 on
+    sentences: tuple[str, ...]
+    label: float | None  # the id of the label, or the number; None where the leaderboard keeps it
+
+
+class _BrokenRowError(ValueError):
+    """A row that cannot be used, although the file as a whole is what it should be."""
+
+
+def read_rows(table: Table, source: Source, path: Path) -> list[Row]:
+    """Read a file.
+
+    Rows of QQP's train and dev that are broken are left out, with a warning: the official files have about twenty,
+    whose questions hold line ends or are empty.
+
+    Raises:
+        ValueError: naming the file, the line and what is wrong with it.
+    """
+    lines = list(_lines_of(path))
+    header = source.header or tuple(lines[0][1].split("\t") if lines else ())
+    columns = _Columns(table, source, path, header)
+    rows: list[Row] = []
+    seen: dict[str, int] = {}
+    num_broken = 0
+    for number, line in lines[0 if source.header else 1 :]:
+        place = f"{path}, line {number}"
+        try:
+            row = columns.row(line.split("\t"), place=place, index=len(rows))
+        except _BrokenRowError:
+            if not (table.leaves_out_broken_rows and source.labelled):
+                raise
+            num_broken += 1
+            continue
+        if row.id in seen:
+            raise ValueError(
+                f"{place}: the id {row.id!r} occurs in line {seen[row.id]} already. Ids must be unique; remove one of "
+                "the two lines."
+            )
+        seen[row.id] = number
+        rows.append(row)
+    if not rows:
+        raise ValueError(f"{path} has no rows: the file is empty or holds a header only. Fetch it again.")
+    if num_broken:
+        logger.warning(f"{path}: {num_broken} broken rows are left out, {len(rows):,} rows are kept")
+    return rows
+
+
+def _lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of each line; blank lines at the end of the file do not count."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes().count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: the bytes are no UTF-8; save the file as UTF-8.") from error
+    lines = text.rstrip("\r\n").split("\n") if text.strip() else []
+    for number, content in enumerate(lines, start=1):
+        yield number, content.removesuffix("\r")
+
+
+class _Columns:
+    """Where the columns of a file are, and how to read a row of it."""
+
+    def __init__(self, table: Table, source: Source, path: Path, header: tuple[str, ...]) -> None:
+        self.table, self.source, self.num_columns = table, source, len(header)
+        label = (source.label or table.label,) if source.labelled else ()
+        sentences = source.sentences or table.sentences
+        missing = [name for name in (*sentences, *label) if name not in header]
+        if missing:
+            raise ValueError(
+                f"{path}, line 1: there is no column {', '.join(map(repr, missing))}; found "
+                f"{', '.join(map(repr, header)) or 'nothing'}. {table.name} needs the official file with its header."
+            )
+        self.sentences = [header.index(name) for name in sentences]
+        self.label = header.index(label[0]) if label else None
+        self.id = next((header.index(name) for name in _ID_COLUMNS if name in header), None)
+
+    def row(self, values: list[str], *, place: str, index: int) -> Row:
+        """The row of one line, the `index`-th of the file."""
+        if len(values) != self.num_columns:
+            raise _BrokenRowError(
+                f"{place}: {len(values)} columns where there should be {self.num_columns}. Either the line is cut off, "
+                "or a text holds a tab or a line end; correct or remove the line."
+            )
+        sentences = tuple(values[column].strip() for column in self.sentences)
+        if not all(sentences) and not (self.table.leaves_out_broken_rows and not self.source.labelled):
+            raise _BrokenRowError(f"{place}: a sentence is empty. Correct or remove the line.")
+        row_id = str(index) if self.id is None else values[self.id]
+        label = None if self.label is None else self._label(values[self.label].strip(), place)
+        return Row(row_id, sentences, label)
+
+    def _label(self, text: str, place: str) -> float:
+        if self.table.labels:
+            if text in self.table.labels:
+                return self.table.labels.index(text)
+            raise ValueError(
+                f"{place}: the label {text!r} is none of {', '.join(self.table.labels)}, the labels of "
+                f"{self.table.name}. Correct or remove the line."
+            )
+        low, high = self.table.limits
+        try:
+            if low <= float(text) <= high:
+                return float(text)
+        except ValueError:
+            pass
+        raise ValueError(
+            f"{place}: the {self.table.label} {text!r} is no number from {low:g} to {high:g}. Correct or remove the "
+            "line."
+        )

@@ -1,0 +1,85 @@
+"""WNLI as the Winograd schema that it was made of: which phrase does a pronoun stand for? (paper section 5.1)
+
+A row of WNLI is a text with a pronoun, and a part of the text with the pronoun replaced by a phrase; the label says
+whether that is what the pronoun means:
+
+    The drain is clogged with hair. It has to be cleaned.      The hair has to be cleaned.      0
+
+Pronoun and phrase are found again by `alignment`. Then the phrase competes with the text's other noun phrases: each is
+put in the place of the pronoun and masked, the masked-LM head scores it, and the label is 1 where the phrase wins. This
+is the formulation of Kocijan et al. 2019 (arXiv 1905.06290) as in fairseq's examples/roberta/wsc, with two differences.
+The paper takes noun phrases from spaCy, whose English models are not on the Python package index; ours come from
+`noun_phrases`. And in training, phrases that other rows give for the same pronoun, with label 0, compete too: the paper
+cannot use those rows at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roberta_plugin.finetuning.glue.alignment import DETERMINERS, Alignment, align, contains, content_words
+from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
+from roberta_plugin.finetuning.glue.reader import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A text, the place of a pronoun in it, and the phrases that compete for the place."""
+
+    before: str  # the text before the pronoun
+    after: str  # and after it
+    phrase: str  # the one that the row is about
+    rivals: tuple[str, ...]
+
+
+def find_schema(row: Row, *, others: Sequence[str] = ()) -> Schema | None:
+    """The schema of a row, None where pronoun and phrase are not found.
+
+    `others` are rivals besides the noun phrases of the text. A rival must not be part of the phrase, nor the phrase of
+    it; all are written alike, as the place demands, so that nothing but the meaning tells them apart.
+    """
+    text, hypothesis = row.sentences
+    found = align(text, hypothesis)
+    if found is None:
+        return None
+    phrase = content_words(found.phrase)
+    rivals: dict[str, None] = {}
+    for rival in (*noun_phrases(text), *others):
+        words = content_words(rival)
+        if words and not contains(words, phrase) and not contains(phrase, words):
+            rivals[_in_place(rival, text, found)] = None
+    return Schema(
+        before=text[: found.start],
+        after=text[found.end :],
+        phrase=_in_place(found.phrase, text, found),
+        rivals=tuple(rivals),
+    )
+
+
+def training_schemas(rows: Sequence[Row]) -> list[Schema]:
+    """Schemas of the training set: of the rows with label 1, whose phrase is the right one, where it has rivals."""
+    wrong: dict[tuple[str, int], list[str]] = {}
+    for row in rows:
+        found = align(*row.sentences)
+        if found is not None and row.label == 0:
+            wrong.setdefault((row.sentences[0], found.start), []).append(found.phrase)
+    schemas = []
+    for row in rows:
+        found = align(*row.sentences) if row.label == 1 else None
+        if found is not None:
+            schemas.append(find_schema(row, others=wrong.get((row.sentences[0], found.start), ())))
+    return [schema for schema in schemas if schema is not None and schema.rivals]
+
+
+def _in_place(phrase: str, text: str, found: Alignment) -> str:
+    """A phrase as it is written in the place of the pronoun: with a capital or without, with 's where it owns."""
+    first, space, rest = phrase.partition(" ")
+    if first.lower() in DETERMINERS:
+        phrase = first.lower() + space + rest
+    if text[found.start].isupper():
+        phrase = phrase[0].upper() + phrase[1:]
+    owns = found.phrase.endswith(("'s", "\u2019s", "'", "\u2019"))
+    if not owns or phrase.endswith(("'s", "\u2019s", "'", "\u2019")):
+        return phrase
+    return phrase + ("'" if phrase.endswith("s") else "'s")

@@ -1,0 +1,31 @@
+"""Settings of the paper's Table 10 that all suites share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+WARM_UP = 0.06  # share of the updates
+
+# Adam's betas and epsilon and the clipping are those of pretraining (Table 9); the paper names no others.
+COMMON: Mapping[str, str] = {
+    "optimizer": "roberta_adamw",
+    "adam-betas": "(0.9, 0.98)",
+    "adam-eps": "1e-6",
+    "clip-norm": "0.0",
+    "lr-scheduler": "polynomial_decay",
+    "dropout": "0.1",
+    "attention-dropout": "0.1",
+    "required-batch-size-multiple": "1",
+}
+
+
+def schedule(num_examples: int, *, batch_size: int, epochs: int) -> dict[str, str]:
+    """What follows from the number of examples and the batch: fairseq counts in updates, the paper in epochs."""
+    num_updates = epochs * math.ceil(num_examples / batch_size)
+    return {
+        "batch-size": str(batch_size),
+        "total-num-update": str(num_updates),
+        "max-update": str(num_updates),
+        "warmup-updates": str(round(WARM_UP * num_updates)),
+    }

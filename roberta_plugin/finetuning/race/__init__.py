@@ -1,0 +1,9 @@
+"""Multiple choice: RACE, and other sets with any number of options. The map of this package.
+
+reader        official folders, or JSON Lines of our own definition   -> passages with their questions
+inputs        passage, question, option                               -> `<s> passage </s> </s> question+option </s>`
+prepare       the two above                                           -> a prepared folder, an option a sequence
+scoring       raw outputs of one model or several                     -> answers, accuracies, predictions
+stuck_run     sums of the training log                                -> whether a training is stuck at chance
+suite         what `roberta prepare`, `finetune` and `evaluate` ask for
+"""

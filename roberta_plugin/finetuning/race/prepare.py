@@ -1,0 +1,110 @@
+"""Raw multiple-choice files -> a prepared folder: an example a question, a sequence an option.
+
+Columns: `label`, the right option from 0 (-1 where it is not told), and `level`, 0 = middle and 1 = high (-1 for sets
+other than RACE). Records, one an example: `id` of the passage, `question`, its place among the passage's questions from
+0, and the texts of its `options`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, Layout, one_line, question_with_option
+from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
+
+logger = logging.getLogger(__name__)
+
+_PASSAGES_AT_A_TIME = 256
+
+
+def prepare(
+    task: str,
+    raw: Path,
+    output: Path,
+    *,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    max_length: int,
+    options: Mapping[str, str],
+) -> None:
+    """Write the prepared folder `output` of the raw folder `raw`.
+
+    Args:
+        task: "race" or "multiple_choice": which form the raw files have, see `reader`.
+        raw: folder of the raw files.
+        output: folder to write.
+        tokenizer: of the model to fine-tune.
+        vocabulary: the same.
+        max_length: tokens of a model input at most.
+        options: `question_length` and `order`, see `inputs.Layout`.
+
+    Raises:
+        FileNotFoundError: if `raw` holds no data.
+        ValueError: if an option or an entry of the data cannot be used.
+    """
+    layout = Layout.of(max_length, options)
+    splits = find_splits(task, raw)
+    encoder = Encoder(tokenizer, vocabulary)
+    with PreparedWriter(
+        output, task=task, tokenizer=tokenizer, vocabulary=vocabulary, settings=asdict(layout)
+    ) as writer:
+        for name, files in splits.items():
+            passages = tqdm(read_split(task, name, files), desc=f"{task} {name}", unit=" passages", mininterval=1.0)
+            with writer.split(name) as split:
+                _write_split(split, passages, encoder, layout, name)
+
+
+def _write_split(split: SplitWriter, passages: Iterable[Passage], encoder: Encoder, layout: Layout, name: str) -> None:
+    """Write all questions of a split, and say what was cut and left out."""
+    remaining = iter(passages)
+    cut: Counter[str] = Counter()
+    while chunk := list(islice(remaining, _PASSAGES_AT_A_TIME)):
+        for passage, ids, questions in _encoded(chunk, encoder):
+            cut["passages without a question"] += not questions
+            for number, (question, choices) in enumerate(zip(passage.questions, questions, strict=True)):
+                sequences = [layout.join(encoder.vocabulary, ids, choice) for choice in choices]
+                split.add(sequences, label=question.answer, level=passage.level)
+                split.record({"id": passage.id, "question": number, "options": question.options})
+                cut["options"] += len(choices)
+                cut["questions"] += sum(len(choice) > layout.question_length for choice in choices)
+                cut["inputs"] += sum(
+                    len(ids) + len(choice) + NUM_SPECIALS > len(sequence)
+                    for choice, sequence in zip(choices, sequences, strict=True)
+                )
+    if not cut["options"]:
+        raise ValueError(f"The split {name} holds no question: check its files, or leave the split out.")
+    logger.info(
+        f"{name}: {split.num_records:,} questions, {cut['options']:,} options; {cut['inputs']:,} inputs were cut to "
+        f"{layout.max_length} tokens, {cut['questions']:,} of them in question and option, which may have "
+        f"{layout.question_length}; {cut['passages without a question']:,} passages have no question and were left out"
+    )
+
+
+def _encoded(
+    passages: list[Passage], encoder: Encoder
+) -> Iterator[tuple[Passage, NDArray[np.int32], list[list[NDArray[np.int32]]]]]:
+    """Each passage, its ids, and for each of its questions the ids of question+option, one array an option."""
+    texts = [one_line(passage.text) for passage in passages]
+    texts += [
+        question_with_option(question.text, option)
+        for passage in passages
+        for question in passage.questions
+        for option in question.options
+    ]
+    ids = encoder.ids_of_all(texts)
+    choices = iter(ids[len(passages) :])
+    for passage, of_passage in zip(passages, ids, strict=False):
+        yield passage, of_passage, [[next(choices) for _ in question.options] for question in passage.questions]

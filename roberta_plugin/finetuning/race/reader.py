@@ -1,0 +1,188 @@
+"""Raw multiple-choice sets -> passages with their questions.
+
+Two forms are read. RACE's own, as its authors hand it out: FOLDER/{train,dev,test}/{middle,high}/NAME.txt, each file a
+JSON object with `article`, `questions`, `options`, `answers` (letters from A) and `id`. And JSON Lines for all other
+sets (SWAG, COPA, CommonsenseQA, ...): FOLDER/{train,valid,test}.jsonl, a question a line,
+
+    {"id": "17", "context": "She opens the hood.", "question": "Then, she", "options": ["...", "..."], "answer": 0}
+
+with any number of options from two on, also a different one from line to line; `question` may be empty, `answer` counts
+from 0, and the test split alone may leave it out. Everything is checked here, so that later steps need not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LEVELS = ("middle", "high")
+NO_LEVEL = -1  # of sets other than RACE
+NO_ANSWER = -1
+_RACE_SPLITS = {"train": "train", "dev": "valid", "test": "test"}  # folder -> split of the prepared folder
+_PLAIN_SPLITS = ("train", "valid", "test")
+_RACE_KEYS = ("article", "questions", "options", "answers", "id")
+_PLAIN_KEYS = ("id", "context", "question", "options")
+
+
+class Question(NamedTuple):
+    """A question, its options, and which of them is right (from 0; `NO_ANSWER` where it is not told)."""
+
+    text: str
+    options: tuple[str, ...]
+    answer: int
+
+
+class Passage(NamedTuple):
+    """A text and the questions about it; `level` is an index into `LEVELS`, or `NO_LEVEL`."""
+
+    id: str
+    level: int
+    text: str
+    questions: tuple[Question, ...]
+
+
+def find_splits(task: str, raw: Path) -> dict[str, list[Path]]:
+    """The raw files of each split that `raw` has, in the order in which they are read.
+
+    Raises:
+        FileNotFoundError: if it has none, saying what was looked for.
+    """
+    if task == "race":
+        wanted = "train, dev or test with middle/*.txt and high/*.txt in them"
+        found = {split: _race_files(raw / folder) for folder, split in _RACE_SPLITS.items()}
+    else:
+        wanted = " or ".join(f"{split}.jsonl" for split in _PLAIN_SPLITS)
+        found = {split: [raw / f"{split}.jsonl"] for split in _PLAIN_SPLITS if (raw / f"{split}.jsonl").is_file()}
+    found = {split: files for split, files in found.items() if files}
+    if not found:
+        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them.")
+    return found
+
+
+def _race_files(folder: Path) -> list[Path]:
+    """Files of both levels, by number as they are named, so that the order is the same everywhere."""
+    return [path for level in LEVELS for path in sorted((folder / level).glob("*.txt"), key=_by_number)]
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    return (int(path.stem) if path.stem.isdigit() else -1, path.stem)
+
+
+def read_split(task: str, split: str, files: list[Path]) -> Iterator[Passage]:
+    """The passages of one split.
+
+    Raises:
+        ValueError: naming the file, the line or id, the bad value and what would be right.
+    """
+    seen: dict[str, str] = {}
+    for path, place, content in _objects(files, one_a_line=task != "race"):
+        where = f"{place}, id {content['id']!r}" if isinstance(content, dict) and "id" in content else place
+        if task == "race":
+            passage = _race_passage(content, where, LEVELS.index(path.parent.name))
+        else:
+            passage = _plain_passage(content, where, split)
+        if passage.id in seen:
+            raise ValueError(f"{where}: {seen[passage.id]} has this id too. Ids must differ: remove or rename one.")
+        seen[passage.id] = place
+        yield passage
+
+
+def _objects(files: list[Path], *, one_a_line: bool) -> Iterator[tuple[Path, str, Any]]:
+    """Every JSON value of the files, with its file and its place for messages."""
+    for path in files:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is no UTF-8. Save the file as UTF-8."
+            ) from None
+        # Not splitlines(): U+2028 and its like may stand inside JSON's strings.
+        parts = text.split("\n") if one_a_line else [text]
+        for number, part in enumerate(parts, start=1):
+            if one_a_line and not part.strip():
+                continue
+            place = f"{path}, line {number}" if one_a_line else str(path)
+            try:
+                yield path, place, json.loads(part)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{place} is no JSON ({error}): unpack or write the file again.") from None
+
+
+def _race_passage(content: Any, where: str, level: int) -> Passage:
+    _check_keys(content, _RACE_KEYS, where)
+    texts, options, answers = (_list(content[key], key, where) for key in ("questions", "options", "answers"))
+    if not len(texts) == len(options) == len(answers):
+        raise ValueError(
+            f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers. Every "
+            "question needs one of each: complete the file, or leave it out."
+        )
+    return Passage(
+        id=_text(content["id"], "id", where),
+        level=level,
+        text=_text(content["article"], "article", where),
+        questions=tuple(
+            _race_question(text, choice, letter, f"{where}, question {number}")
+            for number, (text, choice, letter) in enumerate(zip(texts, options, answers, strict=True), start=1)
+        ),
+    )
+
+
+def _race_question(text: Any, options: Any, letter: Any, where: str) -> Question:
+    choices = _options(options, where)
+    letters = [chr(ord("A") + number) for number in range(len(choices))]
+    if letter not in letters:
+        raise ValueError(f"{where}: the answer {letter!r} is none of {', '.join(letters)}. Correct it or the options.")
+    return Question(_text(text, "question", where, may_be_empty=True), choices, letters.index(letter))
+
+
+def _plain_passage(content: Any, where: str, split: str) -> Passage:
+    _check_keys(content, (*_PLAIN_KEYS, *(["answer"] if split != "test" else [])), where)
+    options = _options(content["options"], where)
+    answer = content.get("answer", NO_ANSWER)
+    if "answer" in content and (type(answer) is not int or not 0 <= answer < len(options)):
+        raise ValueError(
+            f"{where}: the answer {answer!r} is none of the options 0 to {len(options) - 1}. It must be the index of "
+            "the right option, counted from 0."
+        )
+    question = Question(_text(content["question"], "question", where, may_be_empty=True), options, answer)
+    text = _text(content["context"], "context", where)
+    return Passage(_text(content["id"], "id", where), NO_LEVEL, text, (question,))
+
+
+def _check_keys(content: Any, keys: tuple[str, ...], where: str) -> None:
+    if not isinstance(content, dict):
+        raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {_short(content)}.")
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}: an entry needs {', '.join(keys)}. Add what is missing.")
+
+
+def _options(value: Any, where: str) -> tuple[str, ...]:
+    options = _list(value, "options", where)
+    if len(options) < 2:
+        raise ValueError(
+            f"{where}: {'no options' if not options else 'only one option'}, so there is nothing to choose. Give two "
+            "or more, or leave the question out."
+        )
+    return tuple(_text(option, f"option {number}", where) for number, option in enumerate(options, start=1))
+
+
+def _list(value: Any, name: str, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{where}: {name} must be a list, found {_short(value)}.")
+    return value
+
+
+def _text(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {name} must be a text, found {_short(value)}.")
+    if not value.strip() and not may_be_empty:
+        raise ValueError(f"{where}: {name} is empty. Fill it in, or leave the entry out.")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,136 @@
+"""The whole procedure by one command: raw files, pretrained checkpoint, grid and seeds, evaluation, ensemble, table."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import command, run
+from tests.tiny_race import write_race
+from tests.tiny_suites import write_tokenizer
+
+pytestmark = pytest.mark.integration
+
+LENGTH = 96
+SIZES = ("--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64")
+SIZES += ("--encoder-attention-heads", "2", "--max-positions", str(LENGTH))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Path:
+    """A folder with a tokenizer, a checkpoint of three updates of pretraining, and raw files."""
+    folder = tmp_path_factory.mktemp("finetune")
+    tokenizer = write_tokenizer(folder / "tokenizer")
+    (folder / "text.txt").write_text("good bad good\nbad good bad\n\n" * 40)
+    words = ["--train", str(folder / "text.txt"), "--tokenizer", str(tokenizer), "--destination", str(folder / "bin")]
+    assert run([*command("roberta"), "binarize", *words, "--no-progress"]).returncode == 0
+    done = run(
+        [
+            *command("fairseq-train"),
+            str(folder / "bin"),
+            *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--task", "roberta_masked_lm"),
+            *("--criterion", "roberta_masked_lm", "--arch", "fast_roberta_tiny", *SIZES, "--tokens-per-sample", "64"),
+            *("--batch-size", "4", "--optimizer", "roberta_adamw", "--lr", "1e-3", "--max-update", "3"),
+            *("--disable-validation", "--save-dir", str(folder / "pretrained")),
+        ]
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    write_race(folder / "raw", train=120, dev=40)
+    return folder
+
+
+def finetune(work: Path, folder: str, *options: str):
+    words = ["--raw", str(work / "raw"), "--tokenizer", str(work / "tokenizer"), "--max-length", str(LENGTH)]
+    words += ["--option", "question_length=40", "--folder", str(work / folder), "--only", "lr=2e-3"]
+    words += ["--model", str(work / "pretrained" / "checkpoint_last.pt"), "--seeds", "1", "2", "--parallel", "2"]
+    return run([*command("roberta"), "finetune", "race", *words, *options])
+
+
+@pytest.fixture(scope="module")
+def finetuned(work) -> Path:
+    done = finetune(work, "tuned")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "2 runs: 2 done" in done.stdout
+    assert re.search(r"\| race \| valid \| accuracy \| .*83\.2", done.stdout), "the table lacks the paper's row"
+    return work / "tuned"
+
+
+def test_medians_and_the_ensemble_are_those_of_the_runs(finetuned):
+    found = json.loads((finetuned / "results" / "evaluation_valid.json").read_text())
+    values = [member["metrics"]["accuracy"] for member in found["members"]]
+    logged = [json.loads(path.read_text())["value"] for path in sorted(finetuned.glob("runs/*/seed-*/result.json"))]
+    assert values == pytest.approx(logged, abs=1e-3)
+    assert found["median"]["accuracy"] == sum(values) / 2
+    assert min(values) > 50, "the runs have learned nothing: chance is 25"
+    assert found["together"]["accuracy"] > 50
+    assert (finetuned / "results" / "valid.predictions.jsonl").is_file()
+    assert (finetuned / "results" / "results.png").stat().st_size > 1000
+
+
+def test_the_runs_start_from_the_pretrained_model(finetuned, work):
+    grid = json.loads((finetuned / "finetune.yaml").read_text())
+    assert grid["train"]["finetune-from-model"] == str(work / "pretrained" / "checkpoint_last.pt")
+    assert grid["train"]["encoder-ffn-embed-dim"] == "64"
+    log = next(finetuned.glob("runs/*/seed-1/log.txt")).read_text()
+    assert f"loading pretrained model from {work}/pretrained/checkpoint_last.pt" in log
+
+
+def test_the_same_command_again_trains_nothing(finetuned, work):
+    before = {path: path.stat().st_mtime_ns for path in finetuned.glob("runs/*/seed-*/checkpoints/*")}
+    assert len(before) == 4
+    done = finetune(work, "tuned")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "started" not in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in finetuned.glob("runs/*/seed-*/checkpoints/*")} == before
+
+
+def test_a_fine_tuned_model_or_random_weights_can_be_the_start(finetuned, work):
+    best = json.loads((finetuned / "runs" / "report.json").read_text())["ensemble"][0]["checkpoint"]
+    options = ("--data", str(finetuned / "data"), "--grid-only")
+    assert finetune(work, "further", *options, "--model", str(finetuned)).returncode == 0
+    assert json.loads((work / "further" / "finetune.yaml").read_text())["train"]["finetune-from-model"] == best
+    assert finetune(work, "scratch", *options, "--from-scratch").returncode == 0
+    train = json.loads((work / "scratch" / "finetune.yaml").read_text())["train"]
+    assert "finetune-from-model" not in train
+    assert train["encoder-layers"] == "2"
+
+
+def test_evaluate_gives_the_same_numbers_and_collects_them(finetuned, tmp_path):
+    checkpoints = [str(path) for path in sorted(finetuned.glob("runs/*/seed-*/checkpoints/checkpoint_best.pt"))]
+    words = ["--data", str(finetuned / "data"), "--checkpoint", *checkpoints, "--folder", str(tmp_path / "alone")]
+    done = run([*command("roberta"), "evaluate", *words, "--max-tokens", "500"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, other = (
+        json.loads((folder / "evaluation_valid.json").read_text())
+        for folder in (tmp_path / "alone", finetuned / "results")
+    )
+    assert one["median"] == other["median"]
+    done = run(
+        [*command("roberta"), "evaluate", "--results", str(tmp_path / "alone"), "--folder", str(tmp_path / "all")]
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "| race | valid | accuracy |" in done.stdout
+    assert (tmp_path / "all" / "results.md").read_text() in done.stdout + "\n"
+
+
+def test_a_checkpoint_of_another_kind_is_refused(finetuned, work, tmp_path):
+    words = ["--data", str(finetuned / "data"), "--folder", str(tmp_path)]
+    words += ["--checkpoint", str(work / "pretrained" / "checkpoint_last.pt")]
+    done = run([*command("roberta"), "evaluate", *words])
+    assert done.returncode == 2
+    assert "was trained on --task roberta_masked_lm" in done.stderr
+
+
+def test_another_vocabulary_is_refused_before_training(finetuned, work, tmp_path):
+    state = torch.load(work / "pretrained" / "checkpoint_last.pt", weights_only=False)
+    name = "encoder.sentence_encoder.embed_tokens.weight"
+    state["model"][name] = torch.cat([state["model"][name], state["model"][name]])
+    torch.save(state, tmp_path / "other.pt")
+    done = finetune(work, "other", "--data", str(finetuned / "data"), "--model", str(tmp_path / "other.pt"))
+    assert done.returncode == 2
+    assert "has a vocabulary of" in done.stderr
+    assert "prepare the data with the tokenizer" in done.stderr
+    assert not (work / "other").exists()

@@ -1,0 +1,158 @@
+"""GLUE from raw files to the metric with the real commands, for every kind of task, and on two ranks."""
+
+import re
+import socket
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.finetuning.evaluation import evaluate
+from roberta_plugin.finetuning.prepared import Prepared
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import command, environment, logged, run
+from tests.tiny_glue import write_task
+from tests.tiny_suites import write_tokenizer
+from tests.unit.finetuning.glue.test_prepare import prepared_of
+
+pytestmark = pytest.mark.integration
+
+# What is logged, and what it must rise above: the majority, or no correlation.
+METRICS = {"SST-2": ("accuracy", 60.0), "STS-B": ("pearson_spearman", 0.0), "QNLI-ranking": ("accuracy", 50.0)}
+METRICS["WNLI"] = ("accuracy", 50.0)
+EPOCHS = {"SST-2": 8, "STS-B": 8, "QNLI-ranking": 8, "WNLI": 20}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("glue")
+    found = {}
+    for task in METRICS:
+        raw = write_task(folder / "raw" / task, task.removesuffix("-ranking"))
+        found[task] = prepared_of(task, raw, folder / task, max_length=128).folder
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(folders, tmp_path_factory) -> Callable[..., Path]:
+    """Train on a task, once a module; the checkpoints' folder."""
+
+    @cache
+    def train(task: str, arch: str = "fast_roberta_tiny") -> Path:
+        save_dir = tmp_path_factory.mktemp(task) / "checkpoints"
+        total = str(EPOCHS[task] * -(-len(Prepared.open(folders[task]).split("train")) // 16))
+        options = ("--best-checkpoint-metric", METRICS[task][0], "--maximize-best-checkpoint-metric")
+        options += ("--total-num-update", total, "--max-update", total)
+        done = run(train_command(folders[task], save_dir, *options, arch=arch))
+        assert done.returncode == 0, done.stderr[-3000:]
+        return save_dir
+
+    return train
+
+
+def test_roberta_prepare_writes_what_the_suite_writes(folders, tmp_path):
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    raw = folders["WNLI"].parent / "raw" / "WNLI"
+    options = ("--raw", str(raw), "--tokenizer", str(tokenizer), "--destination", str(tmp_path / "WNLI"))
+    done = run([*command("roberta"), "prepare", "WNLI", *options, "--max-length", "128"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "train: 120 examples" in done.stdout
+    names = sorted(path.name for path in folders["WNLI"].iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "WNLI").iterdir())
+    assert all((folders["WNLI"] / name).read_bytes() == (tmp_path / "WNLI" / name).read_bytes() for name in names)
+
+
+def train_command(data: Path, save_dir: Path, *options: str, arch: str = "fast_roberta_tiny") -> list[str]:
+    """A run of seconds."""
+    return [
+        *command("fairseq-train"),
+        str(data),
+        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
+        *("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction"),
+        *("--arch", arch, "--encoder-layers", "1", "--encoder-embed-dim", "32", "--max-positions", "128"),
+        *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
+        *("--optimizer", "roberta_adamw", "--lr-scheduler", "polynomial_decay", "--lr", "3e-3"),
+        *("--dropout", "0", "--attention-dropout", "0", "--pooler-dropout", "0"),
+        *("--batch-size", "16", "--required-batch-size-multiple", "1", "--warmup-updates", "5"),
+        *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--log-format", "json", "--log-interval", "10"),
+        *("--log-file", str(save_dir) + ".log"),
+        *options,
+    ]
+
+
+@pytest.mark.parametrize(("task", "arch"), [*((task, "fast_roberta_tiny") for task in METRICS), ("WNLI", "roberta")])
+def test_the_metric_rises_above_the_majority_and_evaluation_agrees(folders, trained, tmp_path, task, arch):
+    metric, baseline = METRICS[task]
+    save_dir = trained(task, arch)
+    values = [float(record[f"valid_{metric}"]) for record in logged(save_dir, "valid")]
+    assert len(values) == EPOCHS[task], "an epoch has another number of updates than the recipe counts with"
+    assert max(values) > baseline + 25, values
+
+    prepared = Prepared.open(folders[task])
+    found = evaluate(prepared, [save_dir / "checkpoint_best.pt"], split="valid", folder=tmp_path)
+    assert found["together"][metric] == pytest.approx(max(values), abs=2e-3)
+    assert evaluate(prepared, [save_dir / "checkpoint_best.pt"], split="test", folder=tmp_path)["together"] == {}
+    assert len((tmp_path / f"{task.removesuffix('-ranking')}.tsv").read_text().splitlines()) == 21
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_ranks(arguments: list[str], num_ranks: int) -> str:
+    """Run fairseq-train as `num_ranks` processes; return what the first one says."""
+    place = ("--distributed-init-method", f"tcp://127.0.0.1:{free_port()}", "--distributed-no-spawn")
+    place += (
+        "--distributed-backend",
+        "gloo",
+        "--distributed-world-size",
+        str(num_ranks),
+        "--ddp-backend",
+        "legacy_ddp",
+    )
+    processes = [
+        subprocess.Popen(
+            [*arguments, *place, "--distributed-rank", str(rank)],
+            cwd=REPOSITORY,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(num_ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * num_ranks, outputs[0][-3000:]
+    return outputs[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "names"),
+    [("SST-2", ("accuracy", "f1", "mcc", "acc_and_f1", "loss")), ("QNLI-ranking", ("accuracy", "f1", "mcc", "loss"))],
+)
+def test_two_ranks_validate_as_one_does(folders, trained, tmp_path, task, names):
+    """Seven batches on two ranks: one rank gets a dummy batch at the end, which must not count.
+
+    QNLI is the harder case: whether a sentence is the best of its question is known only when both ranks are done.
+    """
+    save_dir = trained(task)
+    best = max(float(record[f"valid_{METRICS[task][0]}"]) for record in logged(save_dir, "valid"))
+    *_, alone = (record for record in logged(save_dir, "valid") if float(record[f"valid_{METRICS[task][0]}"]) == best)
+    assert 60 < best < 100, "where all is right, or nothing, there is little to compare"
+    assert -(-len(Prepared.open(folders[task]).split("valid")) // 9) % 2 == 1
+    together = tmp_path / "together"
+    options = ("--finetune-from-model", str(save_dir / "checkpoint_best.pt"), "--batch-size-valid", "9")
+    options += ("--lr", "0", "--max-update", "1", "--total-num-update", "8")
+    output = run_ranks(train_command(folders[task], together, *options), 2)
+    assert re.search(r"distributed_world_size'?: 2", output), output[-3000:]
+    found = logged(together, "valid")[-1]
+    for name in names:
+        assert float(found[f"valid_{name}"]) == pytest.approx(float(alone[f"valid_{name}"]), abs=2e-3), name

@@ -1,0 +1,164 @@
+"""The real `fairseq-train` on multiple choice: it learns, keeps the best checkpoint, resumes, and tells a dead run."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.finetuning.inference import load_model, run_model
+from roberta_plugin.finetuning.race import suite
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import command, environment, logged, run
+from tests.tiny_race import write_lines, write_race
+from tests.unit.finetuning.race.test_prepare import prepared_of
+
+pytestmark = pytest.mark.integration
+
+LENGTH = 120
+
+
+@pytest.fixture(scope="module")
+def race(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("race")
+    return prepared_of("race", write_race(folder / "raw", train=120, dev=40), folder / "set", max_length=LENGTH)
+
+
+def train_command(data: Path, save_dir: Path, *options: str) -> list[str]:
+    return [
+        *command("fairseq-train"),
+        str(data),
+        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
+        *("--task", "race", "--criterion", "race", "--arch", "fast_roberta_tiny", "--encoder-layers", "2"),
+        *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
+        *("--max-positions", str(LENGTH), "--batch-size", "8", "--required-batch-size-multiple", "1"),
+        *("--optimizer", "roberta_adamw", "--weight-decay", "0.1", "--clip-norm", "0.0", "--lr-scheduler", "fixed"),
+        *("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"),
+        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "10"),
+        *("--log-file", str(save_dir) + ".log"),
+        *options,
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(race, tmp_path_factory):
+    save_dir = tmp_path_factory.mktemp("trained") / "checkpoints"
+    done = run(train_command(race.folder, save_dir, "--lr", "2e-3", "--max-epoch", "6"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "stuck at chance" not in done.stderr
+    return save_dir
+
+
+def test_it_learns_to_answer_well_above_chance(trained):
+    records = logged(trained, "valid")
+    assert len(records) == 6
+    assert float(records[-1]["valid_accuracy"]) > 80
+    middle, high, both = (float(records[-1][f"valid_accuracy{end}"]) for end in ("_middle", "_high", ""))
+    assert both == pytest.approx((middle + high) / 2, abs=1e-3), "as many questions of either level"
+    assert float(records[-1]["valid_loss"]) < np.log(4) / 2
+
+
+def test_the_best_checkpoint_gives_the_accuracy_of_the_log(trained, race, tmp_path):
+    best = max(float(record["valid_accuracy"]) for record in logged(trained, "valid"))
+    model, task = load_model(trained / "checkpoint_best.pt", race)
+    outputs = run_model(model, task, race.split("valid"))
+    found = suite.score("race", race, "valid", [outputs], folder=tmp_path, options={})
+    assert found["accuracy"] == pytest.approx(best, abs=1e-3)
+    lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
+    right = sum(
+        "ABCD".index(line["answer"]) == label
+        for line, label in zip(lines, race.split("valid").columns["label"], strict=True)
+    )
+    assert 100 * right / len(lines) == found["accuracy"]
+
+
+def test_a_run_goes_on_where_it_ended(trained, race, tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    for epochs in ("3", "6"):
+        done = run(train_command(race.folder, save_dir, "--lr", "2e-3", "--max-epoch", epochs))
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, other = (
+        torch.load(folder / "checkpoint_last.pt", weights_only=True)["model"] for folder in (trained, save_dir)
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_two_ranks_count_every_question_once(race, tmp_path):
+    """9 batches of validation for 2 ranks: one of them gets a batch that must not count."""
+    save_dir = tmp_path / "checkpoints"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    options = ("--lr", "1e-3", "--max-update", "14", "--batch-size-valid", "9", "--ddp-backend", "legacy_ddp")
+    ranks = ("--distributed-init-method", address, "--distributed-world-size", "2", "--distributed-no-spawn")
+    ranks += ("--distributed-backend", "gloo")
+    processes = [
+        subprocess.Popen(
+            train_command(race.folder, save_dir, *options, *ranks, "--distributed-rank", str(rank)),
+            cwd=REPOSITORY,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][-2000:] + outputs[1][-2000:]
+    assert "distributed_world_size': 2" in outputs[0]
+    assert int(logged(save_dir, "train_inner")[-1]["num_updates"]) >= 10
+
+    records = logged(save_dir, "valid")
+    model, task = load_model(save_dir / "checkpoint_last.pt", race)
+    found = suite.score("race", race, "valid", [run_model(model, task, race.split("valid"))], folder=None, options={})
+    assert {name: float(records[-1][f"valid_{name}"]) for name in found} == pytest.approx(found, abs=1e-3)
+
+
+def test_fairseqs_own_roberta_trains_on_it(race, tmp_path):
+    arguments = train_command(race.folder, tmp_path / "checkpoints", "--lr", "1e-3", "--max-update", "12", "--no-save")
+    arguments[arguments.index("fast_roberta_tiny")] = "roberta_base"
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "model: RobertaModel" in done.stdout + done.stderr
+    assert "valid_accuracy_high" in logged(tmp_path / "checkpoints", "valid")[-1]
+
+
+def test_numbers_of_options_may_differ_within_a_batch(tmp_path):
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 160), ("valid", 50)):
+        entries = []
+        for number in range(count):
+            options = ["bad"] * int(rng.integers(2, 6))
+            answer = int(rng.integers(len(options)))
+            options[answer] = "good"
+            entries.append({"id": str(number), "context": "x", "question": "", "options": options, "answer": answer})
+        write_lines(tmp_path / "raw" / f"{split}.jsonl", entries)
+    data = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set", max_length=LENGTH)
+    assert set(np.diff(data.split("train").first)) == {2, 3, 4, 5}
+    save_dir = tmp_path / "checkpoints"
+    done = run(train_command(data.folder, save_dir, "--lr", "2e-3", "--max-epoch", "4", "--no-save"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    last = logged(save_dir, "valid")[-1]
+    assert float(last["valid_accuracy"]) > 90
+    assert "valid_accuracy_middle" not in last
+
+
+@pytest.mark.parametrize("action", ["warn", "stop"])
+def test_a_learning_rate_far_too_high_is_told(race, tmp_path, action):
+    save_dir = tmp_path / "checkpoints"
+    options = ("--lr", "0.5", "--max-update", "90", "--no-save", "--disable-validation")
+    watch = ("--degenerate-patience", "40", "--degenerate-action", action)
+    done = run(train_command(race.folder, save_dir, *options, *watch))
+    output = done.stdout + done.stderr
+    assert "This run is stuck at chance: over the last 40 updates the mean loss was" in output
+    assert "--warmup-updates" in output
+    if action == "stop":
+        assert done.returncode != 0
+        assert "RuntimeError" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert int(logged(save_dir, "train_inner")[-1]["num_updates"]) == 90

@@ -1,0 +1,86 @@
+"""Small files in GLUE's form, with a signal that a tiny model learns in seconds: good is right, bad is wrong."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")
+NOUNS = ("dog", "cat", "man", "fox", "cow", "hen")
+
+
+def write_task(folder: Path, task: str, *, train: int = 240, dev: int = 60, test: int = 20, seed: int = 0) -> Path:
+    """Write train.tsv, dev.tsv and test.tsv of SST-2, STS-B, QNLI or WNLI below `folder`; return `folder`."""
+    header, make_row = _KINDS[task]
+    rng = np.random.default_rng(seed)
+    (folder / task).mkdir(parents=True)
+    for name, number in (("train", train), ("dev", dev), ("test", test)):
+        columns = ("index", *header[:-1]) if name == "test" else header if task == "SST-2" else ("index", *header)
+        lines = ["\t".join(columns)]
+        for index, row in zip(range(number), make_row(rng), strict=False):
+            values = (str(index), *row[:-1]) if name == "test" else row if task == "SST-2" else (str(index), *row)
+            lines.append("\t".join(values))
+        (folder / task / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def _words(rng, *, good=0, bad=0):
+    words = [*rng.choice(FILLERS, rng.integers(2, 9)), *["good"] * good, *["bad"] * bad]
+    return "so " + " ".join(rng.permutation(words))
+
+
+def _sst2(rng):
+    while True:
+        label = int(rng.random() < 0.6)
+        is_good = label if rng.random() < 0.95 else 1 - label  # so that no model is always right
+        yield _words(rng, good=is_good, bad=1 - is_good), str(label)
+
+
+def _stsb(rng):
+    while True:
+        good = int(rng.integers(6))
+        yield _words(rng, good=good, bad=5 - good), _words(rng), f"{good:.3f}"
+
+
+def _qnli(rng):
+    number = 0
+    while True:
+        number += 1
+        pair = [(_words(rng, good=1), "entailment"), (_words(rng, bad=1), "not_entailment")]
+        for place in rng.permutation(2):
+            yield f"is it {number} ?", *pair[place]
+
+
+def _wnli(rng):
+    while True:
+        first, second = rng.choice(NOUNS, 2, replace=False)
+        phrases = [f"the good {first}", f"the bad {second}"]
+        text = "I saw {} and {}. It ran.".format(*(phrases[place] for place in rng.permutation(2)))
+        for label in rng.permutation(2):
+            yield text, f"{phrases[1 - label].capitalize()} ran.", str(label)
+
+
+_KINDS = {
+    "SST-2": (("sentence", "label"), _sst2),
+    "STS-B": (("sentence1", "sentence2", "score"), _stsb),
+    "QNLI": (("question", "sentence", "label"), _qnli),
+    "WNLI": (("sentence1", "sentence2", "label"), _wnli),
+}
+
+
+def unpack_glue(shared_data: Path, folder: Path) -> Path:
+    """The real files, or a skip that says why."""
+    archive = shared_data / "glue.tar.zst"
+    if not archive.is_file():
+        pytest.skip(f"needs {archive}")
+    with (
+        archive.open("rb") as compressed,
+        zstandard.ZstdDecompressor().stream_reader(compressed) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as members,
+    ):
+        members.extractall(folder, filter="data")
+    return next(folder.rglob("RTE")).parent

@@ -1,0 +1,207 @@
+"""GLUE's losses against plain computations, and metrics of a validation that is cut into batches and ranks."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion, confusion
+from roberta_plugin.finetuning.glue import metrics as glue
+from roberta_plugin.finetuning.glue.ranking import decide
+
+
+class Scores(torch.nn.Module):
+    """A model that has the scores of all sequences of a split as parameters."""
+
+    def __init__(self, num_sequences, num_scores):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.scores = torch.nn.Parameter(torch.randn(num_sequences, num_scores, generator=generator))
+
+
+def make_criterion(kind, *, num_classes=2, **options):
+    task = SimpleNamespace(
+        kind=kind,
+        num_classes=num_classes,
+        target_dictionary=None,
+        outputs=lambda model, sample: model.scores[sample["rows"]],
+    )
+    return RobertaSentencePredictionCriterion(task, **options)
+
+
+def make_sample(first, columns, examples):
+    """A batch of some of the examples that have the sequences first[i] to first[i + 1]."""
+    rows = [row for example in examples for row in range(first[example], first[example + 1])]
+    counts = [first[example + 1] - first[example] for example in examples]
+    return {
+        "id": torch.tensor(examples),
+        "rows": torch.tensor(rows),
+        "first": torch.tensor([0, *itertools.accumulate(counts)]),
+        "columns": {name: torch.as_tensor(values)[examples] for name, values in columns.items()},
+        "num_examples": len(first) - 1,
+        "nsentences": len(examples),
+        "ntokens": 7 * len(rows) - 1,
+        "npositions": 7 * len(rows),
+        "net_input": {},
+    }
+
+
+def check_loss(criterion, model, sample, expected, *, sample_size):
+    model.train()
+    loss, size, log = criterion(model, sample)
+    assert size == sample_size == log["sample_size"]
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    (gradient,) = torch.autograd.grad(loss, model.scores)
+    (wanted,) = torch.autograd.grad(expected, model.scores)
+    torch.testing.assert_close(gradient, wanted)
+    assert wanted.abs().sum() > 0
+    assert log.keys() == {"loss", "sample_size", "ntokens", "nsentences", "npositions"}
+
+
+def validate(criterion, model, batches):
+    """What a validation logs when each of `batches` is the log of all ranks, added up."""
+    model.eval()
+    with metrics.aggregate(new_root=True) as meters:
+        for batch in batches:
+            logs = [criterion(model, sample)[2] for sample in batch]
+            summed = {key: sum(torch.as_tensor(log[key], dtype=torch.float64) for log in logs) for key in logs[0]}
+            criterion.reduce_metrics([summed])
+        return meters.get_smoothed_values()
+
+
+def test_classification_is_cross_entropy():
+    model, labels = Scores(6, 3), [0, 2, 1, 1, 0, 2]
+    sample = make_sample(range(7), {"label": labels}, [4, 0, 5, 2])
+    rows = model.scores[[4, 0, 5, 2]].double()
+    expected = -rows.log_softmax(-1)[torch.arange(4), torch.tensor([0, 0, 2, 1])].sum()
+    check_loss(make_criterion("classification", num_classes=3), model, sample, expected, sample_size=4)
+
+
+def test_regression_is_the_squared_error_of_the_number_itself():
+    model, numbers = Scores(6, 1), [0.0, 5.0, 2.5, 1.0, 4.0, 3.2]
+    sample = make_sample(range(7), {"label": numbers}, [1, 3, 5])
+    expected = (model.scores[[1, 3, 5], 0] - torch.tensor([5.0, 1.0, 3.2])).square().sum()
+    check_loss(make_criterion("regression"), model, sample, expected, sample_size=3)
+
+
+def test_sentences_of_a_question_compete_with_each_other_and_with_none():
+    model = Scores(6, 1)
+    columns = {"answer": [0, 1, 2], "question": [0, 1, 2]}  # of two sentences, of three, of one: which is none
+    sample = make_sample([0, 2, 5, 6], columns, [1, 2, 0])
+    sample["columns"]["answer"] = torch.tensor([1, 1, 0])
+    scores, zero = model.scores[:, 0].double(), torch.zeros(1)
+    groups = [
+        (torch.cat([scores[2:5], zero]), 1),
+        (torch.cat([scores[5:], zero]), 1),
+        (torch.cat([scores[:2], zero]), 0),
+    ]
+    expected = -sum(group.log_softmax(0)[answer] for group, answer in groups)
+    check_loss(make_criterion("pair_ranking"), model, sample, expected, sample_size=3)
+
+
+PHRASES = ([0, 3, 4, 6, 10], {"label": [1, 1, 0, 1], "before": [1] * 4, "after": [1] * 4})
+
+
+def test_the_right_phrase_must_be_ahead_by_a_margin():
+    model = Scores(10, 1)
+    sample = make_sample(*PHRASES, [3, 2, 0, 1])
+    scores, expected = model.scores[:, 0].double(), torch.zeros((), dtype=torch.float64)
+    for right, rivals in ((0, (1, 2)), (6, (7, 8, 9))):  # label 0 teaches nothing, nor does a phrase without rivals
+        for rival in rivals:
+            expected = expected - scores[right] + 3.0 * torch.relu(scores[rival] - scores[right] + 0.7)
+    criterion = make_criterion("phrase_ranking", margin_alpha=3.0, margin_beta=0.7)
+    check_loss(criterion, model, sample, expected, sample_size=2)
+
+
+def test_phrases_can_have_a_cross_entropy_instead():
+    model = Scores(10, 1)
+    scores = model.scores[:, 0].double()
+    expected = -scores[:3].log_softmax(0)[0] - scores[6:].log_softmax(0)[0]
+    criterion = make_criterion("phrase_ranking", phrase_cross_entropy=True)
+    check_loss(criterion, model, make_sample(*PHRASES, [3, 2, 0, 1]), expected, sample_size=2)
+
+
+def test_a_batch_of_wrong_phrases_has_no_loss():
+    loss, size, _ = make_criterion("phrase_ranking")(Scores(10, 1), make_sample(*PHRASES, [2]))
+    assert (loss.item(), size) == (0.0, 0)
+    loss.backward()
+
+
+def split_into_batches(first, columns, *, seed, num_ranks):
+    """Batches of random sizes in random order, `num_ranks` at a time."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(first) - 1).tolist()
+    edges = sorted({0, len(order), *rng.integers(1, len(order), 11).tolist()})
+    samples = [make_sample(first, columns, order[start:stop]) for start, stop in itertools.pairwise(edges)]
+    return [samples[start : start + num_ranks] for start in range(0, len(samples), num_ranks)]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_metrics_of_classification_are_those_of_the_whole_split(num_classes, num_ranks):
+    model = Scores(60, num_classes)
+    labels = np.random.default_rng(1).integers(0, num_classes, 60)
+    batches = split_into_batches(range(61), {"label": labels}, seed=2, num_ranks=num_ranks)
+    values = validate(make_criterion("classification", num_classes=num_classes), model, batches)
+    counts = glue.confusion(labels, model.scores.argmax(dim=1).numpy(), num_classes=num_classes)
+    names = ["accuracy", "mcc", "f1", "acc_and_f1"][: 4 if num_classes == 2 else 2]
+    assert {name: values[name] for name in names} == {name: 100 * glue.OF_COUNTS[name](counts) for name in names}
+    assert ("f1" in values) == (num_classes == 2)
+    assert values["padding"] == pytest.approx(100 * sum(map(len, batches)) / 420, abs=0.01)
+    expected = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels)).item()
+    assert values["loss"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_correlations_are_those_of_the_whole_split(num_ranks):
+    model, numbers = Scores(60, 1), np.random.default_rng(1).integers(0, 6, 60) / 2
+    batches = split_into_batches(range(61), {"label": numbers}, seed=2, num_ranks=num_ranks)
+    values = validate(make_criterion("regression"), model, batches)
+    predictions = model.scores[:, 0].detach().double().numpy()
+    for name, function in glue.OF_PREDICTIONS.items():
+        assert values[name] == 100 * function(predictions, numbers)
+
+
+def test_a_validation_that_is_not_over_has_no_correlation():
+    model, numbers = Scores(60, 1), np.arange(60.0)
+    batches = split_into_batches(range(61), {"label": numbers}, seed=2, num_ranks=1)
+    values = validate(make_criterion("regression"), model, batches[:-1])
+    assert np.isnan(values["pearson"])
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_pairs_of_a_question_are_compared_across_batches_and_ranks(num_ranks):
+    model = Scores(60, 1)
+    rng = np.random.default_rng(1)
+    columns = {"question": rng.integers(0, 25, 60), "answer": rng.integers(0, 2, 60)}
+    batches = split_into_batches(range(61), columns, seed=2, num_ranks=num_ranks)
+    values = validate(make_criterion("pair_ranking"), model, batches)
+    decided = decide(model.scores[:, 0].detach().numpy(), columns["question"])
+    assert values["accuracy"] == pytest.approx(100 * (decided == 1 - columns["answer"]).mean())
+    assert values["accuracy"] != pytest.approx(
+        100 * ((model.scores[:, 0].detach().numpy() > 0) == 1 - columns["answer"]).mean()
+    )
+
+
+def test_a_phrase_wins_against_all_its_rivals_or_not_at_all():
+    model = Scores(10, 1)
+    with torch.no_grad():
+        model.scores[:, 0] = torch.tensor([1.0, 0.5, 1.0, 9.0, 1.0, 2.0, 3.0, 1.0, 4.0, 0.0])
+    values = validate(make_criterion("phrase_ranking"), model, [[make_sample(*PHRASES, [0, 1, 2, 3])]])
+    # predicted 1 (a draw), 0 (no rivals), 0, 0; right are 1, 1, 0, 1
+    assert values["accuracy"] == 50.0
+
+
+def test_confusion_has_the_right_class_in_rows():
+    counts = confusion(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 0]), 3)
+    assert counts.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+
+
+def test_only_the_summed_loss_exists_and_logs_can_be_summed():
+    criterion = make_criterion("classification")
+    with pytest.raises(ValueError, match="reduce=True"):
+        criterion(Scores(1, 2), make_sample(range(2), {"label": [0]}, [0]), reduce=False)
+    assert criterion.logging_outputs_can_be_summed()

@@ -1,0 +1,86 @@
+"""Files of predictions and the leaderboard's zip."""
+
+import logging
+import zipfile
+
+import numpy as np
+import pytest
+
+from roberta_plugin.finetuning.glue.submission import expected_files, file_name, write_predictions, write_submission
+from roberta_plugin.finetuning.glue.tables import TABLES
+
+NAMES = {"CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"}
+
+
+def test_the_leaderboard_has_eleven_files():
+    assert expected_files().keys() == NAMES
+    assert expected_files()["AX"] == 1104
+
+
+def test_labels_are_spelt_as_in_the_files(tmp_path):
+    write_predictions(tmp_path / "RTE.tsv", TABLES["RTE"], ["5", "7"], np.array([1, 0]))
+    assert (tmp_path / "RTE.tsv").read_text() == "index\tprediction\n5\tentailment\n7\tnot_entailment\n"
+    write_predictions(tmp_path / "MNLI-m.tsv", TABLES["MNLI"], ["0"], np.array([1]))
+    assert (tmp_path / "MNLI-m.tsv").read_text() == "index\tprediction\n0\tneutral\n"
+
+
+def test_numbers_stay_within_the_limits(tmp_path):
+    write_predictions(tmp_path / "STS-B.tsv", TABLES["STS-B"], ["0", "1", "2"], np.array([5.4, 2.34567, -0.1]))
+    assert (tmp_path / "STS-B.tsv").read_text().splitlines()[1:] == ["0\t5.000", "1\t2.346", "2\t0.000"]
+
+
+def test_names_of_the_files():
+    assert file_name(TABLES["MNLI"], "test1") == "MNLI-mm.tsv"
+    assert file_name(TABLES["MNLI"], "valid1") == "MNLI.valid1.tsv"
+    assert file_name(TABLES["QNLI-ranking"], "test") == "QNLI.tsv"
+
+
+def write_all(folder, *, without=()):
+    for name, number in expected_files().items():
+        if name not in without:
+            (folder / name).mkdir(parents=True)
+            lines = [f"{index}\t0" for index in range(number)]
+            (folder / name / f"{name}.tsv").write_text("\n".join(["index\tprediction", *lines]) + "\n")
+    return folder
+
+
+def test_a_complete_submission_is_found_in_many_folders_and_always_the_same(tmp_path):
+    folder = write_all(tmp_path / "runs")
+    assert set(write_submission(tmp_path / "a.zip", [folder])) == {f"{name}.tsv" for name in NAMES}
+    write_submission(tmp_path / "b.zip", [folder / name for name in NAMES])
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert archive.testzip() is None
+        assert archive.read("WNLI.tsv") == (folder / "WNLI" / "WNLI.tsv").read_bytes()
+
+
+def test_an_incomplete_submission_is_refused_unless_asked_for(tmp_path, caplog):
+    folder = write_all(tmp_path / "runs", without=("AX", "QQP"))
+    with pytest.raises(FileNotFoundError, match=r"QQP\.tsv, AX\.tsv|AX\.tsv, QQP\.tsv"):
+        write_submission(tmp_path / "a.zip", [folder])
+    assert not (tmp_path / "a.zip").exists()
+    with caplog.at_level(logging.WARNING):
+        assert len(write_submission(tmp_path / "a.zip", [folder], allow_incomplete=True)) == 9
+    assert "without" in caplog.text and "QQP.tsv" in caplog.text
+    with pytest.raises(FileNotFoundError):
+        write_submission(tmp_path / "a.zip", [tmp_path / "nowhere"], allow_incomplete=True)
+
+
+def test_files_of_the_wrong_length_or_form_are_refused(tmp_path):
+    folder = write_all(tmp_path / "runs")
+    path = folder / "RTE" / "RTE.tsv"
+    path.write_text("index\tprediction\n0\tentailment\n")
+    with pytest.raises(ValueError, match="has 1 predictions, and the test set has 3,000 rows"):
+        write_submission(tmp_path / "a.zip", [folder])
+    write_submission(tmp_path / "a.zip", [folder], allow_incomplete=True)
+    path.write_text("0\tentailment\n")
+    with pytest.raises(ValueError, match=r"RTE\.tsv, line 1: .* is not the header"):
+        write_submission(tmp_path / "a.zip", [folder])
+
+
+def test_two_files_for_one_test_set_are_refused(tmp_path):
+    folder = write_all(tmp_path / "runs")
+    (folder / "again").mkdir()
+    (folder / "again" / "RTE.tsv").write_text("index\tprediction\n")
+    with pytest.raises(ValueError, match="are both predictions for RTE"):
+        write_submission(tmp_path / "a.zip", [folder])

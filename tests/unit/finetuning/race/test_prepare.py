@@ -1,0 +1,136 @@
+"""A prepared folder holds every question of the raw files, with its options in order; also of real RACE."""
+
+import logging
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.race.inputs import question_with_option
+from roberta_plugin.finetuning.race.prepare import prepare
+from roberta_plugin.finetuning.race.reader import find_splits, read_split
+from tests.tiny_race import write_lines, write_passage, write_race
+from tests.tiny_suites import words_tokenizer
+
+
+def prepared_of(task, raw, output, *, max_length=120, question_length=60, **options):
+    tokenizer, vocabulary = words_tokenizer()
+    settings = {"question_length": str(question_length), **options}
+    prepare(task, raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=settings)
+    return Prepared.open(output)
+
+
+def texts_of(prepared, sequence):
+    """The two texts of a model input."""
+    ids = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)[sequence]
+    ends = np.flatnonzero(ids < 0).tolist()
+    assert ends[0] == 0
+    assert ends[-1] == len(ids) - 1
+    assert len(ends) == 4
+    return [prepared.tokenizer.decode(ids[a + 1 : b]) for a, b in ((ends[0], ends[1]), (ends[2], ends[3]))]
+
+
+@pytest.mark.parametrize("order", ["passage", "question"])
+def test_every_question_is_there_with_its_options_in_order(tmp_path, order):
+    raw = write_race(tmp_path / "raw", train=20, dev=6)
+    prepared = prepared_of("race", raw, tmp_path / "set", max_length=512, order=order)
+    assert prepared.task == "race"
+    assert prepared.settings == {"max_length": 512, "question_length": 60, "order": order}
+    assert set(prepared.splits) == {"train", "valid"}
+    for split, files in find_splits("race", raw).items():
+        opened, records = prepared.split(split), list(prepared.split(split).records())
+        example = 0
+        for passage in read_split("race", split, files):
+            for number, question in enumerate(passage.questions):
+                assert opened.columns["label"][example] == question.answer
+                assert opened.columns["level"][example] == passage.level
+                assert records[example] == {"id": passage.id, "question": number, "options": list(question.options)}
+                rows = range(*opened.first[example : example + 2])
+                expected = [[passage.text, question_with_option(question.text, o)] for o in question.options]
+                if order == "question":
+                    expected = [pair[::-1] for pair in expected]
+                assert [texts_of(prepared, opened.sequences[row]) for row in rows] == expected
+                example += 1
+        assert example == len(opened) == {"train": 40, "valid": 12}[split]
+
+
+def test_numbers_of_options_may_differ_and_answers_may_be_missing(tmp_path):
+    entries = [
+        {"id": str(n), "context": "x y", "question": "", "options": list("abcdefg"[: 2 + n]), "answer": 1}
+        for n in range(4)
+    ]
+    write_lines(tmp_path / "raw/train.jsonl", entries)
+    write_lines(tmp_path / "raw/test.jsonl", [{k: v for k, v in entries[0].items() if k != "answer"}])
+    prepared = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set")
+    assert np.diff(prepared.split("train").first).tolist() == [2, 3, 4, 5]
+    assert prepared.split("train").columns["level"].tolist() == [-1] * 4
+    assert prepared.split("test").columns["label"].tolist() == [-1]
+
+
+def test_long_inputs_are_cut_and_said_so(tmp_path, caplog):
+    passage = {"article": "a " * 300, "questions": ["b"], "options": [["c" * 90, "d"]], "answers": ["A"], "id": "1"}
+    bare = {"article": "e", "questions": [], "options": [], "answers": [], "id": "2"}
+    write_passage(tmp_path / "raw/train/high/1.txt", passage)
+    write_passage(tmp_path / "raw/train/high/2.txt", bare)
+    with caplog.at_level(logging.INFO):
+        prepared = prepared_of("race", tmp_path / "raw", tmp_path / "set")
+    opened = prepared.split("train")
+    assert opened.sequences.sizes.tolist() == [120, 120]
+    assert [len(texts_of(prepared, opened.sequences[row])[1]) for row in (0, 1)] == [60, 3]
+    assert (
+        "train: 1 questions, 2 options; 2 inputs were cut to 120 tokens, 1 of them in question and option, which may "
+        "have 60; 1 passages have no question and were left out" in caplog.text
+    )
+
+
+def test_a_split_without_questions_is_refused_and_nothing_is_left(tmp_path):
+    bare = {"article": "e", "questions": [], "options": [], "answers": [], "id": "2"}
+    write_passage(tmp_path / "raw/train/high/2.txt", bare)
+    with pytest.raises(ValueError, match="The split train holds no question"):
+        prepared_of("race", tmp_path / "raw", tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.fixture(scope="module")
+def real_race(shared_data, tmp_path_factory):
+    if not (shared_data / "race.tar.zst").is_file() or shutil.which("zstd") is None:
+        pytest.skip(f"needs {shared_data / 'race.tar.zst'} and the command zstd")
+    folder = tmp_path_factory.mktemp("race")
+    subprocess.run(["tar", "--zstd", "-xf", shared_data / "race.tar.zst", "-C", folder], check=True)
+    yield next(path.parent for path in folder.rglob("train") if path.is_dir())
+    shutil.rmtree(folder)
+
+
+def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_race, shared_data, tmp_path):
+    splits = find_splits("race", real_race)
+    counts = {}
+    for split, files in splits.items():
+        passages = list(read_split("race", split, files))
+        counts[split] = [
+            (sum(p.level == level for p in passages), sum(len(p.questions) for p in passages if p.level == level))
+            for level in (0, 1)
+        ]
+    assert counts == {"train": [(6409, 25421), (18728, 62445)], "valid": [(368, 1436), (1021, 3451)]}
+
+    shutil.rmtree(real_race / "train")
+    bpe = shared_data / "gpt2_bpe"
+    tokenizer, vocabulary = load_tokenizer(bpe), Vocabulary.load(bpe / "dict.txt")
+    output = tmp_path / "set"
+    prepare("race", real_race, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=512, options={})
+    valid = Prepared.open(output).split("valid")
+    assert len(valid) == 4887
+    assert np.diff(valid.first).tolist() == [4] * 4887
+    assert np.bincount(valid.columns["label"]).tolist() == [1067, 1291, 1303, 1226]
+    assert np.bincount(valid.columns["level"]).tolist() == [1436, 3451]
+    sequences = valid.sequences
+    assert sequences.sizes.max() == 512
+    assert (sequences.sizes == 512).sum() > 1000
+    ends = sequences.starts + sequences.sizes - 1
+    assert (sequences.tokens[ends] == vocabulary.eos_id).all()
+    assert (sequences.tokens[sequences.starts] == vocabulary.bos_id).all()
+    assert (sequences.tokens == vocabulary.eos_id).sum() == 3 * len(sequences)
+    assert not (sequences.tokens == vocabulary.unk_id).any()
