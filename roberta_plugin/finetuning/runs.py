@@ -47,16 +47,14 @@ def grid_of(
         slurm: what each run asks SLURM for.
 
     Raises:
-        ValueError: if `only` names no axis, or `changes` an option that an axis sets.
+        ValueError: if `only` names no axis, or `changes` an option of which an axis tries several values.
     """
     axes = dict(recipe.axes)
     for name, label in only.items():
         if name not in axes:
             raise ValueError(f"--only {name}={label}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
         axes[name] = _restricted(name, axes[name], label)
-    set_by_axes = {option for name, choices in axes.items() for option in _options_set(name, choices)}
-    for name in changes.keys() & set_by_axes:
-        raise ValueError(f"--set {name}: the grid sets it; give --only AXIS=LABEL to choose one of {', '.join(axes)}.")
+    axes = {name: _changed(name, choices, changes) for name, choices in axes.items()}
     start = {"finetune-from-model": str(checkpoint.resolve())} if checkpoint else {}
     content = {
         "train": {"data": str(data.resolve()), **_COMMON, **recipe.train, **model, **start, **changes},
@@ -75,10 +73,16 @@ def _restricted(name: str, choices: Any, label: str) -> Any:
     return [label]
 
 
-def _options_set(name: str, choices: Any) -> set[str]:
-    if isinstance(choices, Mapping):
-        return {option for options in choices.values() for option in options}
-    return {name}
+def _changed(axis: str, choices: Any, changes: Mapping[str, str]) -> Any:
+    """The axis with the user's values; a batch, for instance, in parts that fit into a GPU."""
+    is_named = isinstance(choices, Mapping)
+    concerned = changes.keys() & ({name for options in choices.values() for name in options} if is_named else {axis})
+    if concerned and (not is_named or len(choices) > 1):
+        remedy = f"--only {axis}=... {'first' if is_named else 'instead'}"
+        raise ValueError(f"--set {min(concerned)}: the axis {axis} sets it. Choose one of its values by {remedy}.")
+    if not is_named:
+        return choices
+    return {label: {**options, **{name: changes[name] for name in concerned}} for label, options in choices.items()}
 
 
 def as_yaml(content: Mapping[str, Any]) -> str:

@@ -44,7 +44,7 @@ def work(tmp_path_factory) -> Path:
 
 def finetune(work: Path, folder: str, *options: str):
     words = ["--raw", str(work / "raw"), "--tokenizer", str(work / "tokenizer"), "--max-length", str(LENGTH)]
-    words += ["--option", "question_length=40", "--folder", str(work / folder), "--only", "lr=2e-3"]
+    words += ["--option", "question-length=40", "--folder", str(work / folder), "--only", "lr=2e-3"]
     words += ["--model", str(work / "pretrained" / "checkpoint_last.pt"), "--seeds", "1", "2", "--parallel", "2"]
     return run([*command("roberta"), "finetune", "race", *words, *options])
 

@@ -21,7 +21,7 @@ def commands(text, name):
     """The calls of the command `name` in all bash blocks of a page, or in a whole script, as lists of words."""
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL) or [text]
     for block in blocks:
-        for call in re.findall(rf"(?:^|&& ){name}( .*)?$", block.replace("\\\n", " "), flags=re.MULTILINE):
+        for call in re.findall(rf"(?:^ *|&& ){name}( .*)?$", block.replace("\\\n", " "), flags=re.MULTILINE):
             yield shlex.split(call, comments=True)
 
 
@@ -39,7 +39,9 @@ def test_relative_links_lead_somewhere(page):
 def test_roberta_commands_parse():
     found = all_commands("roberta")
     assert {words[0] for _, words in found} >= {"demo", "vocabulary", "binarize", "inspect"}
+    assert {words[1] for _, words in found if words[0] == "finetune"} >= {"RTE", "race", "$task"}
     for _, words in found:
+        words = ["RTE" if word == "$task" else word for word in words if word != "$@"]
         build_parser(called_verb(words)).parse_args(words)
 
 
@@ -53,7 +55,7 @@ def test_fairseq_train_commands_parse():
         arguments[where] = str(REPOSITORY / arguments[where])
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
         assert cfg.model._name.startswith("fast_roberta")
-        assert cfg.task._name == "roberta_masked_lm"
+        assert cfg.task._name in ("roberta_masked_lm", "roberta_sentence_prediction")
 
 
 def test_both_base_recipes_say_the_same():

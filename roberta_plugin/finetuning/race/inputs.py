@@ -65,19 +65,19 @@ class Layout:
         Raises:
             ValueError: naming the option, the bad value and what would be right.
         """
-        unknown = sorted(options.keys() - {"question_length", "order"})
+        unknown = sorted(options.keys() - {"question-length", "order"})
         if unknown:
-            raise ValueError(f"Multiple choice has the options question_length and order, not {unknown[0]!r}.")
+            raise ValueError(f"Multiple choice has the options question-length and order, not {unknown[0]!r}.")
         order = options.get("order", ORDERS[0])
         if order not in ORDERS:
             raise ValueError(f"order must be {' or '.join(ORDERS)}, whichever text comes first, got {order!r}.")
-        length = options.get("question_length", str(QUESTION_LENGTH))
+        length = options.get("question-length", str(QUESTION_LENGTH))
         if not length.isdecimal() or int(length) < 1:
-            raise ValueError(f"question_length must be a whole number of tokens from 1 on, got {length!r}.")
+            raise ValueError(f"question-length must be a whole number of tokens from 1 on, got {length!r}.")
         if max_length <= int(length) + NUM_SPECIALS:
             raise ValueError(
                 f"--max-length {max_length} leaves no token for the passage: question and option may have {length}, "
-                f"and {NUM_SPECIALS} more are <s> and </s>. Raise it, or lower the option question_length."
+                f"and {NUM_SPECIALS} more are <s> and </s>. Raise it, or lower the option question-length."
             )
         return cls(max_length=max_length, question_length=int(length), order=order)
 

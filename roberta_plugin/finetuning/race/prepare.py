@@ -49,7 +49,7 @@ def prepare(
         tokenizer: of the model to fine-tune.
         vocabulary: the same.
         max_length: tokens of a model input at most.
-        options: `question_length` and `order`, see `inputs.Layout`.
+        options: `question-length` and `order`, see `inputs.Layout`.
 
     Raises:
         FileNotFoundError: if `raw` holds no data.

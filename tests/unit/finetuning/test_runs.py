@@ -58,12 +58,21 @@ def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_pa
     assert found.slurm == {"partition": "gpu"}
 
 
+def test_a_batch_can_be_cut_to_what_a_gpu_holds(tmp_path):
+    changes = {"batch-size": "4", "update-freq": "4"}
+    run = grid(tmp_path, only={"batch": "16", "lr": "1e-5"}, changes=changes, seeds=["1"]).runs[0]
+    for option, value in {"--batch-size": "4", "--update-freq": "4", "--max-update": "9"}.items():
+        assert run.words.count(option) == 1
+        assert run.words[run.words.index(option) + 1] == value
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"only": {"seed": "1"}}, "--only seed=1: the recipe has no such axis; it has lr, batch"),
         ({"only": {"batch": "64"}}, "--only batch=64: the axis has the labels 16, 32"),
-        ({"changes": {"batch-size": "8"}}, "--set batch-size: the grid sets it; give --only AXIS=LABEL"),
+        ({"changes": {"batch-size": "8"}}, "--set batch-size: the axis batch .* by --only batch=... first"),
+        ({"changes": {"lr": "1"}}, "--set lr: the axis lr .* by --only lr=... instead"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path, changes, message):

@@ -77,10 +77,10 @@ def test_defaults_are_the_papers():
     ("max_length", "options", "message"),
     [
         (132, {}, r"--max-length 132 leaves no token for the passage: question and option may have 128"),
-        (512, {"question_length": "0"}, r"question_length must be a whole number of tokens from 1 on, got '0'"),
-        (512, {"question_length": "x"}, r"question_length must be .* got 'x'"),
+        (512, {"question-length": "0"}, r"question-length must be a whole number of tokens from 1 on, got '0'"),
+        (512, {"question-length": "x"}, r"question-length must be .* got 'x'"),
         (512, {"order": "answer"}, r"order must be passage or question, .* got 'answer'"),
-        (512, {"stride": "3"}, r"options question_length and order, not 'stride'"),
+        (512, {"stride": "3"}, r"options question-length and order, not 'stride'"),
     ],
 )
 def test_options_that_cannot_work_are_refused_by_name(max_length, options, message):
@@ -89,4 +89,4 @@ def test_options_that_cannot_work_are_refused_by_name(max_length, options, messa
 
 
 def test_options_are_read():
-    assert Layout.of(60, {"question_length": "55", "order": "question"}).question_length == 55
+    assert Layout.of(60, {"question-length": "55", "order": "question"}).question_length == 55

@@ -19,7 +19,7 @@ from tests.tiny_suites import words_tokenizer
 
 def prepared_of(task, raw, output, *, max_length=120, question_length=60, **options):
     tokenizer, vocabulary = words_tokenizer()
-    settings = {"question_length": str(question_length), **options}
+    settings = {"question-length": str(question_length), **options}
     prepare(task, raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=settings)
     return Prepared.open(output)
 
