@@ -23,7 +23,7 @@ setup(
         "ve-fairseq==0.12.3",
         "torch>=2.6",
         "numpy>=1.26",
-        "sentencepiece>=0.2",
+        "sentencepiece>=0.2.2",  # tells where tokens lie in the text
         "sacremoses>=0.1.1",
         "submitit>=1.5.2",
         "tokenizers>=0.21",
@@ -35,6 +35,7 @@ setup(
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "regex>=2024.4",
+        "scipy>=1.11",
         "textblob>=0.19",  # noun phrases for WNLI; its English lexicon comes with it
     ],
     extras_require={"test": TEST, "dev": DEV},

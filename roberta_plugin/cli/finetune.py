@@ -186,18 +186,22 @@ def evaluate_runs(args: argparse.Namespace, prepared: Prepared, folders: list[Pa
     from roberta_plugin.finetuning.report import write_report
 
     checkpoints = [folder / "checkpoints" / "checkpoint_best.pt" for folder in folders]
-    found = [
-        evaluate(
-            prepared,
-            checkpoints,
-            split=split,
-            folder=args.folder / "results",
-            device=args.device or default_device(),
-            show_progress=True,
+    found: list[dict[str, Any]] = []
+    options: dict[str, str] = {}
+    for split in ["valid", *(name for name in prepared.splits if name not in ("train", "valid"))]:
+        found.append(
+            evaluate(
+                prepared,
+                checkpoints,
+                split=split,
+                folder=args.folder / "results",
+                device=args.device or default_device(),
+                options=options,
+                show_progress=True,
+            )
         )
-        for split in prepared.splits
-        if split != "train"
-    ]
+        if "null_threshold" in found[0]["together"]:  # SQuAD 2.0's, tuned on the development set
+            options = {"null-threshold": str(found[0]["together"]["null_threshold"])}
     print(write_report(found, args.folder / "results"))
     print(f"results and predictions: {args.folder / 'results'}")
     return 0

@@ -55,6 +55,8 @@ def rows_of(evaluations: Sequence[dict[str, Any]]) -> Iterator[Row]:
     for evaluation in evaluations:
         paper = suite_of(evaluation["task"]).PAPER.get(evaluation["task"], {})
         for metric, median in evaluation["median"].items():
+            if metric.endswith(("thresh", "threshold")):  # where something was cut, no metric
+                continue
             values = [member["metrics"][metric] for member in evaluation["members"]]
             yield Row(
                 task=evaluation["task"],

@@ -29,7 +29,7 @@ found = {
 for name, cls in found.items():
     print(name, "->", cls.__module__)
     assert cls.__module__.startswith("roberta_plugin."), f"{name} is {cls}"
-assert len(found) == 7
+assert len(found) == 13
 print("all ours")
 """
 

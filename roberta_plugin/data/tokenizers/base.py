@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+
 
 class Tokenizer(Protocol):
     """Text -> tokenizer ids, and back. The ids are the tokenizer's own; `Vocabulary` maps them to a model's.
@@ -32,6 +34,14 @@ class Tokenizer(Protocol):
 
     def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Ids of all lines back to back, and the number of ids of each line: `encode` of many lines, faster."""
+        ...
+
+    def locate(self, text: str) -> LocatedTokens:
+        """Ids of a text, and the characters of the text that each stands for.
+
+        Raises:
+            ValueError: if the tokenizer changes the text so that it cannot be told.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> str:

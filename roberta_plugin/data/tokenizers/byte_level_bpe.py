@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.tokenizers.base import join_ids
 from roberta_plugin.data.tokenizers.gigatoken_engine import GigatokenEngine
+from roberta_plugin.data.tokenizers.offsets import LocatedTokens, locate_bytes
 
 FILES = ("encoder.json", "vocab.bpe")
 PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
@@ -150,6 +151,11 @@ class ByteLevelBpe:
         lengths[[line != "" for line in lines]] = filled_lengths
         return ids, lengths
 
+    def locate(self, text: str) -> LocatedTokens:
+        """Ids of a text and where they stand; a token of a part of a character covers the character."""
+        ids, _ = self.encode_lines([text])
+        return locate_bytes(text, ids, self._num_bytes[ids])
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; bytes that are no UTF-8, such as half of a character, become U+FFFD as in fairseq.
 
@@ -175,6 +181,11 @@ class ByteLevelBpe:
         if self._engine is None or not line or not young.isdisjoint(line):
             return self.encode(line)
         return self._engine.encode_lines([line], line.encode("utf-8"))[0]
+
+    @cached_property
+    def _num_bytes(self) -> NDArray[np.int32]:
+        """Bytes of the text that each id stands for (number of ids,)."""
+        return np.array([len(piece) for piece in self.pieces], dtype=np.int32)
 
     @cached_property
     def _engine(self) -> GigatokenEngine | None:

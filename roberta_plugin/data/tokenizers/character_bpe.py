@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.tokenizers.base import join_ids
+from roberta_plugin.data.tokenizers.offsets import LocatedTokens, locate_words
 
 FILES = ("character_bpe.json",)
 WORD_START = "\u2581"
@@ -76,8 +77,7 @@ class CharacterBpe:
 
     def words(self, text: str) -> list[str]:
         """Words of a text by Moses' rules, each with the mark of a beginning in front."""
-        # The mark itself, should it be in the text, would make two words of one.
-        return [WORD_START + word for word in self._moses[0].tokenize(text.replace(WORD_START, "_"), escape=False)]
+        return [WORD_START + word for word in self._moses[0].tokenize(_without_marks(text), escape=False)]
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
@@ -95,6 +95,28 @@ class CharacterBpe:
     def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Ids of all lines back to back, and the number of ids of each line."""
         return join_ids([self.encode(line) for line in lines])
+
+    def locate(self, text: str) -> LocatedTokens:
+        """Ids of a text and where they stand; where Moses' rules change characters, the text is refused.
+
+        Raises:
+            ValueError: if they do.
+        """
+        words = self.words(text)
+        places = locate_words(_without_marks(text), [word.removeprefix(WORD_START) for word in words])
+        ids: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        first = 0
+        for word in words:
+            encoded = self._model.encode([word], is_pretokenized=True)
+            ids += encoded.ids
+            for start, end in encoded.offsets:  # in the word, whose first character is the mark
+                start, end = first + max(start - 1, 0), first + end - 1
+                starts.append(int(places[start]))
+                ends.append(int(places[end - 1]) + 1 if end > start else starts[-1])
+            first += len(word) - 1
+        return LocatedTokens(*(np.array(values, dtype=np.int32) for values in (ids, starts, ends)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, with spaces where Moses' rules expect them.
@@ -138,6 +160,11 @@ class CharacterBpe:
     def _file_content(self) -> bytes:
         content = {"language": self.language, "bpe": json.loads(self.bpe)}
         return json.dumps(content, ensure_ascii=False).encode("utf-8")
+
+
+def _without_marks(text: str) -> str:
+    """The mark of a word's beginning, should it be in the text, would make two words of one."""
+    return text.replace(WORD_START, "_")
 
 
 def _rebuild(bpe: str, language: str) -> CharacterBpe:

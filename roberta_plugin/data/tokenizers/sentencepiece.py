@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.tokenizers.base import join_ids
+from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 
 FILES = ("sentencepiece.bpe.model",)
 WORD_START = "\u2581"
@@ -70,6 +71,18 @@ class SentencePiece:
     def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Ids of all lines back to back, and the number of ids of each line."""
         return join_ids(self._processor.encode(list(lines), out_type=int, num_threads=1) if lines else [])
+
+    def locate(self, text: str) -> LocatedTokens:
+        """Ids of a text and where they stand in it as it was before SentencePiece normalized it.
+
+        Of a character that becomes several ("\u00bd" is 1, \u2044, 2), SentencePiece gives the place to the last one;
+        here the others cover it too.
+        """
+        found = self._processor.encode(text, return_type="offset_mapping")
+        ids = np.array(found["ids"], dtype=np.int32)
+        starts, ends = np.array(found["offsets"], dtype=np.int32).reshape(-1, 2).T
+        is_part = (starts == ends) & np.array([piece != WORD_START for piece in found["pieces"]], dtype=np.bool_)
+        return LocatedTokens(ids, starts, np.where(is_part, np.minimum(starts + 1, len(text)), ends).astype(np.int32))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids.

@@ -114,7 +114,7 @@ def test_a_batch_without_predicted_positions_has_zero_loss_and_can_be_trained_on
 def test_sums_of_two_ranks_reduce_to_the_mean_of_all(criterion):
     first = {"loss": torch.tensor(30.0), "sample_size": 10, "num_correct": 4, "num_counted": 10}
     second = {"loss": torch.tensor(50.0), "sample_size": 30, "num_correct": 4, "num_counted": 30}
-    with metrics.aggregate() as meters:
+    with metrics.aggregate(new_root=True) as meters:
         criterion.reduce_metrics([first, second])
     values = meters.get_smoothed_values()
     assert values["loss"] == pytest.approx(80 / 40 / math.log(2), abs=1e-3)
@@ -137,7 +137,7 @@ def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     two_ranks = {**log, "flops": 8e12, "peak_flops": 2 * 100e12, "noutputs": 2, "graphs": 6}
     monkeypatch.setattr("roberta_plugin.criterions.metrics.get_data_parallel_world_size", lambda: 2)
-    with metrics.aggregate() as meters:
+    with metrics.aggregate(new_root=True) as meters:
         for _ in range(4):
             metrics.log_start_time("train_wall")
             clock[0] += 1.5

@@ -1,10 +1,11 @@
-"""AdamW against a plain float64 reference, and states that move between fairseq's adam and ours."""
+"""AdamW against a plain float64 reference, states that move between fairseq's adam and ours, rates of layers."""
 
 import copy
 import math
 
 import pytest
 import torch
+from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 
@@ -84,3 +85,74 @@ def test_betas_that_are_none_are_refused(value):
         parse_betas(value)
     assert parse_betas("(0.9,0.98)") == parse_betas([0.9, 0.98]) == (0.9, 0.98)
     assert not math.isclose(*parse_betas("(0.9,0.98)"))
+
+
+def layered(num=3):
+    """Parameters that tell 0, 1, 2 ... layers above them, in an order of their own."""
+    torch.manual_seed(9)
+    parameters = [torch.nn.Parameter(torch.randn(5, 3)) for _ in range(num)]
+    for above, parameter in enumerate(parameters):
+        parameter.optim_overrides = {"layers_above": above}
+    return parameters[::-1]
+
+
+def test_layers_learn_at_their_own_rates():
+    """Each group follows the formula with its share of the rate, also after the schedule has set another."""
+    parameters = layered()
+    starts = [parameter.detach().clone() for parameter in parameters]
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, parameters, weight_decay=0.1, layer_lr_decay=0.5)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.005, 0.0025]
+    optimizer.set_lr(0.02)
+    assert optimizer.get_lr() == pytest.approx(0.02)
+    for step in range(5):
+        for parameter in parameters:
+            parameter.grad = gradients(step)
+        optimizer.step()
+    for above, parameter, start in zip((2, 1, 0), parameters, starts, strict=True):
+        assert torch.allclose(parameter.double(), reference(start, range(5), lr=0.02 * 0.5**above), atol=1e-6)
+    assert not torch.allclose(starts[0], parameters[0], atol=0.01)
+
+
+def test_without_decay_there_is_one_group():
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [torch.nn.Parameter(torch.randn(2)) for _ in range(3)])
+    assert len(optimizer.param_groups) == 1 and len(optimizer.param_groups[0]["params"]) == 3
+    assert optimizer.get_lr() == 0.01
+
+
+def test_layer_rates_survive_a_checkpoint_and_follow_the_new_option():
+    parameters = layered()
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, parameters, layer_lr_decay=0.5)
+    for parameter in parameters:
+        parameter.grad = gradients(0)
+    optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict())
+    for decay in (0.5, 0.1):
+        resumed = make(RobertaAdamW, RobertaAdamWConfig, parameters, layer_lr_decay=decay)
+        resumed.load_state_dict(copy.deepcopy(state))
+        resumed.set_lr(0.04)
+        assert [group["lr"] for group in resumed.param_groups] == pytest.approx([0.04 * decay**n for n in range(3)])
+        moments = [resumed.optimizer.state[parameter]["exp_avg"] for parameter in parameters]
+        assert all(torch.equal(moment, moments[0]) and moment.any() for moment in moments)
+    plain = make(RobertaAdamW, RobertaAdamWConfig, parameters)
+    with pytest.raises(ValueError, match="has 3 groups of parameters and this one 1: --layer-lr-decay"):
+        plain.load_state_dict(state)
+
+
+@pytest.mark.parametrize("decay", [0.0, -1.0, 1.5])
+def test_a_decay_that_is_none_is_refused(decay):
+    with pytest.raises(ValueError, match=f"--layer-lr-decay must lie above 0 and be at most 1, got {decay}"):
+        make(RobertaAdamW, RobertaAdamWConfig, layered(), layer_lr_decay=decay)
+
+
+def test_parameters_without_a_layer_are_refused():
+    parameters = [*layered(), torch.nn.Parameter(torch.randn(2))]
+    with pytest.raises(ValueError, match="give --fp16-no-flatten-grads or --bf16"):
+        make(RobertaAdamW, RobertaAdamWConfig, parameters, layer_lr_decay=0.9)
+
+
+def test_master_copies_of_fairseqs_wrapper_keep_their_layer():
+    """What --bf16 and --fp16-no-flatten-grads do to parameters."""
+    copies = FP16Optimizer.build_fp32_params(None, layered(), flatten=False)
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, copies, layer_lr_decay=0.5)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.005, 0.0025]
+    assert optimizer.param_groups[0]["params"][0] is copies[-1]

@@ -1,0 +1,183 @@
+"""Span loss plus answerability loss, for SQuAD 2.0 and 1.1 (paper section 5.2).
+
+Where the answer begins and ends is a choice among the passage's tokens, learned from windows that hold the answer; that
+a window holds it is a classifier's choice, learned from all windows.
+
+Shapes: B windows in the batch, T positions, N windows of the split, Q questions of it.
+"""
+
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics as fairseq_metrics
+from numpy.typing import NDArray
+from torch import Tensor
+
+from roberta_plugin.finetuning.squad.decoding import MAX_ANSWER_LENGTH, best_of_window
+from roberta_plugin.finetuning.squad.metric import best_threshold
+
+from . import metrics
+
+_NOT_HERE = -100
+_NULL_THRESHOLD = {"squad1": 1.0, "squad2": 0.5}  # a question counts as not answered above it
+_SCORE, _EXACT, _F1, _ANSWERABLE, _QUESTION, _HAS_ANSWER, _IS_GIVEN = range(7)  # columns of what windows log
+
+
+@dataclass
+class Squad2CriterionConfig(FairseqDataclass):
+    """Options of the criterion."""
+
+    max_answer_length: int = field(
+        default=MAX_ANSWER_LENGTH, metadata={"help": "tokens of an answer at most, in validation"}
+    )
+
+
+@register_criterion("squad2", dataclass=Squad2CriterionConfig)
+class Squad2Criterion(FairseqCriterion):
+    """Sum over windows of both losses; `sample_size` is the number of windows."""
+
+    def __init__(self, task: Any, max_answer_length: int) -> None:
+        super().__init__(task)
+        if max_answer_length < 1:
+            raise ValueError(f"--max-answer-length must be 1 or more, got {max_answer_length}.")
+        self.max_answer_length = max_answer_length
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+        """Return (loss in nats, number of windows, sums to log).
+
+        Args:
+            model: with a span head.
+            sample: a batch of `ExamplesDataset` with the columns of `finetuning/squad/prepare.py`.
+            reduce: sum the loss over windows; the alternative, a loss a window, has no use here.
+
+        Raises:
+            ValueError: if `reduce` is False.
+        """
+        if not reduce:
+            raise ValueError("The criterion squad2 returns the summed loss only: call it with reduce=True.")
+        columns = sample["columns"]
+        scores = self.task.outputs(model, sample)
+        first = columns["passage"]
+        in_passage = between(scores.start, first, first + columns["passage_length"])
+        starts, ends = (log_probabilities(values, in_passage) for values in (scores.start, scores.end))
+        has_answer = columns["has_answer"]
+        span_loss = 0.5 * (
+            span_part(starts, columns["start"], has_answer) + span_part(ends, columns["end"], has_answer)
+        )
+        answerable_loss = F.binary_cross_entropy_with_logits(
+            scores.answerable.float(), has_answer.float(), reduction="sum"
+        )
+        loss = span_loss + answerable_loss
+        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
+        log |= {"loss": loss.detach(), "sample_size": len(first), "num_with_answer": has_answer.sum()}
+        log |= {"span_loss": span_loss.detach(), "answerable_loss": answerable_loss.detach()}
+        if not model.training:
+            rows, size, index = self._rows(sample, scores), sample["num_examples"], sample["id"].cpu()
+            log[f"windows_{self.task.prepared.task}"] = metrics.placed(rows, index, size=size).to(first.device)
+            log["counted"] = metrics.placed(torch.ones(len(rows)), index, size=size).to(first.device)
+        return loss, len(first), log
+
+    def _rows(self, sample: dict[str, Any], scores: Any) -> Tensor:
+        """What the windows log: score and official metrics of each one's best span (B, 7)."""
+        questions = self.task.questions(sample["split"])
+        starts, ends, answerable = (values.detach().float().cpu() for values in scores)
+        rows = torch.zeros(len(starts), 7, dtype=torch.float64)
+        rows[:, _ANSWERABLE] = answerable
+        for row, window, start, end in zip(rows, sample["id"].tolist(), starts.numpy(), ends.numpy(), strict=True):
+            spans = best_of_window(questions, window, [start], [end], max_answer_length=self.max_answer_length)
+            text = questions.text(window, *spans[0][1:]) if spans else ""
+            row[_SCORE] = spans[0][0] + F.logsigmoid(row[_ANSWERABLE]) if spans else -torch.inf
+            row[_EXACT : _F1 + 1] = torch.tensor(questions.score(window, text), dtype=torch.float64)
+            row[_QUESTION] = questions.columns["question"][window]
+            row[_HAS_ANSWER], row[_IS_GIVEN] = questions.has_answer(window), text != ""
+        return rows
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+        """Log loss and padding; in validation also `exact` and `f1` (percent) of the best answer to each question.
+
+        For SQuAD 2.0, a question that is more probably not answerable counts as not answered; `tuned_exact` and
+        `tuned_f1` are at the best threshold instead.
+        """
+        outputs = list(logging_outputs)
+        metrics.log_finetuning_loss(outputs)
+        for name, count in (("span_loss", "num_with_answer"), ("answerable_loss", "sample_size")):
+            number = sum(output.get(count, 0) for output in outputs)
+            if number > 0:
+                fairseq_metrics.log_scalar(name, sum(output[name] for output in outputs) / number, number, round=4)
+        for task, threshold in _NULL_THRESHOLD.items():
+            sizes = [len(output["counted"]) for output in outputs if f"windows_{task}" in output]
+            if not sizes:
+                continue
+            metrics.log_sum(f"windows_{task}", outputs)
+            metrics.log_sum("counted", outputs)
+            for name, column in (("exact", _EXACT), ("f1", _F1)):
+                function = partial(mean_score, name=f"windows_{task}", column=column, threshold=threshold)
+                metrics.log_from_sums(name, function, num_examples=sizes[0])
+                if task == "squad2":
+                    tuned = partial(tuned_score, name=f"windows_{task}", column=column)
+                    metrics.log_from_sums(f"tuned_{name}", tuned, num_examples=sizes[0])
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
+        return True
+
+
+def between(like: Tensor, start: Tensor, stop: Tensor) -> Tensor:
+    """Which positions of `like` (B, T) lie from `start` (B,) to before `stop` (B,)."""
+    positions = torch.arange(like.size(1), device=like.device)
+    return (positions >= start[:, None]) & (positions < stop[:, None])
+
+
+def log_probabilities(scores: Tensor, is_choice: Tensor) -> Tensor:
+    """Scores (B, T) -> logarithms of probabilities among the choices (B, T), fp32, -inf elsewhere."""
+    return scores.float().masked_fill(~is_choice, -torch.inf).log_softmax(dim=1)
+
+
+def span_part(log_probs: Tensor, position: Tensor, has_answer: Tensor) -> Tensor:
+    """Summed cross-entropy () of the positions (B,) in the windows that hold the answer."""
+    target = position.masked_fill(has_answer.eq(0), _NOT_HERE)
+    return F.nll_loss(log_probs, target, ignore_index=_NOT_HERE, reduction="sum")
+
+
+def by_question(rows: Tensor) -> dict[str, NDArray[np.float64]]:
+    """What all windows log (N, 7) -> "rows", those of each question's best window (Q, 7), and "null" (Q,)."""
+    values = rows.numpy()
+    order = np.lexsort((np.arange(len(values)), -values[:, _SCORE], values[:, _QUESTION]))
+    is_first = np.diff(values[order, _QUESTION], prepend=-1) > 0
+    answerable = np.maximum.reduceat(values[order, _ANSWERABLE], np.flatnonzero(is_first))
+    best = values[order[is_first]]
+    return {"rows": best, "null": torch.from_numpy(-answerable).sigmoid().numpy()}
+
+
+def mean_score(sums: Mapping[str, Tensor], *, name: str, column: int, threshold: float) -> float:
+    """Mean of exact match or F1 (percent), where a question counts as not answered above the threshold."""
+    questions = by_question(sums[name])
+    rows = questions["rows"]
+    values = np.where(questions["null"] > threshold, 1.0 - rows[:, _HAS_ANSWER], rows[:, column])
+    return 100.0 * float(values.mean())
+
+
+def tuned_score(sums: Mapping[str, Tensor], *, name: str, column: int) -> float:
+    """The same at the threshold that makes it best."""
+    questions = by_question(sums[name])
+    rows = questions["rows"]
+    best, _ = best_threshold(
+        rows[:, column].tolist(),
+        null=questions["null"].tolist(),
+        has_answer=rows[:, _HAS_ANSWER].astype(bool).tolist(),
+        is_given=rows[:, _IS_GIVEN].astype(bool).tolist(),
+    )
+    return best

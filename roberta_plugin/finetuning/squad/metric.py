@@ -1,0 +1,144 @@
+"""The official metrics of SQuAD: exact match and F1 of normalized texts, and the threshold for "no answer".
+
+Definitions are those of the two official scripts, evaluate-v1.1.py and evaluate-v2.0.py, with the same order of
+summation, so that numbers agree to the last digit. The scripts differ where a text is nothing once it is normalized:
+version 1.1 gives two such texts an F1 of 0, version 2.0 gives 1 and does not count such right answers at all.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class Score(NamedTuple):
+    """Exact match and F1 of one question, 0 to 1."""
+
+    exact: float
+    f1: float
+
+
+def normalize(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, one space between words.
+
+    Example: "The  U.S., an  Ally" -> "us ally".
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def score(task: str, given: str, right: Sequence[str]) -> Score:
+    """Scores of the answer `given`, against the best of the `right` ones for each; none are right: "" is.
+
+    Args:
+        task: "squad1" or "squad2": whose script's definition.
+        given: the answer.
+        right: texts of right answers.
+    """
+    if task == "squad2":
+        right = [text for text in right if normalize(text)] or [""]
+    assert right, "a question of SQuAD 1.1 has an answer"
+    words = normalize(given).split()
+    alternatives = [normalize(text).split() for text in right]
+    exact = max(float(words == alternative) for alternative in alternatives)
+    return Score(
+        exact, max(_f1(words, alternative, both_empty=float(task == "squad2")) for alternative in alternatives)
+    )
+
+
+def _f1(given: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
+    if not given or not right:
+        return both_empty if given == right else 0.0
+    num_same = sum((Counter(given) & Counter(right)).values())
+    if num_same == 0:
+        return 0.0
+    precision, recall = 1.0 * num_same / len(given), 1.0 * num_same / len(right)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def best_threshold(
+    scores: Sequence[float],
+    *,
+    null: Sequence[float],
+    has_answer: Sequence[bool],
+    is_given: Sequence[bool],
+) -> tuple[float, float]:
+    """The threshold that makes the mean score best, when a question with `null` above it counts as not answered.
+
+    Args:
+        scores: of the answer to each question, were it given.
+        null: probability of no answer.
+        has_answer: whether the question has an answer.
+        is_given: whether the answer is a text at all, and not "" already.
+
+    Returns:
+        The best mean score (0 to 100) and the threshold. As in the official script, questions of equal `null` pass the
+        threshold one after the other, in the order in which they come.
+    """
+    current = best = float(sum(1 for has in has_answer if not has))
+    threshold = 0.0
+    for index in sorted(range(len(null)), key=null.__getitem__):
+        current += scores[index] if has_answer[index] else -1 if is_given[index] else 0
+        if current > best:
+            best, threshold = current, null[index]
+    return 100.0 * best / len(scores), threshold
+
+
+def evaluate(
+    task: str,
+    right: Mapping[str, Sequence[str]],
+    given: Mapping[str, str],
+    *,
+    null: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """What the official script prints, 0 to 100, its totals left out.
+
+    Args:
+        task: "squad1" or "squad2".
+        right: the right answers to each question by id, in the order of the file.
+        given: the answer to each.
+        null: with squad2, the probability of no answer to each; it is not applied, but the best thresholds are looked
+            for.
+
+    Returns:
+        exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 where there are such questions
+        and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
+
+    Raises:
+        ValueError: if a question has no answer in `given`.
+    """
+    missing = [id_ for id_ in right if id_ not in given]
+    if missing:
+        raise ValueError(
+            f"The predictions lack {len(missing):,} of {len(right):,} questions, the first of them {missing[0]!r}: "
+            "give one for each, an empty text for no answer."
+        )
+    scores = {id_: score(task, given[id_], answers) for id_, answers in right.items()}
+    result = _means("", scores.values())
+    if task == "squad1":
+        return result
+    for name, wanted in (("HasAns_", True), ("NoAns_", False)):
+        part = [scores[id_] for id_, answers in right.items() if bool(answers) == wanted]
+        result |= _means(name, part) if part else {}
+    if null is not None:
+        find = partial(
+            best_threshold,
+            null=[null[id_] for id_ in right],
+            has_answer=[bool(answers) for answers in right.values()],
+            is_given=[bool(given[id_]) for id_ in right],
+        )
+        for name in Score._fields:
+            values = [getattr(found, name) for found in scores.values()]
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = find(values)
+    return result
+
+
+def _means(prefix: str, scores: Iterable[Score]) -> dict[str, float]:
+    columns = zip(Score._fields, zip(*scores, strict=True), strict=True)
+    return {f"{prefix}{name}": 100.0 * sum(values) / len(values) for name, values in columns}

@@ -1,0 +1,213 @@
+"""SQuAD files -> a prepared folder: an example a window, one sequence `<s> question </s> </s> part of passage </s>`.
+
+Columns: `question`, the number of the question; `passage`, the position of the first token of the passage's part,
+`passage_token`, which token of the passage that is, and `passage_length`, tokens of the part; `best_start` and
+`best_stop`, positions of the tokens whose best window this is (see `windows`); `has_answer`, whether the answer lies in
+the window, and `start` and `end`, positions of its first and last token, 0 where it does not.
+
+Records: {"passage": number, "text"} for each passage, and {"question": number, "id", "text", "passage", "answers"} for
+each question, whose answers are texts, or null where they are not told.
+
+Arrays: `char_starts` and `char_ends`, characters of the tokens of all passages, one passage after the other, and
+`is_blank`, whether there is nothing but white space; passage i has those from `first_token[i]` to `first_token[i + 1]`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.squad.metric import normalize
+from roberta_plugin.finetuning.squad.reader import NO_PLACE, Question, SquadFile, find_files, read_file
+from roberta_plugin.finetuning.squad.windows import BEFORE_PASSAGE, NUM_SPECIALS, Layout, cut, is_blank, tokens_of
+
+logger = logging.getLogger(__name__)
+
+_OPTIONS = ("question-length", "doc-stride", "strict")
+# Pretraining's text has no line ends; a space of the same length keeps the places of all characters.
+_LINE_ENDS = str.maketrans("\r\n", "  ")
+
+
+def prepare(
+    task: str,
+    raw: Path,
+    output: Path,
+    *,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    max_length: int,
+    options: Mapping[str, str],
+) -> None:
+    """Write the prepared folder `output` of the raw folder `raw`.
+
+    Answers that are not at their `answer_start` are looked for, and left out of training where there is nothing to be
+    found. SPLIT.doubtful.jsonl in the folder lists them, and answers that begin or end within a token, of which the
+    tokens stand for more.
+
+    Args:
+        task: "squad1" or "squad2".
+        raw: folder with the official files.
+        output: folder to write.
+        tokenizer: of the model to fine-tune.
+        vocabulary: the same.
+        max_length: tokens of a model input at most.
+        options: `question-length` (64) and `doc-stride` (128) in tokens; `strict` (false): refuse misplaced answers.
+
+    Raises:
+        FileNotFoundError: if `raw` holds no data.
+        ValueError: if an option or an entry of the data cannot be used.
+    """
+    unknown = sorted(options.keys() - set(_OPTIONS))
+    if unknown:
+        raise ValueError(f"Preparing {task} has the options {', '.join(_OPTIONS)}, not {unknown[0]!r}.")
+    strict = options.get("strict", "false")
+    if strict not in ("true", "false"):
+        raise ValueError(f"strict must be true or false, got {strict!r}.")
+    layout = Layout.of(max_length, options)
+    encoder = Encoder(tokenizer, vocabulary)
+    doubtful = {}
+    with PreparedWriter(
+        output, task=task, tokenizer=tokenizer, vocabulary=vocabulary, settings=asdict(layout)
+    ) as writer:
+        for name, path in find_files(task, raw).items():
+            content = read_file(task, path, needs_answers=name != "test", strict=strict == "true")
+            with writer.split(name) as split:
+                maker = _SplitMaker(split, content, encoder, layout, is_train=name == "train")
+                maker.run(f"{task} {name}")
+            doubtful[name] = maker.doubtful
+    for name, answers in doubtful.items():
+        _list_doubtful(output / f"{name}.doubtful.jsonl", answers)
+
+
+class _SplitMaker:
+    """Writes all windows of a file's questions.
+
+    Attributes:
+        doubtful: answers that are not at their `answer_start`, or not what their tokens stand for.
+    """
+
+    def __init__(
+        self, split: SplitWriter, content: SquadFile, encoder: Encoder, layout: Layout, *, is_train: bool
+    ) -> None:
+        self._split, self._content, self._encoder, self._layout = split, content, encoder, layout
+        self._is_train = is_train
+        self._counts: Counter[str] = Counter()
+        self.doubtful = list(content.misplaced)
+
+    def run(self, description: str) -> None:
+        """Write the split, and say what was cut and left out."""
+        numbers = range(len(self._content.passages))
+        passages = [self._locate(number) for number in tqdm(numbers, desc=description, mininterval=1.0)]
+        self._split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
+        self._split.array("char_ends", np.concatenate([passage.ends for passage in passages]))
+        blank = [is_blank(text, passage) for text, passage in zip(self._content.passages, passages, strict=True)]
+        self._split.array("is_blank", np.concatenate(blank))
+        self._split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
+        questions = self._content.questions
+        ids = self._encoder.ids_of_all([question.text.translate(_LINE_ENDS).strip() for question in questions])
+        for question, question_ids in zip(questions, ids, strict=True):
+            passage = passages[question.passage]
+            target = self._target(question, passage)
+            if self._is_train and question.answers and target is None:
+                self._counts["without a place"] += 1
+                continue
+            self._record(question)
+            self._add_windows(question_ids, passage, target)
+            self._counts["questions"] += 1
+        counts = self._counts
+        logger.info(
+            f"{description}: {counts['questions']:,} questions, {counts['windows']:,} windows, {counts['answers']:,} "
+            f"of them with the answer; {counts['cut']:,} questions were cut to {self._layout.question_length} tokens, "
+            f"{counts['without a place']:,} left out because the passage does not hold their answer"
+        )
+
+    def _locate(self, number: int) -> LocatedTokens:
+        text = self._content.passages[number]
+        self._split.record({"passage": number, "text": text})
+        where = f"{self._content.path}, the passage that begins with {text[:40]!r}"
+        try:
+            found = self._encoder.tokenizer.locate(text.translate(_LINE_ENDS))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if not len(found.ids):
+            raise ValueError(f"{where}: it has no tokens. Remove it, or use another tokenizer.")
+        return found
+
+    def _target(self, question: Question, passage: LocatedTokens) -> tuple[int, int] | None:
+        """First and last token of the answer to be learned: the first that tokens stand for, as well as may be."""
+        inexact = []
+        for answer in question.answers or ():
+            span = tokens_of(passage, answer.start, answer.start + len(answer.text)) if answer.start >= 0 else None
+            if span is None:
+                continue
+            covered = self._content.passages[question.passage][passage.starts[span[0]] : passage.ends[span[1]]]
+            if normalize(covered) == normalize(answer.text):
+                return span
+            inexact.append(span)
+            entry = {"id": question.id, "answer": answer.text, "answer_start": answer.start}
+            self.doubtful.append({**entry, "found_at": answer.start, "tokens": covered.strip()})
+        return inexact[0] if inexact else None
+
+    def _record(self, question: Question) -> None:
+        answers = None if question.answers is None else [answer.text for answer in question.answers]
+        content = {"question": self._counts["questions"], "id": question.id, "text": question.text}
+        self._split.record({**content, "passage": question.passage, "answers": answers})
+
+    def _add_windows(
+        self, question_ids: NDArray[np.int32], passage: LocatedTokens, target: tuple[int, int] | None
+    ) -> None:
+        layout, vocabulary = self._layout, self._encoder.vocabulary
+        self._counts["cut"] += len(question_ids) > layout.question_length
+        question_ids = question_ids[: layout.question_length]
+        passage_ids = self._encoder.to_model_id[passage.ids]
+        bos, eos = [vocabulary.bos_id], [vocabulary.eos_id]
+        position = len(question_ids) + BEFORE_PASSAGE
+        room = layout.max_length - NUM_SPECIALS - len(question_ids)
+        for window in cut(len(passage_ids), room=room, stride=layout.doc_stride):
+            part = passage_ids[window.first : window.first + window.length]
+            sequence = np.concatenate([bos, question_ids, eos, eos, part, eos]).astype(np.int32)
+            shift = position - window.first
+            start, end = (token + shift for token in target) if target and window.holds(target) else (0, 0)
+            self._split.add(
+                [sequence],
+                question=self._counts["questions"],
+                passage=position,
+                passage_token=window.first,
+                passage_length=window.length,
+                best_start=window.best_first + shift,
+                best_stop=window.best_stop + shift,
+                has_answer=int(end > 0),
+                start=start,
+                end=end,
+            )
+            self._counts["windows"] += 1
+            self._counts["answers"] += end > 0
+
+
+def _list_doubtful(path: Path, answers: list[dict[str, Any]]) -> None:
+    if not answers:
+        return
+    with atomic_write(path, "w") as file:
+        for answer in answers:
+            file.write(json.dumps(answer, ensure_ascii=False) + "\n")
+    nowhere = sum(answer["found_at"] == NO_PLACE for answer in answers)
+    inexact = sum("tokens" in answer for answer in answers)
+    logger.warning(
+        f"{path} lists doubtful answers: {len(answers) - nowhere - inexact:,} that are not at their answer_start but "
+        f"elsewhere in the passage, {nowhere:,} that are nowhere in it, {inexact:,} that begin or end within a token"
+    )

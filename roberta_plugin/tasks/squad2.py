@@ -1,0 +1,75 @@
+"""SQuAD 1.1 and 2.0: answers that are spans of a passage, and questions that have none.
+
+The steps from official files to batches are drawn in `roberta_plugin/finetuning/squad/__init__.py`.
+"""
+
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.tasks import register_task
+
+from roberta_plugin.finetuning.squad.questions import Questions
+
+from .finetuning import FineTuningTask
+from .finetuning_options import FineTuningConfig
+
+
+@dataclass
+class Squad2Config(FineTuningConfig):
+    """Options of the task."""
+
+    classification_head_name: str = field(
+        default="span_head", metadata={"help": "name of the new head in the checkpoint"}
+    )
+
+
+@register_task("squad2", dataclass=Squad2Config)
+class Squad2Task(FineTuningTask):
+    """Finds where the answer begins and ends in each window, and whether it is there."""
+
+    cfg: Squad2Config
+    name = "squad2"
+    can_pack = False
+
+    def __init__(self, cfg: Squad2Config, *arguments: Any) -> None:
+        super().__init__(cfg, *arguments)
+        self._questions: dict[str, Questions] = {}
+
+    @property
+    def head_arguments(self) -> dict[str, Any]:
+        """Arguments of the model's forward that ask for the task's scores."""
+        return {"span_head_name": self.cfg.classification_head_name}
+
+    def register_heads(self, model: Any) -> None:
+        """Add the span head.
+
+        Raises:
+            ValueError: if the model cannot have one.
+        """
+        if not hasattr(model, "register_span_head"):
+            raise ValueError(
+                f"{type(model).__name__} has no heads that find spans: use --arch fast_roberta_base (or another size "
+                "of fast_roberta), which loads checkpoints of fairseq's roberta as well."
+            )
+        model.register_span_head(self.cfg.classification_head_name)
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Open a split of the prepared folder, whose answers must be known.
+
+        Raises:
+            ValueError: if they are not, as in a test file.
+        """
+        if not self.questions(split).is_labelled:
+            raise ValueError(
+                f"{self.prepared.folder}: the split {split!r} has questions without `answers`, so there is no loss: "
+                "`roberta evaluate` writes predictions for it."
+            )
+        super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
+
+    def questions(self, split: str) -> Questions:
+        """The questions of a split, read once."""
+        if split not in self._questions:
+            self._questions[split] = Questions(self.prepared.split(split), self.prepared.task)
+        return self._questions[split]

@@ -1,0 +1,115 @@
+"""The real `fairseq-train` on SQuAD-like data: it learns, its log has the official metrics, two ranks agree."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from roberta_plugin.finetuning.inference import load_model, run_model
+from roberta_plugin.finetuning.squad import suite
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import command, environment, logged, run
+from tests.tiny_squad import write_prepared, write_raw
+
+pytestmark = pytest.mark.integration
+
+LENGTH = 32
+METRICS = {"exact": "exact", "f1": "f1", "tuned_exact": "best_exact", "tuned_f1": "best_f1"}  # in the log -> official
+
+
+@pytest.fixture(scope="module", params=["squad2", "squad1"])
+def prepared(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    raw = write_raw(folder / "raw", task=request.param, sizes={"train": 300, "dev": 60})
+    return write_prepared(folder, task=request.param, raw=raw)
+
+
+def train_command(data: Path, save_dir: Path, *options: str) -> list[str]:
+    return [
+        *command("fairseq-train"),
+        str(data),
+        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
+        *("--task", "squad2", "--criterion", "squad2", "--arch", "fast_roberta_tiny", "--encoder-layers", "2"),
+        *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
+        *("--max-positions", str(LENGTH), "--batch-size", "16", "--required-batch-size-multiple", "1"),
+        *("--optimizer", "roberta_adamw", "--clip-norm", "0.0", "--lr-scheduler", "fixed", "--lr", "3e-3"),
+        *("--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"),
+        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "10"),
+        *("--log-file", str(save_dir) + ".log"),
+        *options,
+    ]
+
+
+def official(prepared, save_dir, folder=None, **options):
+    """Metrics of the last checkpoint; `exact` and `f1` as the log has them, at a threshold of one half."""
+    model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
+    outputs = run_model(model, task, prepared.split("valid"))
+    return suite.score(prepared.task, prepared, "valid", [outputs], folder=folder, options=options)
+
+
+def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    done = run(train_command(prepared.folder, save_dir, "--max-epoch", "5"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    options = {"null-threshold": "0.5"} if prepared.task == "squad2" else {}
+    found = official(prepared, save_dir, tmp_path / "files", **options)
+    assert found["f1"] > 90, "one token in fifteen is the answer, and half of the questions of SQuAD 2.0 have none"
+    record = logged(save_dir, "valid")[-1]
+    for name, official_name in METRICS.items():
+        if official_name in found:
+            assert float(record[f"valid_{name}"]) == pytest.approx(found[official_name], abs=1e-3)
+    assert ("valid_tuned_f1" in record) == (prepared.task == "squad2")
+    predictions = json.loads((tmp_path / "files" / "valid" / "predictions.json").read_text())
+    assert len(predictions) == 60
+    assert {"good"} < set(predictions.values()) if prepared.task == "squad2" else "" not in predictions.values()
+
+
+def test_two_ranks_see_the_same_metrics(prepared, tmp_path):
+    """An odd number of batches for 2 ranks: one of them gets a batch that must not count."""
+    save_dir = tmp_path / "checkpoints"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    windows = len(prepared.split("valid"))
+    size = next(size for size in range(9, windows) if -(-windows // size) % 2)
+    options = ("--max-update", "8", "--batch-size-valid", str(size), "--ddp-backend", "legacy_ddp")
+    ranks = ("--distributed-init-method", address, "--distributed-world-size", "2", "--distributed-no-spawn")
+    ranks += ("--distributed-backend", "gloo")
+    processes = [
+        subprocess.Popen(
+            train_command(prepared.folder, save_dir, *options, *ranks, "--distributed-rank", str(rank)),
+            cwd=REPOSITORY,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][-2000:] + outputs[1][-2000:]
+    assert "distributed_world_size': 2" in outputs[0]
+    options = {"null-threshold": "0.5"} if prepared.task == "squad2" else {}
+    found, record = official(prepared, save_dir, **options), logged(save_dir, "valid")[-1]
+    for name, official_name in METRICS.items():
+        if official_name in found:
+            assert float(record[f"valid_{name}"]) == pytest.approx(found[official_name], abs=1e-3)
+
+
+@pytest.mark.parametrize("prepared", ["squad2"], indirect=True)
+def test_layers_of_a_resumed_run_keep_their_rates(prepared, tmp_path):
+    options = ("--layer-lr-decay", "0.5", "--disable-validation")
+    ends = {}
+    for name, stops in {"at_once": ("12",), "in_two_parts": ("6", "12")}.items():
+        save_dir = tmp_path / name
+        for stop in stops:
+            done = run(train_command(prepared.folder, save_dir, *options, "--max-update", stop))
+            assert done.returncode == 0, done.stderr[-3000:]
+        state = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
+        groups = state["last_optimizer_state"]["param_groups"]
+        assert [group["lr"] for group in groups] == pytest.approx([3e-3 * 0.5**above for above in range(4)])
+        ends[name] = state["model"]
+    assert all(torch.equal(ends["at_once"][name], value) for name, value in ends["in_two_parts"].items())

@@ -1,0 +1,169 @@
+"""The two losses, their gradients, best spans and official metrics against plain computations."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from roberta_plugin.criterions.squad2 import Squad2Criterion
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.squad.decoding import decode
+from roberta_plugin.finetuning.squad.metric import evaluate
+from roberta_plugin.finetuning.squad.questions import Questions
+from roberta_plugin.finetuning.suites import RawOutputs
+from roberta_plugin.models.heads import SpanScores
+from tests.tiny_squad import write_prepared
+
+
+class TableModel(torch.nn.Module):
+    """Scores are entries of tables by window and position."""
+
+    def __init__(self, num_windows, *, seed=0):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.start, self.end = (
+            torch.nn.Parameter(torch.randn(num_windows, 40, generator=generator) * 3) for _ in range(2)
+        )
+        self.answerable = torch.nn.Parameter(torch.randn(num_windows, generator=generator) * 2)
+
+    def scores(self, windows, width):
+        return SpanScores(self.start[windows, :width], self.end[windows, :width], self.answerable[windows])
+
+
+@pytest.fixture(scope="module", params=["squad1", "squad2"])
+def prepared(request, tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp(request.param), task=request.param)
+
+
+@pytest.fixture
+def split(prepared):
+    return prepared.split("valid")
+
+
+@pytest.fixture
+def criterion(prepared):
+    questions = {name: Questions(prepared.split(name), prepared.task) for name in prepared.splits}
+    task = SimpleNamespace(
+        target_dictionary=None,
+        prepared=prepared,
+        questions=questions.__getitem__,
+        outputs=lambda model, sample: model.scores(sample["id"], sample["net_input"]["src_tokens"].size(1)),
+    )
+    return Squad2Criterion(task, max_answer_length=4)
+
+
+def batches(split, size):
+    dataset = ExamplesDataset(split, pad_id=1, vocab_size=1000, seed=1)
+    return [dataset.__getitems__(batch) for batch in dataset.batches(1, max_sentences=size)]
+
+
+def plain_loss(model, split):
+    """float64, one window after the other."""
+    total = torch.zeros((), dtype=torch.float64)
+    columns = {name: values.tolist() for name, values in split.columns.items()}
+    for window in range(len(split)):
+        first = columns["passage"][window]
+        part = slice(first, first + columns["passage_length"][window])
+        has_answer = columns["has_answer"][window]
+        if has_answer:
+            for table, target in ((model.start, "start"), (model.end, "end")):
+                total = total - 0.5 * table[window, part].double().log_softmax(0)[columns[target][window] - first]
+        probability = torch.sigmoid(model.answerable[window].double())
+        total = total - (probability if has_answer else 1 - probability).log()
+    return total
+
+
+def test_loss_and_gradients_are_those_of_each_window_alone(criterion, split):
+    model = TableModel(len(split)).train()
+    expected = plain_loss(model, split)
+    expected.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    total = 0.0
+    for sample in batches(split, 5):
+        loss, sample_size, log = criterion(model, sample)
+        loss.backward()
+        total += loss.item()
+        assert sample_size == log["sample_size"] == len(sample["id"])
+        assert log["span_loss"] + log["answerable_loss"] == pytest.approx(loss.item(), rel=1e-6)
+    assert total == pytest.approx(expected.item(), rel=1e-5)
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert torch.allclose(parameter.grad, gradient, atol=1e-5)
+        assert gradient.abs().sum() > 0.1
+    assert 0 < split.columns["has_answer"].sum() < len(split)
+
+
+def reduced(outputs):
+    with metrics.aggregate(new_root=True) as meters:
+        for output in outputs:
+            Squad2Criterion.reduce_metrics(output)
+    return meters.get_smoothed_values()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_validation_gives_the_official_metrics_of_the_decoded_answers(criterion, split, prepared, seed):
+    """Whatever the batches, and whether a rank's logs are summed before."""
+    model = TableModel(len(split), seed=seed).eval()
+    with torch.no_grad():
+        logs = [criterion(model, sample)[2] for sample in batches(split, 5)]
+    found = reduced([[log] for log in logs])
+    nothing = {key: value * 0 for key, value in logs[0].items()}  # what a rank without a batch of its own adds
+    summed = [
+        {key: first[key] + second[key] for key in first} for first, second in itertools.pairwise([*logs, nothing])
+    ]
+    assert reduced([[log] for log in summed[::2]]) == pytest.approx(found)
+
+    sizes = split.sequences.sizes
+    outputs = RawOutputs(
+        starts=[model.start[window, : sizes[window]].detach().numpy() for window in range(len(split))],
+        ends=[model.end[window, : sizes[window]].detach().numpy() for window in range(len(split))],
+        answerable=model.answerable.detach().numpy(),
+    )
+    questions = Questions(split, prepared.task)
+    decoded = decode(questions, [outputs], max_answer_length=4)
+    best = {id_: given.candidates[0].text for id_, given in zip(questions.ids, decoded, strict=True)}
+    null = {id_: given.null_probability for id_, given in zip(questions.ids, decoded, strict=True)}
+    if prepared.task == "squad2":
+        tuned = evaluate("squad2", questions.right, best, null=null)
+        assert found["tuned_f1"] == pytest.approx(tuned["best_f1"])
+        assert found["tuned_exact"] == pytest.approx(tuned["best_exact"])
+        best = {id_: "" if null[id_] > 0.5 else text for id_, text in best.items()}
+        assert 0 < sum(text == "" for text in best.values()) < len(best)
+    else:
+        assert "tuned_f1" not in found
+    expected = evaluate(prepared.task, questions.right, best)
+    assert (found["exact"], found["f1"]) == pytest.approx((expected["exact"], expected["f1"]))
+    assert not any(name.startswith("_") for name in found)
+
+
+def test_metrics_wait_for_all_windows(criterion, split):
+    model = TableModel(len(split)).eval()
+    with torch.no_grad():
+        logs = [criterion(model, sample)[2] for sample in batches(split, 5)]
+    assert reduced([logs[:-1]])["f1"] != reduced([logs[:-1]])["f1"], "NaN until the last window"
+    assert reduced([logs])["f1"] >= 0
+
+
+def test_losses_are_means_over_windows(criterion, split):
+    model = TableModel(len(split)).train()
+    logs = [criterion(model, sample)[2] for sample in batches(split, 5)]
+    values = reduced([logs])
+    with_answer = int(split.columns["has_answer"].sum())
+    assert values["loss"] == pytest.approx(plain_loss(model, split).item() / len(split), abs=1e-4)
+    assert values["loss"] == pytest.approx(
+        values["span_loss"] * with_answer / len(split) + values["answerable_loss"], abs=1e-3
+    )
+    assert "f1" not in values
+    assert Squad2Criterion.logging_outputs_can_be_summed()
+
+
+def test_only_the_summed_loss_exists(criterion, split):
+    with pytest.raises(ValueError, match="reduce=True"):
+        criterion(TableModel(len(split)), batches(split, 2)[0], reduce=False)
+
+
+def test_an_answer_has_a_length():
+    with pytest.raises(ValueError, match="--max-answer-length must be 1 or more, got 0"):
+        Squad2Criterion(SimpleNamespace(target_dictionary=None), max_answer_length=0)

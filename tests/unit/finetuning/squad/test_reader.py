@@ -1,0 +1,137 @@
+import json
+
+import pytest
+
+from roberta_plugin.finetuning.squad.reader import NO_PLACE, Answer, find_files, locate, read_file
+from tests.tiny_squad import question, write_json
+
+CONTEXT = "The cat sat. A cat ran."
+
+
+def answer(text, start):
+    return {"text": text, "answer_start": start}
+
+
+def write(tmp_path, entries, *, task="squad2", context=CONTEXT):
+    return write_json(tmp_path / "train.json", [{"context": context, "qas": entries}], task=task)
+
+
+def read(tmp_path, entries, *, task="squad2", strict=False, needs_answers=True, **options):
+    path = write(tmp_path, entries, task=task, **options)
+    return read_file(task, path, needs_answers=needs_answers, strict=strict)
+
+
+def test_files_are_found_by_their_official_names(tmp_path):
+    for name in ("train-v1.1.json", "dev-v1.1.json", "dev-v2.0.json"):
+        (tmp_path / name).write_text("{}")
+    assert find_files("squad1", tmp_path) == {
+        "train": tmp_path / "train-v1.1.json",
+        "valid": tmp_path / "dev-v1.1.json",
+    }
+    assert list(find_files("squad2", tmp_path)) == ["valid"]
+    with pytest.raises(FileNotFoundError, match=r"looked for train-v2\.0\.json, dev-v2\.0\.json"):
+        find_files("squad2", tmp_path / "none")
+
+
+def test_questions_keep_their_order_and_share_equal_passages(tmp_path):
+    first = {"context": CONTEXT, "qas": [question("squad2", "a", [answer("cat", 4), answer("The cat", 0)])]}
+    second = {"context": "other", "qas": [question("squad2", "b", [])]}
+    third = {"context": CONTEXT, "qas": [question("squad2", "c", [answer("ran", 19)], text="")]}
+    found = read_file("squad2", write_json(tmp_path / "x.json", [first, second, third]), needs_answers=True)
+    assert found.passages == [CONTEXT, "other"]
+    assert [(entry.id, entry.passage) for entry in found.questions] == [("a", 0), ("b", 1), ("c", 0)]
+    assert found.questions[0].answers == (Answer("cat", 4), Answer("The cat", 0))
+    assert found.questions[1].answers == ()
+    assert found.misplaced == []
+
+
+def test_a_misplaced_answer_is_looked_for_nearby_and_listed(tmp_path):
+    entries = [
+        question("squad2", "near", [answer("cat", 14)]),
+        question("squad2", "nowhere", [answer("dog", 4)]),
+        question("squad2", "negative", [answer("cat", -3)]),
+    ]
+    found = read(tmp_path, entries)
+    assert [entry.answers[0].start for entry in found.questions] == [15, NO_PLACE, 4]
+    assert found.misplaced == [
+        {"id": "near", "answer": "cat", "answer_start": 14, "found_at": 15},
+        {"id": "nowhere", "answer": "dog", "answer_start": 4, "found_at": NO_PLACE},
+        {"id": "negative", "answer": "cat", "answer_start": -3, "found_at": 4},
+    ]
+
+
+def test_strict_refuses_misplaced_answers(tmp_path):
+    with pytest.raises(ValueError, match=r"train\.json, question 'q': the answer 'cat' is not at .* 14, but at 15"):
+        read(tmp_path, [question("squad2", "q", [answer("cat", 14)])], strict=True)
+    with pytest.raises(ValueError, match="'dog' is not at its answer_start 4, nor anywhere in the passage"):
+        read(tmp_path, [question("squad2", "q", [answer("dog", 4)])], strict=True)
+    assert len(read(tmp_path, [question("squad2", "q", [answer("cat", 15)])], strict=True).questions) == 1
+
+
+def test_the_nearest_place_wins():
+    assert [locate("abcabcabc", "abc", start) for start in (0, 1, 2, 3, 5, 6, 100, -7)] == [0, 0, 3, 3, 6, 6, 6, 0]
+    assert locate("xx ab", "ab", 0) == 3
+    assert locate("abc", "z", 1) == NO_PLACE
+
+
+def test_a_test_file_needs_no_answers(tmp_path):
+    entries = [question("squad1", "q", None)]
+    assert read(tmp_path, entries, task="squad1", needs_answers=False).questions[0].answers is None
+    with pytest.raises(ValueError, match="question 'q' lacks answers"):
+        read(tmp_path, entries, task="squad1")
+
+
+BAD = {
+    "no answers in 1.1": ("squad1", [question("squad1", "q", [])], r"question 'q': no answers\. Only .* SQuAD 2\.0"),
+    "no answers in 2.0": ("squad2", [{**question("squad2", "q", []), "is_impossible": False}], "'q': no answers"),
+    "impossible, with answers": (
+        "squad2",
+        [{**question("squad2", "q", [answer("cat", 4)]), "is_impossible": True}],
+        "has 1 answers and is_impossible true",
+    ),
+    "2.0 read as 1.1": ("squad1", [question("squad2", "q", [])], "use the task squad2"),
+    "1.1 read as 2.0": ("squad2", [question("squad1", "q", [answer("cat", 4)])], "lacks is_impossible.*task squad1"),
+    "twice": ("squad2", [question("squad2", "q", []), question("squad2", "q", [])], "question 'q' is there twice"),
+    "no id": ("squad2", [{"question": "?"}], r"article 1, paragraph 1, question 1 lacks id"),
+    "id is no text": ("squad2", [{"id": 7}], "id must be a text, found 7"),
+    "no question": ("squad2", [{"id": "q"}], "question 'q' lacks question"),
+    "answers is no list": ("squad2", [{**question("squad2", "q", []), "answers": "x"}], "answers must be a list"),
+    "no start": ("squad1", [question("squad1", "q", [{"text": "cat"}])], "answer_start must be .* got None"),
+    "start is no number": ("squad1", [question("squad1", "q", [answer("cat", "4")])], "answer_start must be .* '4'"),
+    "empty answer": ("squad1", [question("squad1", "q", [answer(" ", 4)])], "text is empty"),
+    "answer is no object": ("squad1", [question("squad1", "q", ["cat"])], "expected a JSON object with text"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_named(tmp_path, case):
+    task, entries, message = BAD[case]
+    with pytest.raises(ValueError, match=message) as raised:
+        read(tmp_path, entries, task=task)
+    assert str(tmp_path / "train.json") in str(raised.value)
+
+
+@pytest.mark.parametrize("context", ["", " \n"])
+def test_an_empty_passage_is_refused(tmp_path, context):
+    with pytest.raises(ValueError, match=r"paragraph 1: context is empty\. Fill it in"):
+        read(tmp_path, [question("squad2", "q", [])], context=context)
+
+
+def test_half_a_character_is_refused(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a \ud800", "qas": []}]}]}))
+    with pytest.raises(ValueError, match="context holds half of a surrogate pair at character 2"):
+        read_file("squad2", path, needs_answers=True)
+
+
+def test_what_is_no_squad_file_is_refused(tmp_path):
+    path = tmp_path / "x.json"
+    for text, message in (
+        ("{", "is no JSON"),
+        ("[]", "expected a JSON object with data"),
+        ('{"x": 1}', "lacks data"),
+        ('{"data": [{"paragraphs": []}]}', "holds no question"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_file("squad2", path, needs_answers=True)
