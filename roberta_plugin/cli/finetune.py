@@ -104,16 +104,46 @@ def prepared_data(args: argparse.Namespace) -> Prepared:
 
 
 def write_grid(args: argparse.Namespace, prepared: Prepared) -> Path:
-    """Write the grid file of all runs; an earlier one that says the same stays."""
-    import torch
-
+    """Write the grid file of all runs."""
     from roberta_plugin.data.atomic_files import atomic_write
-    from roberta_plugin.finetuning.inference import load_state
     from roberta_plugin.finetuning.runs import as_yaml, grid_of
     from roberta_plugin.finetuning.suites import suite_of
-    from roberta_plugin.models.checkpoint_options import model_options, num_symbols
 
     checkpoint = checkpoint_of(args.model)
+    recipe = suite_of(args.task).recipe(args.task, prepared, epochs=args.epochs)
+    if recipe.starts_from and checkpoint == args.model:
+        print(
+            f"The paper starts {args.task} from its {recipe.starts_from} model: give --model the folder of "
+            f"`roberta finetune {recipe.starts_from}` to do the same.",
+            flush=True,
+        )
+    slurm = named_values(args.slurm or [], "--slurm")
+    content = grid_of(
+        recipe,
+        data=prepared.folder,
+        model=fitting_model(checkpoint, prepared),
+        checkpoint=None if args.from_scratch else checkpoint,
+        changes={**({} if runs_on_gpus(args, slurm) else {"cpu": "true"}), **named_values(args.set, "--set")},
+        only=named_values(args.only, "--only"),
+        seeds=args.seeds,
+        slurm=slurm,
+    )
+    path: Path = args.folder / GRID
+    args.folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, "w") as file:
+        file.write(as_yaml(content))
+    return path
+
+
+def fitting_model(checkpoint: Path, prepared: Prepared) -> dict[str, str]:
+    """Options that build the checkpoint's model.
+
+    Raises:
+        ValueError: if its vocabulary or its positions are not those of the data.
+    """
+    from roberta_plugin.finetuning.inference import load_state
+    from roberta_plugin.models.checkpoint_options import model_options, num_symbols
+
     state = load_state(checkpoint)
     model = model_options(state)
     if num_symbols(state) != len(prepared.vocabulary):
@@ -126,28 +156,16 @@ def write_grid(args: argparse.Namespace, prepared: Prepared) -> Path:
             f"{checkpoint} has {model['max-positions']} positions, and {prepared.folder} sequences of up to "
             f"{prepared.settings['max_length']} tokens: prepare it with --max-length {model['max-positions']}."
         )
-    recipe = suite_of(args.task).recipe(args.task, prepared, epochs=args.epochs)
-    if recipe.starts_from and checkpoint == args.model:
-        print(
-            f"The paper starts {args.task} from its {recipe.starts_from} model: give --model the folder of "
-            f"`roberta finetune {recipe.starts_from}` to do the same.",
-            flush=True,
-        )
-    content = grid_of(
-        recipe,
-        data=prepared.folder,
-        model=model,
-        checkpoint=None if args.from_scratch else checkpoint,
-        changes={**({} if torch.cuda.is_available() else {"cpu": "true"}), **named_values(args.set, "--set")},
-        only=named_values(args.only, "--only"),
-        seeds=args.seeds,
-        slurm=named_values(args.slurm or [], "--slurm"),
-    )
-    path: Path = args.folder / GRID
-    args.folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, "w") as file:
-        file.write(as_yaml(content))
-    return path
+    return model
+
+
+def runs_on_gpus(args: argparse.Namespace, slurm: dict[str, str]) -> bool:
+    """Whether the trainings will have GPUs: this machine's, or those that SLURM is asked for."""
+    import torch
+
+    if args.slurm is not None:
+        return int(slurm.get("gpus_per_node", "0")) > 0
+    return torch.cuda.is_available()
 
 
 def checkpoint_of(path: Path) -> Path:
