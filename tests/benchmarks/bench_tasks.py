@@ -58,10 +58,10 @@ class Task:
 TASKS = {
     "CoLA": Task("mcc", 5),
     "SST-2": Task("accuracy", 1),
-    "MRPC": Task("acc_and_f1", 5),
-    "STS-B": Task("pearson_spearman", 5),
-    "RTE": Task("accuracy", 5),
-    "squad2": Task("f1", 2, batch="48", options=("doc-stride=20", "question-length=20")),
+    "MRPC": Task("acc_and_f1", 3),
+    "STS-B": Task("pearson_spearman", 3),
+    "RTE": Task("accuracy", 3),
+    "squad2": Task("f1", 1, batch="48", options=("doc-stride=20", "question-length=20")),
     "race": Task("accuracy", 1, batch="16", options=("question-length=40",)),
 }
 
