@@ -61,7 +61,7 @@ TASKS = {
     "MRPC": Task("acc_and_f1", 3),
     "STS-B": Task("pearson_spearman", 3),
     "RTE": Task("accuracy", 3),
-    "squad2": Task("f1", 1, batch="48", options=("doc-stride=20", "question-length=20")),
+    "squad2": Task("f1", 1, batch="48", options=("doc-stride=36", "question-length=20")),
     "race": Task("accuracy", 1, batch="16", options=("question-length=40",)),
 }
 
