@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import numpy as np
-import pytest
-import zstandard
+
+from tests.real_data import unpack
 
 FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")
 NOUNS = ("dog", "cat", "man", "fox", "cow", "hen")
@@ -74,13 +73,4 @@ _KINDS = {
 
 def unpack_glue(shared_data: Path, folder: Path) -> Path:
     """The real files, or a skip that says why."""
-    archive = shared_data / "glue.tar.zst"
-    if not archive.is_file():
-        pytest.skip(f"needs {archive}")
-    with (
-        archive.open("rb") as compressed,
-        zstandard.ZstdDecompressor().stream_reader(compressed) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as members,
-    ):
-        members.extractall(folder, filter="data")
-    return next(folder.rglob("RTE")).parent
+    return next(unpack(shared_data, "glue", folder).rglob("RTE")).parent

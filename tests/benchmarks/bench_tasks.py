@@ -17,17 +17,16 @@ import lzma
 import os
 import shutil
 import subprocess
-import tarfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import zstandard
 
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY, SHARED_DATA
+from tests.real_data import unpack
 from tests.tiny_corpus import command
 
 LENGTH = 64  # tokens of a block, and of a model input
@@ -96,12 +95,7 @@ def raw_files(work: Path) -> dict[str, Path]:
     raw = work / "raw"
     for name in ("glue", "squad", "race"):
         if not (raw / f"{name}.done").is_file():
-            with (
-                open(SHARED_DATA / f"{name}.tar.zst", "rb") as packed,
-                zstandard.ZstdDecompressor().stream_reader(packed) as stream,
-                tarfile.open(fileobj=stream, mode="r|") as archive,
-            ):
-                archive.extractall(raw, filter="data")
+            unpack(SHARED_DATA, name, raw)
             (raw / f"{name}.done").touch()
     part = raw / "race-part"
     for split, number in RACE_PASSAGES.items():

@@ -6,11 +6,9 @@ The reference works step by step as evaluate-v1.1.py and evaluate-v2.0.py do, on
 import json
 import re
 import string
-import tarfile
 
 import numpy as np
 import pytest
-import zstandard
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -19,6 +17,7 @@ from roberta_plugin.finetuning.squad.metric import evaluate
 from roberta_plugin.finetuning.squad.prepare import prepare
 from roberta_plugin.finetuning.squad.questions import Questions
 from roberta_plugin.finetuning.squad.windows import tokens_of
+from tests.real_data import unpack
 
 
 def words(text):
@@ -77,16 +76,9 @@ def reference(data, predictions, version, null=None):
 
 
 @pytest.fixture(scope="module")
-def files(shared_data):
-    found = {}
-    with (shared_data / "squad.tar.zst").open("rb") as compressed:
-        stream = zstandard.ZstdDecompressor().stream_reader(compressed)
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                name = member.name.split("/")[-1]
-                if name in ("dev-v1.1.json", "dev-v2.0.json"):
-                    found[name] = json.load(archive.extractfile(member))["data"]
-    return found
+def files(shared_data, tmp_path_factory):
+    folder = unpack(shared_data, "squad", tmp_path_factory.mktemp("squad"))
+    return {path.name: json.loads(path.read_text(encoding="utf-8"))["data"] for path in folder.rglob("dev-*.json")}
 
 
 def prediction_like(data, rng):

@@ -2,14 +2,13 @@
 
 import json
 import re
-import tarfile
 
 import pytest
-import zstandard
 
 from roberta_plugin.finetuning.glue.alignment import align
 from roberta_plugin.finetuning.glue.reader import read_rows
 from roberta_plugin.finetuning.glue.tables import TABLES
+from tests.real_data import unpack
 from tests.tiny_glue import unpack_glue
 
 
@@ -18,22 +17,14 @@ def letters(text: str) -> str:
 
 
 @pytest.fixture
-def marked(shared_data):
+def marked(shared_data, tmp_path_factory):
     """Letters of a text -> the numbers of letters before its marked pronouns."""
-    archive = shared_data / "superglue.tar.zst"
-    if not archive.is_file():
-        pytest.skip(f"needs {archive}")
     places: dict[str, set[int]] = {}
-    with (
-        archive.open("rb") as compressed,
-        zstandard.ZstdDecompressor().stream_reader(compressed) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as members,
-    ):
-        for member in members:
-            for line in members.extractfile(member) or () if member.name.endswith(".jsonl") else ():
-                entry = json.loads(line)
-                before = entry["text"].split()[: entry["target"]["span2_index"]]
-                places.setdefault(letters(entry["text"]), set()).add(len(letters(" ".join(before))))
+    for path in unpack(shared_data, "superglue", tmp_path_factory.mktemp("superglue")).rglob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            before = entry["text"].split()[: entry["target"]["span2_index"]]
+            places.setdefault(letters(entry["text"]), set()).add(len(letters(" ".join(before))))
     return places
 
 

@@ -92,6 +92,8 @@ def work(rank, path):
     group = dist.group.WORLD
     got = utils.broadcast_object(sent, src_rank=0, group=group, dist_device=torch.device("cpu"))
     assert got["cfg"].lr == [0.1] and got["weight"].tolist() == [0, 1, 2]
+    dist.barrier()
+    dist.destroy_process_group()
 
 if __name__ == "__main__":
     torch.multiprocessing.spawn(work, args=(sys.argv[1],), nprocs=2)

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.race.inputs import question_with_option
 from roberta_plugin.finetuning.race.prepare import prepare
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
+from tests.real_data import unpack
 from tests.tiny_race import write_lines, write_passage, write_race
 from tests.tiny_suites import words_tokenizer
 
@@ -97,10 +97,7 @@ def test_a_split_without_questions_is_refused_and_nothing_is_left(tmp_path):
 
 @pytest.fixture(scope="module")
 def real_race(shared_data, tmp_path_factory):
-    if not (shared_data / "race.tar.zst").is_file() or shutil.which("zstd") is None:
-        pytest.skip(f"needs {shared_data / 'race.tar.zst'} and the command zstd")
-    folder = tmp_path_factory.mktemp("race")
-    subprocess.run(["tar", "--zstd", "-xf", shared_data / "race.tar.zst", "-C", folder], check=True)
+    folder = unpack(shared_data, "race", tmp_path_factory.mktemp("race"))
     yield next(path.parent for path in folder.rglob("train") if path.is_dir())
     shutil.rmtree(folder)
 
