@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
         help="show and check what is in a folder of binary files",
         description="Counts documents and tokens, shows what each break mode makes of them and some decoded lines, and "
         "checks that sizes, offsets, ids and hashes are sound. Exit code 1 if they are not. Reads the folders of "
-        "`roberta binarize` and of fairseq-preprocess.",
+        "`roberta binarize` and of fairseq-preprocess; of those of `roberta prepare`, it shows examples and labels.",
     )
     parser.add_argument("folder", type=Path, help="the data-bin")
     parser.add_argument("--split", nargs="+", metavar="NAME", help="splits to inspect (default: all)")
@@ -43,7 +43,10 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.data.manifest import read_manifest
     from roberta_plugin.data.mmap_tokens import MmapTokens
     from roberta_plugin.data.vocabulary import Vocabulary
+    from roberta_plugin.finetuning.prepared import NAME as PREPARED
 
+    if (args.folder / PREPARED).is_file():
+        return inspect_prepared(args)
     if min(args.tokens_per_sample) < 2:
         raise ValueError(f"--tokens-per-sample must be 2 or more, got {min(args.tokens_per_sample)}.")
     vocabulary = Vocabulary.load(args.folder / "dict.txt")
@@ -68,6 +71,27 @@ def run(args: argparse.Namespace) -> int:
         save_histogram(args.histogram, statistics)
         print(f"\nhistogram of lengths: {args.histogram}")
     return _FAULTY if all_faults else 0
+
+
+def inspect_prepared(args: argparse.Namespace) -> int:
+    """Show and check the splits of a prepared folder."""
+    from roberta_plugin.finetuning.inspection import describe, find_faults
+    from roberta_plugin.finetuning.prepared import Prepared
+
+    prepared = Prepared.open(args.folder)
+    settings = ", ".join(f"{name} {value}" for name, value in prepared.settings.items())
+    print(
+        f"{args.folder}: prepared for {prepared.task}; {settings}; vocabulary of {len(prepared.vocabulary):,} symbols"
+    )
+    is_sound = True
+    for name in args.split or prepared.splits:
+        split = prepared.split(name)
+        faults = find_faults(prepared, split)
+        is_sound = is_sound and not faults
+        print(f"\n{name}: {'NOT SOUND' if faults else 'sound'}")
+        for line in [f"fault: {fault}" for fault in faults] or describe(prepared, split, num_samples=args.samples):
+            print(f"  {line}")
+    return 0 if is_sound else _FAULTY
 
 
 def splits_in(folder: Path) -> list[str]:

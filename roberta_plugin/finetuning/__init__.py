@@ -12,7 +12,11 @@ In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2 
 
     examples_dataset   a split                              -> batches of examples of similar length
 
-And after it, by `roberta evaluate` and `roberta finetune`:
+At any time, by `roberta inspect`:
+
+    inspection         a prepared folder                    -> what is in it, and whether it is sound
+
+And after training, by `roberta evaluate` and `roberta finetune`:
 
     paper_settings     a task                               -> the paper's settings, which SUITE/suite turns into a grid
     runs               a grid, a model                      -> the file that `roberta sweep` runs

@@ -1,0 +1,76 @@
+"""What is in a prepared folder, in words, and whether it is sound: `roberta inspect` shows it.
+
+Shapes: N examples of a split, S their sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.mmap_tokens import check_ids
+from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+
+_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}
+_MOST_VALUES = 8  # of a column that are counted one by one
+
+
+def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
+    """Sentences that say what is wrong with a split; none if it is sound."""
+    try:
+        sequences, first = split.sequences, split.first
+        check_ids(sequences, len(prepared.vocabulary))
+        columns = split.columns
+    except (ValueError, OSError) as error:
+        return [str(error)]
+    faults = []
+    if len(first) != len(split) + 1 or first[0] != 0 or first[-1] != len(sequences) or (np.diff(first) < 1).any():
+        faults.append(f"{split.name}.first.npy does not share {len(sequences)} sequences out to {len(split)} examples.")
+    longest = int(prepared.settings["max_length"])
+    is_long = sequences.sizes > longest
+    if is_long.any():
+        faults.append(f"sequence {int(np.argmax(is_long))} has more than {longest} tokens.")
+    if len(sequences):
+        begins, ends = sequences.starts, sequences.starts + sequences.sizes - 1
+        specials = (sequences.tokens[begins] == prepared.vocabulary.bos_id) & (
+            sequences.tokens[ends] == prepared.vocabulary.eos_id
+        )
+        if not specials.all():
+            faults.append(f"sequence {int(np.argmin(specials))} does not begin with <s> or not end with </s>.")
+    wrong = [name for name, values in columns.items() if len(values) != len(split)]
+    faults += [f"the column {name} has {len(columns[name])} values for {len(split)} examples." for name in wrong]
+    return faults
+
+
+def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> Iterator[str]:
+    """Counts, lengths, the values of columns, and some examples as text, a line each."""
+    sequences = split.sequences
+    yield f"{len(split):,} examples, {len(sequences):,} sequences, {sequences.num_tokens:,} tokens"
+    if not len(split):
+        return
+    lengths = np.sort(sequences.sizes)
+    at = {name: int(lengths[int(np.ceil(share * len(lengths))) - 1]) for name, share in _SHARES.items()}
+    yield f"tokens of a sequence: {', '.join(f'{name} {value:,}' for name, value in at.items())}"
+    labels = prepared.settings.get("labels") or []
+    for name, values in sorted(split.columns.items()):
+        yield f"{name}: {_values(values, labels if name == 'label' else [])}"
+    back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
+    eos_id = prepared.vocabulary.eos_id
+    for index in np.linspace(0, len(split) - 1, num_samples).astype(int).tolist():
+        for number in range(split.first[index], split.first[index + 1]):
+            ids = sequences[number]
+            parts = [back[part] for part in np.split(ids, np.flatnonzero(ids == eos_id))]
+            texts = [prepared.tokenizer.decode([int(token) for token in part if token >= 0]) for part in parts]
+            shown = " | ".join(text for text in texts if text)
+            yield f"example {index}: {shown if len(shown) <= 200 else shown[:200] + '...'}"
+
+
+def _values(values: NDArray[np.generic], labels: Sequence[str]) -> str:
+    """How often each value comes, or their range where there are many."""
+    found, counts = np.unique(values, return_counts=True)
+    if len(found) > _MOST_VALUES:
+        return f"{found[0]} to {found[-1]}"
+    names = [labels[int(value)] if 0 <= value < len(labels) else str(value) for value in found.tolist()]
+    return ", ".join(f"{name} {count:,}" for name, count in zip(names, counts.tolist(), strict=True))

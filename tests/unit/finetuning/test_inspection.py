@@ -1,0 +1,70 @@
+"""What `roberta inspect` says of a prepared folder."""
+
+import numpy as np
+import pytest
+
+from roberta_plugin.cli import main
+from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+from roberta_plugin.finetuning.inspection import describe, find_faults
+from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
+from tests.tiny_suites import words_tokenizer, write_prepared
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    tokenizer, vocabulary = words_tokenizer()
+    ids = vocabulary.tokenizer_to_model(tokenizer)
+    good, bad = (ids[tokenizer.encode(word)] for word in ("good", "bad"))
+    settings = {"max_length": 9, "labels": ["no", "yes"]}
+    folder = tmp_path / "set"
+    with PreparedWriter(folder, task="RTE", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings) as writer:
+        with writer.split("train") as split:
+            split.add([np.concatenate([[0], good, [2, 2], bad, [2]])], label=1, score=0.5)
+            split.add([np.concatenate([[0], bad, [2]])], label=1, score=2.0)
+            split.add([np.concatenate([[0], bad, [2]])], label=0, score=2.0)
+        with writer.split("test"):
+            pass
+    return Prepared.open(folder)
+
+
+def test_counts_labels_and_texts_are_shown(prepared):
+    lines = list(describe(prepared, prepared.split("train"), num_samples=2))
+    assert lines[0] == "3 examples, 3 sequences, 12 tokens"
+    assert lines[1] == "tokens of a sequence: median 3, 90 % 6, 99 % 6, longest 6"
+    assert lines[2:4] == ["label: no 1, yes 2", "score: 0.5 1, 2.0 2"]
+    assert lines[4:] == ["example 0: good | bad", "example 2: bad"]
+    assert find_faults(prepared, prepared.split("train")) == []
+    assert list(describe(prepared, prepared.split("test"), num_samples=2)) == ["0 examples, 0 sequences, 0 tokens"]
+    assert find_faults(prepared, prepared.split("test")) == []
+
+
+def test_many_values_are_a_range(tmp_path):
+    prepared = write_prepared(tmp_path / "set", num_examples=40)
+    assert any(
+        line.startswith("weight: 0.0 to 5.57") for line in describe(prepared, prepared.split("train"), num_samples=0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sequences", "message"),
+    [
+        ([[0, 9, 2], [0, 9, 2]], "does not share 2 sequences out to 3 examples"),
+        ([[0, 9, 2], [0, *[9] * 8, 2], [0, 2]], "sequence 1 has more than 9 tokens"),
+        ([[0, 9, 2], [0, 9, 2], [9, 9, 2]], "sequence 2 does not begin with <s>"),
+        ([[0, 9, 9], [0, 9, 2], [0, 9, 2]], "sequence 0 does not begin with <s> or not end with </s>"),
+        ([[0, 9, 2], [0, 999, 2], [0, 9, 2]], "token id 999 in item 1"),
+    ],
+)
+def test_what_is_not_sound_is_said_and_the_exit_code_tells(prepared, sequences, message, capsys):
+    with MmapTokensWriter(prepared.folder / "train", np.uint16) as writer:
+        writer.write(np.concatenate(sequences), np.array([len(ids) for ids in sequences]))
+    assert main(["inspect", str(prepared.folder)]) == 1
+    text = capsys.readouterr().out
+    assert "train: NOT SOUND" in text
+    assert message in text
+    assert "test: sound" in text
+
+
+def test_a_column_of_another_length_is_said(prepared):
+    np.save(prepared.folder / "train.label.npy", np.zeros(2))
+    assert find_faults(prepared, prepared.split("train")) == ["the column label has 2 values for 3 examples."]
