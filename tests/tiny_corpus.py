@@ -14,6 +14,7 @@ import numpy as np
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from tests.conftest import REPOSITORY
+from tests.slurm_cluster import free_ports
 
 NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
 
@@ -78,6 +79,32 @@ def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:
         *("--log-file", str(save_dir) + ".log"),
         *options,
     ]
+
+
+def run_ranks(arguments: list[str], num_ranks: int) -> str:
+    """Run fairseq-train as `num_ranks` processes, which must all succeed; return what the first one says."""
+    place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
+    place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    place += ["--distributed-world-size", str(num_ranks)]
+    processes = [
+        subprocess.Popen(
+            [*arguments, *place, "--distributed-rank", str(rank)],
+            cwd=REPOSITORY,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(num_ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * num_ranks, outputs[0][-3000:]
+    assert f"distributed_world_size': {num_ranks}" in outputs[0]
+    return outputs[0]
 
 
 def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:

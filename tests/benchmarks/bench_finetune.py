@@ -13,7 +13,6 @@ out by itself). Padding is the share of positions that are padding over all batc
 from __future__ import annotations
 
 import argparse
-import subprocess
 import tempfile
 import time
 from argparse import Namespace
@@ -34,6 +33,7 @@ from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.benchmarks.report import Report, machine
 from tests.conftest import SHARED_DATA
 from tests.hugging_face import import_transformers
+from tests.real_data import unpack
 
 LAYERS, DIM, FFN, HEADS, LENGTH = 4, 256, 1024, 4, 512
 LR, SEED = 1e-5, 1
@@ -67,9 +67,7 @@ class Side(NamedTuple):
 def prepare(task: str, folder: Path) -> PreparedSplit:
     """Unpack and prepare a set with the GPT-2 tokenizer and fairseq's dictionary."""
     data = SETS[task]
-    archive = SHARED_DATA / f"{data.archive}.tar.zst"
-    subprocess.run(["tar", "--zstd", "-xf", archive, "-C", folder], check=True)
-    raw = next(path for path in folder.rglob(data.folder) if path.is_dir())
+    raw = next(path for path in unpack(SHARED_DATA, data.archive, folder).rglob(data.folder) if path.is_dir())
     bpe = SHARED_DATA / "gpt2_bpe"
     tools = {"tokenizer": load_tokenizer(bpe), "vocabulary": Vocabulary.load(bpe / "dict.txt")}
     suite_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options={})

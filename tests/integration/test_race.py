@@ -1,8 +1,6 @@
 """The real `fairseq-train` on multiple choice: it learns, keeps the best checkpoint, resumes, and tells a dead run."""
 
 import json
-import socket
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch
 from roberta_plugin.finetuning.inference import load_model, run_model
 from roberta_plugin.finetuning.race import suite
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command, environment, logged, run
+from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_race import write_lines, write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of
 
@@ -90,26 +88,8 @@ def test_a_run_goes_on_where_it_ended(trained, race, tmp_path):
 def test_two_ranks_count_every_question_once(race, tmp_path):
     """9 batches of validation for 2 ranks: one of them gets a batch that must not count."""
     save_dir = tmp_path / "checkpoints"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    options = ("--lr", "1e-3", "--max-update", "14", "--batch-size-valid", "9", "--ddp-backend", "legacy_ddp")
-    ranks = ("--distributed-init-method", address, "--distributed-world-size", "2", "--distributed-no-spawn")
-    ranks += ("--distributed-backend", "gloo")
-    processes = [
-        subprocess.Popen(
-            train_command(race.folder, save_dir, *options, *ranks, "--distributed-rank", str(rank)),
-            cwd=REPOSITORY,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs[0][-2000:] + outputs[1][-2000:]
-    assert "distributed_world_size': 2" in outputs[0]
+    options = ("--lr", "1e-3", "--max-update", "14", "--batch-size-valid", "9")
+    run_ranks(train_command(race.folder, save_dir, *options), 2)
     assert int(logged(save_dir, "train_inner")[-1]["num_updates"]) >= 10
 
     records = logged(save_dir, "valid")

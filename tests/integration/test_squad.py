@@ -1,8 +1,6 @@
 """The real `fairseq-train` on SQuAD-like data: it learns, its log has the official metrics, two ranks agree."""
 
 import json
-import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import torch
 from roberta_plugin.finetuning.inference import load_model, run_model
 from roberta_plugin.finetuning.squad import suite
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command, environment, logged, run
+from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_squad import write_prepared, write_raw
 
 pytestmark = pytest.mark.integration
@@ -70,28 +68,9 @@ def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
 def test_two_ranks_see_the_same_metrics(prepared, tmp_path):
     """An odd number of batches for 2 ranks: one of them gets a batch that must not count."""
     save_dir = tmp_path / "checkpoints"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     windows = len(prepared.split("valid"))
     size = next(size for size in range(9, windows) if -(-windows // size) % 2)
-    options = ("--max-update", "8", "--batch-size-valid", str(size), "--ddp-backend", "legacy_ddp")
-    ranks = ("--distributed-init-method", address, "--distributed-world-size", "2", "--distributed-no-spawn")
-    ranks += ("--distributed-backend", "gloo")
-    processes = [
-        subprocess.Popen(
-            train_command(prepared.folder, save_dir, *options, *ranks, "--distributed-rank", str(rank)),
-            cwd=REPOSITORY,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs[0][-2000:] + outputs[1][-2000:]
-    assert "distributed_world_size': 2" in outputs[0]
+    run_ranks(train_command(prepared.folder, save_dir, "--max-update", "8", "--batch-size-valid", str(size)), 2)
     options = {"null-threshold": "0.5"} if prepared.task == "squad2" else {}
     found, record = official(prepared, save_dir, **options), logged(save_dir, "valid")[-1]
     for name, official_name in METRICS.items():
