@@ -15,14 +15,15 @@ MAX_POSITIONS = 40
 class TinyTask:
     """What a model asks of a task: a dictionary and a length."""
 
-    def __init__(self, num_symbols: int = 70) -> None:
+    def __init__(self, num_symbols: int = 70, max_positions: int = MAX_POSITIONS) -> None:
+        self._max_positions = max_positions
         self.source_dictionary = self.target_dictionary = Dictionary()
         for symbol in range(num_symbols):
             self.source_dictionary.add_symbol(str(symbol))
         self.source_dictionary.add_symbol("<mask>")
 
     def max_positions(self) -> int:
-        return MAX_POSITIONS
+        return self._max_positions
 
 
 def options(**changes) -> Namespace:

@@ -39,7 +39,7 @@ class RaceCriterion(FairseqCriterion):
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
-        self.head_arguments = dict(task.head_arguments)
+        self.task = task
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -56,9 +56,8 @@ class RaceCriterion(FairseqCriterion):
         """
         if not reduce:
             raise ValueError("The criterion race returns the summed loss only: call it with reduce=True.")
-        scores, _ = model(**sample["net_input"], **self.head_arguments)
-        num_options = sample["net_input"]["src_lengths"].numel()
-        choices = by_example(scores[:num_options, 0].float(), sample["first"])  # (S or more, 1) -> (B, O)
+        scores = self.task.outputs(model, sample)  # (S, 1)
+        choices = by_example(scores[:, 0].float(), sample["first"])  # -> (B, O)
         labels = sample["columns"]["label"]
         loss = F.cross_entropy(choices, labels, reduction="sum")
         is_right = choices.detach().argmax(dim=1).eq(labels)  # (B,)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from fairseq.data import FairseqDataset
 from numpy.typing import NDArray
 
-from roberta_plugin.data.block_order import EpochOrder
+from roberta_plugin.data.block_order import EpochOrder, cut_batches
 
 
 class BlockBatch:
@@ -57,11 +58,16 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     """
 
     epoch = 1
+    pack = False
+    """Whether the blocks of a batch lie end to end in one row instead of being padded."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
+    def order(self, epoch: int) -> EpochOrder:
+        """The blocks of `epoch` (1-based) in the order of their visit; a pure function of (seed, epoch)."""
+
     def batches(
         self,
         epoch: int,
@@ -76,6 +82,16 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         Raises:
             ValueError: if no limit is given, or one block alone exceeds `max_tokens`.
         """
+        order = self.order(epoch)
+        order = EpochOrder(order.indices[first_block:], order.passes[first_block:])
+        bounds = cut_batches(
+            self.lengths(order.indices),
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=1 if self.pack else required_batch_size_multiple,
+            padded=not self.pack,
+        ).tolist()
+        return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
 
     @abstractmethod
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -11,15 +11,14 @@ Shapes: B blocks in a batch, T positions, N blocks in the dataset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import check_batch, fill_rows, pad_width
-from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
-from roberta_plugin.data.block_order import EpochOrder, cut_batches, epoch_order
+from roberta_plugin.data.block_dataset import BlockDataset
+from roberta_plugin.data.block_order import EpochOrder, epoch_order
 from roberta_plugin.data.blocks import Blocks
 from roberta_plugin.data.dynamic_masking import Masked, Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -93,33 +92,16 @@ class MaskedLMDataset(BlockDataset):
         """How many epochs this data folder has served when `epoch` ends: all, unless several take turns."""
         return (epoch - 1) // self.num_shards + 1
 
-    def batches(
-        self,
-        epoch: int,
-        *,
-        first_block: int = 0,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        required_batch_size_multiple: int = 1,
-    ) -> list[BlockBatch]:
-        """See `BlockDataset.batches`."""
+    def order(self, epoch: int) -> EpochOrder:
+        """See `BlockDataset.order`."""
         all_equal = all(source.blocks.are_equal_in_length for source in self.sources)
-        order = epoch_order(
+        return epoch_order(
             self._num_blocks,
             seed=self._seed_of_shard,
             epoch=self.visit(epoch),
             counts=self.counts,
             lengths=None if all_equal or self.pack else self.lengths,
         )
-        order = EpochOrder(order.indices[first_block:], order.passes[first_block:])
-        bounds = cut_batches(
-            self.lengths(order.indices),
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=1 if self.pack else required_batch_size_multiple,
-            padded=not self.pack,
-        ).tolist()
-        return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
 
     @property
     def _seed_of_shard(self) -> int:

@@ -56,8 +56,10 @@ def evaluate(
         model, task = load_model(checkpoint, prepared)
         outputs.append(run_model(model, task, part, max_tokens=max_tokens, device=device, show_progress=show_progress))
     options = options or {}
-    alone = [suite.score(prepared.task, prepared, split, [output], folder=None, options=options) for output in outputs]
     together = suite.score(prepared.task, prepared, split, outputs, folder=folder, options=options)
+    alone = [together]
+    if len(outputs) > 1:
+        alone = [suite.score(prepared.task, prepared, split, [one], folder=None, options=options) for one in outputs]
     found = {
         "task": prepared.task,
         "split": split,

@@ -8,15 +8,15 @@ of the split.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import check_batch
-from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
-from roberta_plugin.data.block_order import EpochOrder, cut_batches, epoch_order
+from roberta_plugin.data.block_dataset import BlockDataset
+from roberta_plugin.data.block_order import EpochOrder, epoch_order
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 
@@ -60,26 +60,9 @@ class ExamplesDataset(BlockDataset):
     def __len__(self) -> int:
         return len(self.split)
 
-    def batches(
-        self,
-        epoch: int,
-        *,
-        first_block: int = 0,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        required_batch_size_multiple: int = 1,
-    ) -> list[BlockBatch]:
-        """See `BlockDataset.batches`; the blocks are examples."""
-        order = epoch_order([len(self)], seed=self.seed, epoch=epoch, lengths=self.lengths)
-        order = EpochOrder(order.indices[first_block:], order.passes[first_block:])
-        bounds = cut_batches(
-            self.lengths(order.indices),
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=1 if self.pack else required_batch_size_multiple,
-            padded=not self.pack,
-        ).tolist()
-        return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
+    def order(self, epoch: int) -> EpochOrder:
+        """See `BlockDataset.order`; the blocks are examples."""
+        return epoch_order([len(self)], seed=self.seed, epoch=epoch, lengths=self.lengths)
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Positions that the examples `indices` (n,) need at most (n,).
@@ -87,14 +70,17 @@ class ExamplesDataset(BlockDataset):
         In a packed row, the sum of their sequences; else their longest sequence as often as any example has sequences,
         so that a batch keeps to its limit whatever examples meet in it.
         """
+        return self._room[indices]
+
+    @cached_property
+    def _room(self) -> NDArray[np.int32]:
+        """The same of all examples (N,)."""
         if len(self) == 0:
             return np.empty(0, dtype=np.int32)
         first, sizes = self.split.first, self.split.sequences.sizes
         if self.pack:
-            needed = np.add.reduceat(sizes, first[:-1])  # (S_all,) -> (N,)
-        else:
-            needed = np.maximum.reduceat(sizes, first[:-1]) * int(np.diff(first).max())
-        return needed[indices].astype(np.int32)
+            return np.add.reduceat(sizes, first[:-1]).astype(np.int32)  # (S_all,) -> (N,)
+        return (np.maximum.reduceat(sizes, first[:-1]) * int(np.diff(first).max())).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         """The batch of some examples, in arrays; see the class for what is in it."""

@@ -208,8 +208,7 @@ class PreparedSplit:
         path = self.folder / f"{self.name}.{name}.npy"
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist: the folder is incomplete. Make it again.")
-        is_empty = len(self) == 0 and name in (*self.facts["columns"],)
-        loaded: NDArray[Any] = np.load(path, mmap_mode=None if is_empty else "r")
+        loaded: NDArray[Any] = np.load(path, mmap_mode="r")
         return loaded
 
 

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from .checkpoint_names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS
+
 logger = logging.getLogger(__name__)
 
 CLASSIFICATION, SPAN = "classification_heads.", "span_heads."
-_TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
-_POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
-_PADDING = 2  # positions before the first one, in fairseq's layout
 
 
 class HasHeads(Protocol):
@@ -61,13 +60,13 @@ def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
         ValueError: naming both numbers and what to do.
     """
     own = model.state_dict()
-    if _TOKENS in state and len(state[_TOKENS]) != len(own[_TOKENS]):
+    if TOKENS in state and len(state[TOKENS]) != len(own[TOKENS]):
         raise ValueError(
-            f"The checkpoint has a vocabulary of {len(state[_TOKENS]):,} symbols, and the data one of "
-            f"{len(own[_TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
+            f"The checkpoint has a vocabulary of {len(state[TOKENS]):,} symbols, and the data one of "
+            f"{len(own[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
         )
-    if _POSITIONS in state and len(state[_POSITIONS]) != len(own[_POSITIONS]):
+    if POSITIONS in state and len(state[POSITIONS]) != len(own[POSITIONS]):
+        theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state, own))
         raise ValueError(
-            f"The checkpoint has {len(state[_POSITIONS]) - _PADDING} positions, and this model "
-            f"{len(own[_POSITIONS]) - _PADDING}: give --max-positions {len(state[_POSITIONS]) - _PADDING}."
+            f"The checkpoint has {theirs} positions, and this model {ours}: give --max-positions {theirs}."
         )

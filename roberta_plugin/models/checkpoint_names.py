@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 
 VERSION = "encoder.sentence_encoder.version"
+TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
+POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
+ROWS_BEFORE_POSITIONS = 2  # of POSITIONS, in fairseq's layout
 
 # Released in 2019 -> now, in this order, as regular expressions.
 OLDER_FAIRSEQ = (
@@ -86,13 +89,13 @@ def from_hugging_face(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     back = {theirs: ours for ours, theirs in HUGGING_FACE.items()}
     ignored = {TOKEN_TYPES, "lm_head.bias", "roberta.embeddings.position_ids"}
     renamed = {_translate(name, back): value for name, value in state.items() if name not in ignored}
-    embeddings = renamed["encoder.sentence_encoder.embed_tokens.weight"]
+    embeddings = renamed[TOKENS]
     renamed.setdefault("encoder.lm_head.weight", embeddings)
     renamed.setdefault("encoder.lm_head.bias", state["lm_head.bias"])
     if TOKEN_TYPES in state:
-        positions = renamed["encoder.sentence_encoder.embed_positions.weight"].clone()
+        positions = renamed[POSITIONS].clone()
         positions[2:] += state[TOKEN_TYPES][0]  # rows 0 and 1 serve no token
-        renamed["encoder.sentence_encoder.embed_positions.weight"] = positions
+        renamed[POSITIONS] = positions
     renamed[VERSION] = torch.tensor([3.0])
     return renamed
 

@@ -10,10 +10,9 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .checkpoint_names import from_older_fairseq
+from .checkpoint_names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, from_older_fairseq
 
 _ENCODER = "encoder.sentence_encoder."
-_PADDING = 2  # positions before the first one, in fairseq's layout
 # Not told by the parameters, and what fairseq's roberta has where its checkpoint says nothing.
 _KEPT = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}
 
@@ -29,8 +28,8 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     """
     try:
         parameters = from_older_fairseq(state["model"])
-        dim = parameters[f"{_ENCODER}embed_tokens.weight"].size(1)
-        num_positions = len(parameters[f"{_ENCODER}embed_positions.weight"]) - _PADDING
+        dim = parameters[TOKENS].size(1)
+        num_positions = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
         ffn_dim = len(parameters[f"{_ENCODER}layers.0.fc1.weight"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"This is no checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
@@ -52,7 +51,7 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
 
 def num_symbols(state: Mapping[str, Any]) -> int:
     """Size of the vocabulary of a checkpoint that `model_options` takes, special symbols included."""
-    return len(from_older_fairseq(state["model"])[f"{_ENCODER}embed_tokens.weight"])
+    return len(from_older_fairseq(state["model"])[TOKENS])
 
 
 def _kept_options(state: Mapping[str, Any]) -> dict[str, Any]:

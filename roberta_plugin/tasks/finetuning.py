@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from fairseq.data import Dictionary
 from omegaconf import MISSING
+from torch import Tensor
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -67,8 +68,10 @@ class FineTuningTask(BlockTask):
         return {"features_only": True, "classification_head_name": self.cfg.classification_head_name}
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
-        """The task's scores for the sequences of a batch."""
-        return model(**sample["net_input"], **self.head_arguments)[0]
+        """What the model says of each sequence of a batch: scores (S, C), or a `SpanScores` (S, T)."""
+        found = model(**sample["net_input"], **self.head_arguments)[0]
+        # a packed row may have one sequence more: its padding
+        return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
 
     @abstractmethod
     def register_heads(self, model: Any) -> None:

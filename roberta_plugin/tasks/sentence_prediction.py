@@ -50,5 +50,5 @@ class RobertaSentencePredictionTask(FineTuningTask):
         """Scores of the sequences of a batch: (S, C), or (S, 1) for all but classification."""
         if self.kind == "phrase_ranking":
             return phrase_scores(model, sample, mask_id=self.vocabulary.mask_id)
-        scores: Tensor = model(**sample["net_input"], **self.head_arguments)[0]
-        return scores[: len(sample["net_input"]["src_lengths"])]  # a packed row has one sequence more: its padding
+        scores: Tensor = super().outputs(model, sample)
+        return scores

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.criterions.masked_lm import MaskedLmLoss
-from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
@@ -29,22 +28,10 @@ from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.benchmarks.report import Report, machine
 from tests.hugging_face import import_transformers
+from tests.tiny_models import TinyTask
 
 LAYERS, DIM, FFN, HEADS, VOCAB, LENGTH = 4, 256, 1024, 4, 50265, 512
 LR = 1e-4
-
-
-class Task:
-    """What models and criterions ask of a task."""
-
-    def __init__(self) -> None:
-        self.source_dictionary = self.target_dictionary = Dictionary()
-        for symbol in range(VOCAB - 5):
-            self.source_dictionary.add_symbol(str(symbol))
-        self.source_dictionary.add_symbol("<mask>")
-
-    def max_positions(self) -> int:
-        return LENGTH
 
 
 def make_batches(count: int, *, num_blocks: int) -> list[dict]:
@@ -96,7 +83,7 @@ def step_of(model: Any, criterion: Any, optimizer: Any) -> Callable[[dict], floa
 
 
 def fairseq_step(attention_dropout: float) -> Callable[[dict], float]:
-    task, args = Task(), options(attention_dropout)
+    task, args = TinyTask(VOCAB - 5, LENGTH), options(attention_dropout)
     base_architecture(args)
     model = RobertaModel.build_model(args, task).train()
     criterion = MaskedLmLoss(Namespace(tpu=False), task)
@@ -107,7 +94,7 @@ def fairseq_step(attention_dropout: float) -> Callable[[dict], float]:
 
 
 def our_step(attention_dropout: float) -> Callable[[dict], float]:
-    task = Task()
+    task = TinyTask(VOCAB - 5, LENGTH)
     model = FastRobertaModel.build_model(options(attention_dropout), task).train()
     criterion = RobertaMaskedLMCriterion(task)
     optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[LR]), list(model.parameters()))

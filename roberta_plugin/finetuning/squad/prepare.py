@@ -171,16 +171,15 @@ class _SplitMaker:
     def _add_windows(
         self, question_ids: NDArray[np.int32], passage: LocatedTokens, target: tuple[int, int] | None
     ) -> None:
-        layout, vocabulary = self._layout, self._encoder.vocabulary
+        layout = self._layout
         self._counts["cut"] += len(question_ids) > layout.question_length
         question_ids = question_ids[: layout.question_length]
         passage_ids = self._encoder.to_model_id[passage.ids]
-        bos, eos = [vocabulary.bos_id], [vocabulary.eos_id]
         position = len(question_ids) + BEFORE_PASSAGE
         room = layout.max_length - NUM_SPECIALS - len(question_ids)
         for window in cut(len(passage_ids), room=room, stride=layout.doc_stride):
             part = passage_ids[window.first : window.first + window.length]
-            sequence = np.concatenate([bos, question_ids, eos, eos, part, eos]).astype(np.int32)
+            sequence = self._encoder.join(question_ids, part, max_length=layout.max_length)
             shift = position - window.first
             start, end = (token + shift for token in target) if target and window.holds(target) else (0, 0)
             self._split.add(

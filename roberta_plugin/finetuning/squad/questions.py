@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,13 @@ class Questions:
 
     def __init__(self, split: PreparedSplit, task: str) -> None:
         self.split, self.task = split, task
-        self._passages = [record["text"] for record in split.records() if "question" not in record]
-        records = [record for record in split.records() if "question" in record]
+        self._passages: list[str] = []
+        records: list[dict[str, Any]] = []
+        for record in split.records():
+            if "question" in record:
+                records.append(record)
+            else:
+                self._passages.append(record["text"])
         self.ids: list[str] = [record["id"] for record in records]
         self.answers: list[list[str] | None] = [record["answers"] for record in records]
         self._passage_of = [record["passage"] for record in records]

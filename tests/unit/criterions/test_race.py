@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.race import RaceCriterion, chance
+from roberta_plugin.tasks.finetuning import FineTuningTask
 
 HEAD = "choice"
 
@@ -32,7 +34,9 @@ class TableModel(torch.nn.Module):
 @pytest.fixture
 def criterion():
     arguments = {"features_only": True, "classification_head_name": HEAD}
-    return RaceCriterion(SimpleNamespace(target_dictionary=None, head_arguments=arguments))
+    task = SimpleNamespace(target_dictionary=None, head_arguments=arguments)
+    task.outputs = partial(FineTuningTask.outputs, task)
+    return RaceCriterion(task)
 
 
 def make_sample(counts, *, seed=0, levels=None):

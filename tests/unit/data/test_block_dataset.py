@@ -17,8 +17,8 @@ class Squares(BlockDataset):
     def __len__(self):
         return 9
 
-    def batches(self, epoch, **limits):
-        return [BlockBatch(ORDER, 0, 3), BlockBatch(ORDER, 3, 5)]
+    def order(self, epoch):
+        return ORDER
 
     def lengths(self, indices):
         return (indices + 1).astype(np.int32)
@@ -39,6 +39,15 @@ def test_a_batch_has_the_addresses_of_its_part_of_the_order():
     batch = BlockBatch(ORDER, 1, 4)
     assert len(batch) == 3
     assert list(batch) == [(1, 3), (2, 5), (2, 1)]
+
+
+def test_batches_are_cut_from_the_order_and_go_on_from_any_block():
+    dataset = Squares()
+    assert [list(batch) for batch in dataset.batches(1, max_sentences=3)] == [
+        [(1, 7), (1, 3), (2, 5)],
+        [(2, 1), (2, 2)],
+    ]
+    assert [list(batch) for batch in dataset.batches(1, first_block=2, max_sentences=2)] == [[(2, 5), (2, 1)], [(2, 2)]]
 
 
 def test_a_worker_gets_the_batch_alone_and_not_the_order_of_the_epoch():
