@@ -30,13 +30,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     roberta_plugin.register()
     from fairseq import options
 
-    from roberta_plugin import fairseq_workarounds
+    from roberta_plugin.fairseq_workarounds import tpu_option
 
     with _command_line(["fairseq-train", *arguments]):
         parser = options.get_training_parser()
         parser.error = _refuse  # type: ignore[method-assign]
         parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
-    fairseq_workarounds.take_back_tpu(parsed, arguments)
+    tpu_option.take_back_tpu(parsed, arguments)
     return parsed
 
 

@@ -11,6 +11,7 @@ import torch
 from fairseq.file_io import PathManager
 
 from roberta_plugin import fairseq_workarounds
+from roberta_plugin.fairseq_workarounds import checkpoint_writing
 from tests.conftest import REPOSITORY
 
 
@@ -55,7 +56,7 @@ def test_a_copy_refuses_to_overwrite_unless_told(tmp_path):
 def test_installing_twice_changes_nothing():
     before = PathManager.copy
     fairseq_workarounds.install()
-    assert PathManager.copy is before is fairseq_workarounds.atomic_copy
+    assert PathManager.copy is before is checkpoint_writing.atomic_copy
 
 
 BF16 = f"""
