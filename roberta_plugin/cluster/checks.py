@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from argparse import Namespace
 from pathlib import Path
 
 from . import slurm_commands, status, train_arguments
@@ -65,6 +66,7 @@ def check_recipe(recipe: Recipe) -> None:
         )
     parsed = train_arguments.parse(train_arguments.complete(recipe))
     check_data(train_arguments.data_folders(parsed))
+    check_splits(parsed)
     check_run_dir(recipe.run_dir)
 
 
@@ -82,6 +84,26 @@ def check_data(folders: list[Path]) -> None:
             raise FileNotFoundError(
                 f"The recipe's data folder {folder} holds no dict.txt: it is no folder that `roberta binarize` or "
                 f"fairseq-preprocess has written."
+            )
+
+
+def check_splits(parsed: Namespace) -> None:
+    """Refuse pretraining data without a training split in each folder, or without validation data in all of them."""
+    if parsed.task != train_arguments.OUR_TASK:
+        return
+    folders = train_arguments.data_folders(parsed)
+    for folder in folders:
+        if not (folder / f"{parsed.train_subset}.idx").is_file():
+            raise FileNotFoundError(
+                f"{folder / parsed.train_subset}.idx does not exist: every data folder needs a training split. Make it "
+                f"with `roberta binarize`, or take the folder out of the recipe's data."
+            )
+    validation = ["valid"] if parsed.combine_valid_subsets else parsed.valid_subset.split(",")
+    for split in () if parsed.disable_validation else validation:
+        if not any((folder / f"{split}.idx").is_file() for folder in folders):
+            raise FileNotFoundError(
+                f"No data folder of the recipe has the split {split!r} ({split}.idx), which the run would validate "
+                f"on: make it with `roberta binarize`, name another with valid_subset, or set disable_validation."
             )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roberta_plugin.cluster import train_arguments
-from roberta_plugin.cluster.checks import check_data
+from roberta_plugin.cluster.checks import check_data, check_splits
 from roberta_plugin.cluster.grid import Grid
 from roberta_plugin.cluster.sweep_run import DONE, RUNNING, RunFolder
 from roberta_plugin.cluster.sweep_slurm import queued_runs
@@ -33,6 +33,7 @@ def check_options(grid: Grid) -> None:
         except ValueError as error:
             raise ValueError(f"{grid.path}, cell {run.cell}: {error}") from error
         check_data(train_arguments.data_folders(parsed))
+        check_splits(parsed)
 
 
 def prepare(grid: Grid, root: Path) -> list[RunFolder]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import roberta_plugin
-from roberta_plugin.data.mixture import parse_turns
+from roberta_plugin.data import mixture
 
 from .batch_size import plan_batch, sequences_in_tokens
 from .recipe import Recipe
@@ -104,7 +104,7 @@ def data_folders(parsed: argparse.Namespace) -> list[Path]:
     """The folders of binarized data that the options name."""
     data = str(getattr(parsed, "data", "") or "")
     if parsed.task == OUR_TASK:
-        return [Path(corpus.folder) for turn in parse_turns(data) for corpus in turn]
+        return mixture.data_folders(data)
     return [Path(folder) for folder in data.split(":") if folder]
 
 

@@ -51,7 +51,7 @@ class MaskedLMDataset(BlockDataset):
         pad_id: int,
         vocab_size: int,
         seed: int,
-        counts: Sequence[int] | None = None,
+        mixture: Sequence[tuple[int, int]] | None = None,
         shard: int = 0,
         num_shards: int = 1,
         pad_to_multiple: int = 1,
@@ -67,7 +67,8 @@ class MaskedLMDataset(BlockDataset):
             pad_id: id of <pad>.
             vocab_size: ids must lie below it.
             seed: seed of the order and of the masks.
-            counts: blocks that an epoch takes from each source (default: all of each).
+            mixture: for each corpus, of one or several sources, its blocks and how many of them an epoch takes
+                (default: all blocks of all sources).
             shard: which of `num_shards` data folders this is; each serves every num_shards-th epoch.
             num_shards: number of data folders that take turns.
             pad_to_multiple: T is a multiple of this.
@@ -78,7 +79,7 @@ class MaskedLMDataset(BlockDataset):
         self.masker = masker
         self.bos_id, self.pad_id, self.vocab_size = bos_id, pad_id, vocab_size
         self.seed = seed
-        self.counts = counts
+        self.mixture = mixture
         self.shard, self.num_shards = shard, num_shards
         self.pad_to_multiple = pad_to_multiple
         self.pack, self.max_length = pack, max_length
@@ -94,12 +95,13 @@ class MaskedLMDataset(BlockDataset):
 
     def order(self, epoch: int) -> EpochOrder:
         """See `BlockDataset.order`."""
+        corpora = self.mixture or [(size, size) for size in self._num_blocks]
         all_equal = all(source.blocks.are_equal_in_length for source in self.sources)
         return epoch_order(
-            self._num_blocks,
+            [size for size, _ in corpora],
             seed=self._seed_of_shard,
             epoch=self.visit(epoch),
-            counts=self.counts,
+            counts=[count for _, count in corpora],
             lengths=None if all_equal or self.pack else self.lengths,
         )
 

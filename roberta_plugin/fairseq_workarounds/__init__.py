@@ -15,15 +15,18 @@ A fault has a number here and a file that mends it:
 4. **`--bf16` turns to a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` wherever `bf16` is set, so that
    `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We take that back, unless --tpu was asked for.
    (Configs of fairseq-hydra-train do not go that way.)
+5. **A mixture is taken for one folder** (`validation_folders`). Before training, fairseq lists the data folders for
+   validation splits that --valid-subset does not name, and knows `A:B` alone: `A,B` and `A@3,B@1` are no folders. We
+   give it the folders of the mixture.
 
 fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
 `cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
 """
 
-from . import checkpoint_loading, checkpoint_writing, tpu_option
+from . import checkpoint_loading, checkpoint_writing, tpu_option, validation_folders
 
 
 def install() -> None:
     """Apply the workarounds listed above; calling it again changes nothing."""
-    for workaround in (checkpoint_loading, checkpoint_writing, tpu_option):
+    for workaround in (checkpoint_loading, checkpoint_writing, tpu_option, validation_folders):
         workaround.install()

@@ -21,7 +21,7 @@ import torch
 from fairseq import checkpoint_utils
 from torch import Tensor, nn
 
-from roberta_plugin.data.mixture import parse_turns
+from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -217,7 +217,7 @@ def find_data_folder(checkpoint: Path, state: dict[str, Any], data: str | os.Pat
     candidates = [Path(data)] if data is not None else [checkpoint.parent]
     if data is None:
         trained_on = state["cfg"]["task"].get("data") if state.get("cfg") else getattr(state.get("args"), "data", None)
-        candidates += [Path(parse_turns(str(trained_on))[0][0].folder)] if trained_on else []
+        candidates += data_folders(str(trained_on))[:1] if trained_on else []
     for folder in candidates:
         if (folder / "dict.txt").is_file():
             return folder

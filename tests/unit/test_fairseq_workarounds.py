@@ -5,14 +5,17 @@ import os
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.data import data_utils
 from fairseq.file_io import PathManager
 
 from roberta_plugin import fairseq_workarounds
 from roberta_plugin.fairseq_workarounds import checkpoint_writing
 from tests.conftest import REPOSITORY
+from tests.tiny_corpus import write_data_bin
 
 
 class Unlisted:
@@ -109,3 +112,22 @@ def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "both"
+
+
+def test_a_stray_validation_split_is_found_in_every_folder_of_a_mixture(tmp_path):
+    a, b = (write_data_bin(tmp_path / name, num_documents=2) for name in "ab")
+    stray = write_data_bin(tmp_path / "stray", num_documents=2)
+    (stray / "valid.idx").rename(stray / "valid1.idx")
+    dataset = SimpleNamespace(
+        ignore_unused_valid_subsets=False,
+        combine_valid_subsets=False,
+        disable_validation=False,
+        valid_subset="valid",
+    )
+    for data, strays in ((f"{a}@3,{b}@1", False), (f"{a},{stray}", True), (f"{a}:{b},{stray}", True)):
+        cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(_name="roberta_masked_lm", data=data))
+        if strays:
+            with pytest.raises(ValueError, match="valid1"):
+                data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+        else:
+            data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)

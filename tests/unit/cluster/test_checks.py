@@ -57,6 +57,23 @@ def test_missing_data_are_refused(recipe, tmp_path):
         checks.check_data([])
 
 
+def test_missing_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
+    from tests.tiny_corpus import write_data_bin
+
+    first, second = (write_data_bin(tmp_path / name, num_documents=3) for name in ("first", "second"))
+    (second / "valid.idx").unlink()
+    for data in (f"{first},{second}", f"{second}@2,{first}@1", f"{second}:{first}"):
+        checks.check_recipe(recipe(data_bin=data))
+    (first / "valid.idx").unlink()
+    for options in ((), ("--combine-valid-subsets",), ("--valid-subset", "held-out,valid")):
+        with pytest.raises(FileNotFoundError, match=r"No data folder of the recipe has the split '(valid|held-out)'"):
+            checks.check_recipe(recipe(*options, data_bin=f"{first}@1,{second}@3"))
+    checks.check_recipe(recipe("--disable-validation", data_bin=f"{first}@1,{second}@3"))
+    (second / "train.idx").unlink()
+    with pytest.raises(FileNotFoundError, match=r"second/train\.idx does not exist"):
+        checks.check_recipe(recipe("--disable-validation", data_bin=f"{first},{second}"))
+
+
 def test_a_run_folder_that_cannot_be_written_to_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PermissionError, match="choose another --run-dir"):

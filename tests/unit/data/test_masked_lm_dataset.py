@@ -132,7 +132,7 @@ def test_an_epoch_takes_the_counts_and_passes_go_on(tmp_path):
     sources = [write_source(tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 2))]
     first, second = (len(source.blocks) for source in sources)
     counts = [first // 2, second + second // 2]
-    dataset = make_dataset(*sources, counts=counts)
+    dataset = make_dataset(*sources, mixture=[(first, counts[0]), (second, counts[1])])
     addresses = [address for epoch in (1, 2) for batch in dataset.batches(epoch, max_sentences=5) for address in batch]
     seen = Counter(index for _, index in addresses)
     assert {seen[index] for index in range(first - first % 2)} <= {0, 1}, "without replacement within a pass"
