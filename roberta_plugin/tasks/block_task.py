@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         super().__init__(cfg)
         self.dictionary = dictionary
         self.vocabulary = vocabulary
+        self._iterators: weakref.WeakSet[BlockEpochIterator] = weakref.WeakSet()
 
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
         """Refuse blocks that the model or a batch cannot hold, naming the option."""
@@ -58,7 +60,9 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
             ValueError: if a block can be longer than the model's positions or than --max-tokens.
         """
         self.check_limits(max_positions=max_positions, max_tokens=max_tokens)
-        use_cache = not (disable_iterator_cache or update_epoch_batch_itr)
+        self._end_old_workers()
+        # fairseq's update_epoch_batch_itr wants new batches in every epoch, which there are anyhow
+        use_cache = not disable_iterator_cache
         if use_cache and dataset in self.dataset_to_epoch_iter:
             return self.dataset_to_epoch_iter[dataset]
         iterator = BlockEpochIterator(
@@ -82,7 +86,15 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         )
         if use_cache:
             self.dataset_to_epoch_iter[dataset] = iterator
+        self._iterators.add(iterator)
         return iterator
+
+    def _end_old_workers(self) -> None:
+        for iterator in list(self._iterators):
+            if not any(iterator.dataset is dataset for dataset in self.datasets.values()):
+                iterator.close()
+                self._iterators.discard(iterator)
+                self.dataset_to_epoch_iter.pop(iterator.dataset, None)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Tell the model the epoch, as fairseq's task does."""

