@@ -60,6 +60,8 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     epoch = 1
     pack = False
     """Whether the blocks of a batch lie end to end in one row instead of being padded."""
+    pad_to_multiple = 1
+    """The width of a batch is a multiple of this."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -90,6 +92,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
             max_sentences=max_sentences,
             required_batch_size_multiple=1 if self.pack else required_batch_size_multiple,
             padded=not self.pack,
+            multiple=self.pad_to_multiple,
         ).tolist()
         return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
 

@@ -109,12 +109,13 @@ def cut_batches(
     max_sentences: int | None,
     required_batch_size_multiple: int = 1,
     padded: bool = True,
+    multiple: int = 1,
 ) -> NDArray[np.int64]:
     """Cut an order into batches of consecutive blocks; return their bounds (batches + 1,).
 
-    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included where it is `padded`
-    to its longest block. One that is cut by
-    max_tokens is shortened to a multiple of `required_batch_size_multiple` blocks where it has as many.
+    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included: where it is `padded`,
+    up to its longest block and a `multiple`; else, as one row, up to a `multiple`. One that is cut by max_tokens is
+    shortened to a multiple of `required_batch_size_multiple` blocks where it has as many.
 
     Raises:
         ValueError: if neither limit is given, or one block alone exceeds `max_tokens`.
@@ -122,12 +123,22 @@ def cut_batches(
     if max_tokens is None and max_sentences is None:
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
     num_blocks = len(lengths)
+    given_tokens, longest_block = max_tokens, int(lengths.max(initial=0))
+    if multiple > 1 and max_tokens is not None:
+        if padded:
+            lengths = (lengths + (multiple - 1)) // multiple * multiple
+        else:
+            max_tokens -= max_tokens % multiple
     longest = int(lengths.max(initial=0))
     if max_tokens is None or (max_sentences is not None and longest * max_sentences <= max_tokens):
         assert max_sentences is not None
         return np.minimum(np.arange(0, num_blocks + max_sentences, max_sentences), num_blocks)
     if longest > max_tokens:
-        raise ValueError(f"--max-tokens ({max_tokens}) is smaller than the longest block ({longest} tokens): raise it.")
+        rounded = f", which --pad-to-multiple {multiple} rounds up" if given_tokens >= longest_block else ""
+        raise ValueError(
+            f"--max-tokens ({given_tokens}) is smaller than the longest block ({longest_block} tokens{rounded}): "
+            "raise it."
+        )
     if not padded:
         return _cut_by_sum(lengths, max_tokens=max_tokens, widest=max_sentences or num_blocks)
     bounds = [0]

@@ -71,7 +71,7 @@ class MaskedLMDataset(BlockDataset):
                 (default: all blocks of all sources).
             shard: which of `num_shards` data folders this is; each serves every num_shards-th epoch.
             num_shards: number of data folders that take turns.
-            pad_to_multiple: T is a multiple of this.
+            pad_to_multiple: T, or the length of the row with `pack`, is a multiple of this.
             pack: lay the blocks of a batch end to end in one row instead of padding them.
             max_length: tokens of a block at most, <s> included; told to the model with packed rows.
         """
@@ -142,8 +142,8 @@ class MaskedLMDataset(BlockDataset):
         }
 
     def _packed(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
-        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple)
         longest = max(self.max_length, int(lengths.max()))
+        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple, longest=longest)
         predicted = {"positions": row.predicted, "answers": row.answers, "edges": row.predicted_edges}
         return {
             "net_input": {
@@ -151,15 +151,17 @@ class MaskedLMDataset(BlockDataset):
                 "packing": {"positions": row.positions, "edges": row.edges, "longest": longest},
             },
             "target": row.targets,
-            # the room that is left belongs to one of the blocks
-            "predicted": {**predicted, "longest": masked.positions.shape[1] + PREDICTED_MULTIPLE},
+            # The room that is left belongs to one of the blocks. The number is the same for every batch, as their shape
+            # may be.
+            "predicted": {**predicted, "longest": longest + PREDICTED_MULTIPLE},
         }
 
     def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens (B, T) of some blocks, <s> first, and how many each has (B,)."""
         parts = [(source, rows, *source.blocks.bounds(local)) for source, rows, local in self._by_source(indices)]
         longest = max(int(lengths.max()) for _, _, _, lengths in parts)
-        batch = np.full((len(indices), pad_width(longest, multiple=self.pad_to_multiple)), self.pad_id)
+        multiple = 1 if self.pack else self.pad_to_multiple  # a packed row is rounded up as a whole
+        batch = np.full((len(indices), pad_width(longest, multiple=multiple)), self.pad_id)
         batch[:, 0] = self.bos_id
         all_lengths = np.empty(len(indices), dtype=np.int64)
         for source, rows, starts, lengths in parts:

@@ -70,7 +70,7 @@ class FineTuningTask(BlockTask):
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
         """What the model says of each sequence of a batch: scores (S, C), or a `SpanScores` (S, T)."""
         found = model(**sample["net_input"], **self.head_arguments)[0]
-        # a packed row may have one sequence more: its padding
+        # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
 
     @abstractmethod
