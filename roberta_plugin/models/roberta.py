@@ -104,6 +104,12 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         return self.cfg.max_positions
 
 
+def _tokens_per_sample(task: Any) -> int | None:
+    """The option of a task of fairseq's that has it and does not answer for it, as multilingual_masked_lm."""
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args alone
+    return getattr(options, "tokens_per_sample", None)
+
+
 def first_tokens(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[str, Any]:
     """Where each sequence's <s> is, in the form of `predicted`: for them alone the last layer is computed."""
     if packing is None:
@@ -137,7 +143,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     @classmethod
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
         """Build the model for the task's vocabulary; without --max-positions it has the task's length."""
-        cfg = read_config(args, max_positions=task.max_positions())
+        cfg = read_config(args, max_positions=task.max_positions() or _tokens_per_sample(task))
         return cls(cfg, RobertaEncoder(cfg, task.source_dictionary))
 
     def forward(
@@ -152,6 +158,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
+        **others: Any,
     ) -> tuple[Any, dict[str, Any]]:
         """Ids -> scores, features or the loss, and {"inner_states": ...}.
 
@@ -168,6 +175,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 in nats and fp32, and nothing in the extra; an answer that is <pad> does not count.
             has_padding: whether a row is padded; where it is not told, the tokens are looked at.
             packing: {"positions" (1, T), "edges" (S + 1,), "longest"}: the one row holds S sequences end to end.
+            others: what else fairseq's tasks put into their batches, as src_id; not needed, as in fairseq's roberta.
         """
         if self.training and not self._has_said_how:
             self._say_how(src_tokens, packing)

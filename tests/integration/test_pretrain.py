@@ -1,6 +1,7 @@
 """The real `fairseq-train`, `fairseq-hydra-train` and `fairseq-validate` with our task, criterion and models."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,24 @@ def test_fairseqs_own_criterion_drives_our_model(tiny_data_bin, tmp_path):
     done = run(arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(logged(save_dir, "train_inner")) == 6
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "multilingual_masked_lm"])
+def test_fairseqs_own_tasks_drive_our_model(tiny_data_bin, tmp_path, task):
+    """The first puts src_id into its batches; the second has folders of languages and no answer to max_positions."""
+    languages = tmp_path / "languages"
+    languages.mkdir()
+    (languages / "xx").symlink_to(tiny_data_bin)
+    shutil.copy(tiny_data_bin / "dict.txt", languages)
+    save_dir = tmp_path / "checkpoints"
+    data = tiny_data_bin if task == "masked_lm" else languages
+    arguments = train_command(data, save_dir, "--max-update", "6", "--total-num-update", "6", "--no-save")
+    arguments[arguments.index("--task") + 1] = task
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "model: FastRobertaModel" in done.stdout + done.stderr
+    assert len(logged(save_dir, "train_inner")) == 6
+    assert len(logged(save_dir, "valid")) == 1
 
 
 def test_fairseqs_own_task_and_model_train_on_our_data(tiny_data_bin, tmp_path):
