@@ -18,15 +18,29 @@ A fault has a number here and a file that mends it:
 5. **A mixture is taken for one folder** (`validation_folders`). Before training, fairseq lists the data folders for
    validation splits that --valid-subset does not name, and knows `A:B` alone: `A,B` and `A@3,B@1` are no folders. We
    give it the folders of the mixture.
+6. **--help leaves out the options of --task, --arch, --optimizer, ...** (`help_text`). `parse_args_and_arch` adds them
+   after it has parsed once, and that first parser meets --help and exits. We let it print its help the second time.
+7. **TensorBoard's files are those of the first run in a process** (`tensorboard_writers`). fairseq keeps one writer for
+   "train" and one for "valid", whatever --tensorboard-logdir is: job 2 of `fairseq-hydra-train -m` writes into the
+   folder of job 1, or fails where that is relative. We keep one for each folder.
 
 fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
 `cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
 """
 
-from . import checkpoint_loading, checkpoint_writing, tpu_option, validation_folders
+from . import (
+    checkpoint_loading,
+    checkpoint_writing,
+    help_text,
+    tensorboard_writers,
+    tpu_option,
+    validation_folders,
+)
+
+_WORKAROUNDS = (checkpoint_loading, checkpoint_writing, tpu_option, validation_folders, help_text, tensorboard_writers)
 
 
 def install() -> None:
     """Apply the workarounds listed above; calling it again changes nothing."""
-    for workaround in (checkpoint_loading, checkpoint_writing, tpu_option, validation_folders):
+    for workaround in _WORKAROUNDS:
         workaround.install()

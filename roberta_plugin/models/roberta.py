@@ -9,6 +9,7 @@ the batch, V vocabulary, C classes.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -145,6 +146,37 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         """Build the model for the task's vocabulary; without --max-positions it has the task's length."""
         cfg = read_config(args, max_positions=task.max_positions() or _tokens_per_sample(task))
         return cls(cfg, RobertaEncoder(cfg, task.source_dictionary))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str | None = None,
+        data_name_or_path: str | None = None,
+        **others: Any,
+    ) -> Any:
+        """A `RobertaHub`, as fairseq's `RobertaModel.from_pretrained` returns its hub interface.
+
+        Args:
+            model_name_or_path: the folder of the checkpoint.
+            checkpoint_file: see `RobertaHub.from_pretrained`, as for the next.
+            data_name_or_path: folder with dict.txt and the tokenizer's files; one that begins with "." lies in the
+                folder of the checkpoint.
+            others: refused.
+
+        Raises:
+            TypeError: for bpe="gpt2" and other options of fairseq's tokenizers.
+        """
+        from .hub_interface import RobertaHub
+
+        if others:
+            raise TypeError(
+                f"FastRobertaModel.from_pretrained does not take {', '.join(others)}: the tokenizer is that of the "
+                "files in data_name_or_path."
+            )
+        if data_name_or_path is not None and data_name_or_path.startswith("."):
+            data_name_or_path = os.path.join(model_name_or_path, data_name_or_path)
+        return RobertaHub.from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path)
 
     def forward(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
 
 from .epoch_iterator import BlockEpochIterator
+from .ignored_options import ignored_options
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         super().__init__(cfg)
         self.dictionary = dictionary
         self.vocabulary = vocabulary
+        self._has_said_what_is_ignored = False
         self._iterators: weakref.WeakSet[BlockEpochIterator] = weakref.WeakSet()
 
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
@@ -58,7 +61,10 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
 
         Raises:
             ValueError: if a block can be longer than the model's positions or than --max-tokens.
+            RuntimeError: if torchrun has started several processes, and fairseq trains alone in each.
         """
+        check_launch(num_shards)
+        self._say_what_is_ignored()
         self.check_limits(max_positions=max_positions, max_tokens=max_tokens)
         self._end_old_workers()
         # fairseq's update_epoch_batch_itr wants new batches in every epoch, which there are anyhow
@@ -89,6 +95,12 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         self._iterators.add(iterator)
         return iterator
 
+    def _say_what_is_ignored(self) -> None:
+        if not self._has_said_what_is_ignored:
+            self._has_said_what_is_ignored = True
+            for sentence in ignored_options(self.cfg):
+                logger.warning(sentence)
+
     def _end_old_workers(self) -> None:
         for iterator in list(self._iterators):
             if not any(iterator.dataset is dataset for dataset in self.datasets.values()):
@@ -114,6 +126,17 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
 def batches_of_epoch(dataset: BlockDataset, epoch: int, first_block: int, **limits: Any) -> list[BlockBatch]:
     """What the epoch iterator asks for: the batches of all ranks, from a block of the epoch on."""
     return dataset.batches(epoch, first_block=first_block, **limits)
+
+
+def check_launch(num_shards: int) -> None:
+    """Refuse several processes of torchrun that would each train all by itself, into the same files."""
+    world_size = os.environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in os.environ and world_size != "1" and num_shards == 1:
+        raise RuntimeError(
+            f"torchrun has started {world_size} processes, and fairseq trains alone in each of them, for its world "
+            f"size is 1: give --distributed-world-size {world_size} where each process has a GPU. On CPUs start the "
+            "ranks without torchrun, as README.md says."
+        )
 
 
 def load_vocabulary(folder: Path) -> tuple[Dictionary, Vocabulary]:

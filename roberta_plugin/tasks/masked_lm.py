@@ -24,6 +24,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 
 from .block_task import BlockTask, load_vocabulary
+from .ignored_options import token_limit_name
 from .masked_lm_options import RobertaMaskedLMConfig, check_config, check_positions, check_same_vocabulary
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,11 @@ class RobertaMaskedLMTask(BlockTask):
         """Check the options and load the vocabulary, which all data folders must share."""
         check_config(cfg)
         folders = data_folders(cfg.data)
+        if cfg.corpus_alpha != 1.0 and not any(is_mixed_by_size(turn) for turn in parse_turns(cfg.data)):
+            logger.warning(
+                f"--corpus-alpha {cfg.corpus_alpha} has no effect on {cfg.data!r}: it is for several corpora without "
+                "weights, FOLDER,FOLDER"
+            )
         dictionary, vocabulary = load_vocabulary(folders[0])
         check_same_vocabulary(folders)
         return cls(cfg, dictionary, vocabulary)
@@ -123,8 +129,6 @@ class RobertaMaskedLMTask(BlockTask):
     def counts(self, corpora: Sequence[Corpus], sizes: Sequence[int]) -> list[int]:
         """Blocks that an epoch takes from each corpus, of `sizes` blocks; says what share each corpus gets."""
         weights = [corpus.weight for corpus in corpora if corpus.weight is not None]
-        if weights and self.cfg.corpus_alpha != 1.0:
-            logger.warning(f"--corpus-alpha {self.cfg.corpus_alpha} has no effect: the data option gives weights")
         taken = blocks_to_take(sizes, weights=weights or None, alpha=self.cfg.corpus_alpha)
         for number, (corpus, count, size) in enumerate(zip(corpora, taken, sizes, strict=True)):
             logger.info(
@@ -140,11 +144,21 @@ class RobertaMaskedLMTask(BlockTask):
 
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
         """Refuse blocks that can be longer than the model's positions or than --max-tokens."""
-        check_positions(self.cfg.tokens_per_sample, max_positions=max_positions, max_tokens=max_tokens)
+        check_positions(
+            self.cfg.tokens_per_sample,
+            max_positions=max_positions,
+            max_tokens=max_tokens,
+            limit=token_limit_name(self.cfg, max_tokens or 0),
+        )
 
     def max_positions(self) -> int:
         """Tokens in a block at most; models without --max-positions take their number of positions from here."""
         return int(self.cfg.tokens_per_sample)
+
+
+def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:
+    """Whether shares follow from sizes: of several corpora, without weights."""
+    return len(turn) > 1 and turn[0].weight is None
 
 
 def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from fairseq.data import data_utils
 from fairseq.file_io import PathManager
+from fairseq.logging.progress_bar import SimpleProgressBar, TensorboardProgressBarWrapper
 
 from roberta_plugin import fairseq_workarounds
 from roberta_plugin.fairseq_workarounds import checkpoint_writing
@@ -131,3 +132,41 @@ def test_a_stray_validation_split_is_found_in_every_folder_of_a_mixture(tmp_path
                 data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
         else:
             data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+
+
+HELP = f"""
+import sys
+import fairseq_cli.train as train
+sys.argv = ["fairseq-train", "--user-dir", {str(REPOSITORY / "roberta_plugin")!r}, "--task", "roberta_masked_lm",
+    "--optimizer", "roberta_adamw", *EXTRA, "--help"]
+train.cli_main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (["--arch", "roberta_base"], ["--mask-whole-words", "--quant-noise-pq", "--layer-lr-decay", "  data "]),
+        ([], ["--mask-whole-words", "--attention-backend", "--max-update"]),
+    ],
+    ids=["fairseq's model", "no model"],
+)
+def test_help_has_the_options_of_what_was_chosen(extra, expected):
+    code = HELP.replace("EXTRA", repr(extra))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for option in expected:
+        assert option in done.stdout
+    assert done.stdout.count("usage:") == 1
+
+
+def test_each_run_of_a_process_has_tensorboard_files_of_its_own(tmp_path, monkeypatch):
+    """As the jobs of `fairseq-hydra-train -m` have, each in its own current folder."""
+    pytest.importorskip("torch.utils.tensorboard")
+    for job in ("0", "1"):
+        (tmp_path / job).mkdir()
+        monkeypatch.chdir(tmp_path / job)
+        bar = TensorboardProgressBarWrapper(SimpleProgressBar([]), "logs")
+        for _ in range(2):
+            bar.print({"loss": 1.0}, tag="train", step=1)
+    assert [len(list((tmp_path / job / "logs" / "train").glob("events*"))) for job in ("0", "1")] == [1, 1]

@@ -51,6 +51,21 @@ def hub(folder):
     return RobertaHub(model, tokenizer=load_tokenizer(folder), vocabulary=vocabulary).eval()
 
 
+def test_the_model_class_hands_out_the_hub_and_refuses_what_it_cannot_follow(monkeypatch):
+    calls = []
+    monkeypatch.setattr(RobertaHub, "from_pretrained", lambda *arguments: calls.append(arguments) or "hub")
+    assert FastRobertaModel.from_pretrained("runs/books") == "hub"
+    FastRobertaModel.from_pretrained("runs/books", checkpoint_file="a.pt", data_name_or_path="data-bin")
+    FastRobertaModel.from_pretrained("runs/books", data_name_or_path=".")
+    assert calls == [
+        ("runs/books", None, None),
+        ("runs/books", "a.pt", "data-bin"),
+        ("runs/books", None, "runs/books/."),
+    ]
+    with pytest.raises(TypeError, match="does not take bpe"):
+        FastRobertaModel.from_pretrained("runs/books", bpe="gpt2")
+
+
 def test_masks_survive_encoding_and_decoding(hub):
     tokens = hub.encode("The quick <mask> fox jumps over the <mask>.")
     assert tokens.eq(hub.vocabulary.mask_id).sum() == 2

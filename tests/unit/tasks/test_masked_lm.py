@@ -154,9 +154,10 @@ def test_a_corpus_of_tiny_weight_and_every_file_of_a_corpus_are_seen(two_corpora
     assert seen >= set(range(num_large, num_large + num_small))
 
 
-def test_alpha_beside_weights_is_said_to_have_no_effect(two_corpora, caplog):
-    load(make_task("{}@1,{}@1".format(*two_corpora), corpus_alpha=0.3))
-    assert "--corpus-alpha 0.3 has no effect: the data option gives weights" in caplog.text
+@pytest.mark.parametrize(("data", "has_effect"), [("{0}@1,{1}@1", False), ("{0}", False), ("{0}:{0},{1}", True)])
+def test_alpha_is_said_to_have_no_effect_where_it_has_none(two_corpora, caplog, data, has_effect):
+    make_task(data.format(*two_corpora), corpus_alpha=0.3)
+    assert ("--corpus-alpha 0.3 has no effect" in caplog.text) is not has_effect
 
 
 def test_folders_take_turns_by_epoch(two_corpora):
