@@ -134,7 +134,7 @@ def cut_batches(
         assert max_sentences is not None
         return np.minimum(np.arange(0, num_blocks + max_sentences, max_sentences), num_blocks)
     if longest > max_tokens:
-        rounded = f", which --pad-to-multiple {multiple} rounds up" if given_tokens >= longest_block else ""
+        rounded = f", which --pad-to-multiple {multiple} rounds up" if longest_block <= (given_tokens or 0) else ""
         raise ValueError(
             f"--max-tokens ({given_tokens}) is smaller than the longest block ({longest_block} tokens{rounded}): "
             "raise it."

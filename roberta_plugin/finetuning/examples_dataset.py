@@ -81,7 +81,7 @@ class ExamplesDataset(BlockDataset):
         first, sizes = self.split.first, self.split.sequences.sizes
         if self.pack:
             return np.add.reduceat(sizes, first[:-1]).astype(np.int32)  # (S_all,) -> (N,)
-        widths = _round_up(np.maximum.reduceat(sizes, first[:-1]), self.pad_to_multiple)
+        widths: NDArray[np.int32] = _round_up(np.maximum.reduceat(sizes, first[:-1]), self.pad_to_multiple)
         return (widths * int(np.diff(first).max())).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:

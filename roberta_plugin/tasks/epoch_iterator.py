@@ -100,7 +100,8 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         reference cycle, and the collector closes the queues of a cycle before torch can say through them that it is
         the end. torch then waits for a worker that has heard nothing, and kills it.
         """
-        loader, self.dataloader = self.dataloader, None
+        loader: Any = self.dataloader
+        self.dataloader = None
         workers = getattr(loader, "_iterator", None)
         if self.num_workers and workers is not None:
             workers._shutdown_workers()
