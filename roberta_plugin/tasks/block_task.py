@@ -69,6 +69,8 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
                 max_sentences=max_sentences,
                 required_batch_size_multiple=required_batch_size_multiple,
             ),
+            update_freq=self.update_freq,
+            equal_shares=lambda: str(self.cfg.ddp_backend) == "fully_sharded",
             dataset=dataset,
             collate_fn=dataset.collater,
             seed=seed,
@@ -83,6 +85,13 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         if use_cache:
             self.dataset_to_epoch_iter[dataset] = iterator
         return iterator
+
+    def update_freq(self, epoch: int) -> int:
+        """Batches of one rank that make up an update of the epoch (1-based), as fairseq reads --update-freq."""
+        values = self.cfg.update_freq
+        if isinstance(values, str):  # options of a task by itself, outside fairseq's config
+            return 1
+        return int(values[min(epoch, len(values)) - 1])
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Tell the model the epoch, as fairseq's task does."""
