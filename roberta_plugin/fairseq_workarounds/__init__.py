@@ -15,15 +15,37 @@ A fault has a number here and a file that mends it:
 4. **`--bf16` turns to a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` wherever `bf16` is set, so that
    `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We take that back, unless --tpu was asked for.
    (Configs of fairseq-hydra-train do not go that way.)
+5. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` looks at
+   --max-update and --stop-time-hours after an update only: every further start makes one more and overwrites the
+   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0.
+6. **Ctrl-C and SIGTERM lose all since the last checkpoint** (`interruption`). fairseq has no handlers for signals. The
+   first one now ends the update at hand on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a second
+   Ctrl-C stops at once. With our tasks, or on one rank.
+7. **Two trainings at once in one save folder** (`save_dir_lock`) overwrite each other's checkpoints. Rank 0 holds a
+   lock on a file in --save-dir for as long as it lives, and a second training is refused.
 
-fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
-`cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
+In a job of `roberta launch`, `cluster/update_hook.py` and `cluster/preemption.py` are there for signals instead of 6.
+The last three wrap functions of fairseq's training loop (`training_loop`).
 """
 
-from . import checkpoint_loading, checkpoint_writing, tpu_option
+from . import (
+    checkpoint_loading,
+    checkpoint_writing,
+    finished_training,
+    interruption,
+    save_dir_lock,
+    tpu_option,
+)
 
 
 def install() -> None:
     """Apply the workarounds listed above; calling it again changes nothing."""
-    for workaround in (checkpoint_loading, checkpoint_writing, tpu_option):
+    for workaround in (
+        checkpoint_loading,
+        checkpoint_writing,
+        tpu_option,
+        finished_training,
+        interruption,
+        save_dir_lock,
+    ):
         workaround.install()

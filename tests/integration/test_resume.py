@@ -46,7 +46,9 @@ def test_the_rest_of_an_epoch_is_the_same_for_other_ranks_batches_and_update_fre
     two = go_on(stopped, tiny_data_bin, tmp_path / "two", ranks=2, batch_size=6, update_freq=3)
     last = 101 - 12 - 2 * 36
     assert [float(record["bsz"]) for record in one] == [36, 36, last]
-    assert 12 < last <= 18, "the last update does not leave one rank with a batch less: the test shows less than it says"
+    assert 12 < last <= 18, (
+        "the last update does not leave one rank with a batch less: the test shows less than it says"
+    )
     for key in ("num_updates", "bsz", "wpb", "lr"):
         assert [record[key] for record in two] == [record[key] for record in one]
     for key in ("loss", "gnorm"):

@@ -1,6 +1,7 @@
 """Each epoch shows every block once, for any number of ranks, and also after going on with another number."""
 
 import itertools
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -233,8 +234,8 @@ def test_the_rest_takes_as_many_updates_as_its_batches_need(first, second, num_b
     assert ended == (rest == 0)
     assume(not ended)
     updates, _, _ = run_job(second._replace(updates=None), state=state, num_blocks=num_blocks)
-    batches = -(-rest // second.batch_size)
-    assert len(updates) == -(-(-(-batches // second.ranks)) // second.update_freq)
+    iterations = math.ceil(math.ceil(rest / second.batch_size) / second.ranks)
+    assert len(updates) == math.ceil(iterations / second.update_freq)
 
 
 @settings(max_examples=100, deadline=None)
