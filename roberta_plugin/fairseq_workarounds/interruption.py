@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
 from types import FrameType, TracebackType
@@ -102,7 +102,8 @@ class Interruption(StopSignals):
             self.received = signal.Signals(number)
             if multiprocessing.parent_process() is None:
                 words = "stopping after this update and a checkpoint; a second Ctrl-C stops at once"
-                os.write(2, f"\n{self.received.name}: {words}\n".encode())
+                with suppress(OSError):  # who reads our output may be dead
+                    os.write(2, f"\n{self.received.name}: {words}\n".encode())
         for rank in ranks:
             if rank.pid is not None:
                 os.kill(rank.pid, signal.SIGTERM)

@@ -79,7 +79,10 @@ def test_ctrl_c_saves_and_a_finished_training_is_left_alone(tiny_data_bin, tmp_p
         training.kill()
     stopped_at = max(training.updates())
     assert saved_updates(save_dir) == stopped_at < 100000
-    assert f"Stopped by SIGINT after update {stopped_at}, which is saved in {save_dir}/checkpoint_last.pt" in training.log()
+    assert (
+        f"Stopped by SIGINT after update {stopped_at}, which is saved in {save_dir}/checkpoint_last.pt"
+        in training.log()
+    )
     assert "Traceback" not in training.log()
 
     before = {path.name: path.stat().st_mtime_ns for path in save_dir.glob("*.pt")}

@@ -293,7 +293,7 @@ def test_every_update_has_the_gradient_of_its_blocks(first, second, num_blocks, 
         expected = gradients[blocks].sum(axis=0) / tokens[blocks].sum()
         np.testing.assert_allclose(gradient_of_trainer(ranks, gradients=gradients, tokens=tokens), expected, rtol=1e-9)
         if any(len(group) < len(ranks[0]) for group in ranks):
-            event("ranks with less batches than others")
+            event("ranks with fewer batches than others")
         if any(group == [[]] for group in ranks):
             event("ranks with a dummy alone")
 
