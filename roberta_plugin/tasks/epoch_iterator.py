@@ -21,12 +21,16 @@ import logging
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
-import numpy as np
 from fairseq.data import iterators
 
 BLOCKS_SEEN = "blocks_in_epoch"
 
 logger = logging.getLogger(__name__)
+
+
+def num_blocks_before(batches: Sequence[Sized], number: int) -> int:
+    """Blocks in the first `number` batches."""
+    return sum(len(batch) for batch in batches[:number])
 
 
 class BlockEpochIterator(iterators.EpochBatchIterator):
@@ -49,6 +53,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         equal_shares: Callable[[], bool] = lambda: False,
         **options: Any,
     ) -> None:
+        self._make_batches = make_batches
         self._update_freq = update_freq
         self._equal_shares = equal_shares
         self._first_block = 0  # blocks of the current epoch that were seen before this iterator took over
@@ -70,9 +75,10 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         A rank that gets one batch less than others goes without, or gets an empty one, fairseq's sign for a dummy, if
         it would have none at all in the last update.
         """
-        own = list(self.frozen_batches[self.shard_id :: self.num_shards])
+        batches = self.frozen_batches
+        own = [batches[number] for number in range(self.shard_id, len(batches), self.num_shards)]
         update_freq = 1 if self._is_fixed or self._equal_shares() else self._update_freq(epoch)
-        if len(own) < self._iterations(len(self.frozen_batches)) and len(own) % update_freq == 0:
+        if len(own) < self._iterations(len(batches)) and len(own) % update_freq == 0:
             own.append([])
         return own
 
@@ -96,7 +102,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
             state[BLOCKS_SEEN] = 0
         else:
             num_batches = (state["iterations_in_epoch"] - self._first_iteration) * self.num_shards
-            state[BLOCKS_SEEN] = self._first_block + sum(len(batch) for batch in self.frozen_batches[:num_batches])
+            state[BLOCKS_SEEN] = self._first_block + num_blocks_before(self.frozen_batches, num_batches)
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -112,18 +118,19 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         seen = state_dict.get(BLOCKS_SEEN)
         if seen is None:
             num_batches = state_dict.get("iterations_in_epoch", 0) * self.num_shards
-            seen = sum(len(batch) for batch in self.frozen_batches[:num_batches]) if num_batches else 0
+            seen = num_blocks_before(self.frozen_batches, num_batches) if num_batches else 0
         if seen > 0:
             self._begin_after(int(seen))
 
     def _begin_after(self, num_blocks: int) -> None:
         """Let the iterator begin after so many blocks of the epoch, or with the next epoch if no update is left."""
-        starts = np.cumsum([0, *map(len, self.frozen_batches)])
         update_freq = self._update_freq(self.epoch)
-        updates_before = -(-self._iterations(int(np.searchsorted(starts[:-1], num_blocks))) // update_freq)
+        updates_before = -(-self._iterations(self._count_batches_before(num_blocks)) // update_freq)
         self._first_block, self._first_iteration = num_blocks, updates_before * update_freq
         self._frozen_batches = None
-        if num_blocks < starts[-1] and self._has_update(update_freq):
+        # --skip-remainder-batch drops the last iteration, and what then is no full update
+        at_least = update_freq + 1 if self.skip_remainder_batch else 1
+        if self._iterations(len(self.frozen_batches)) >= at_least:
             self._next_epoch_itr = self._get_iterator_for_epoch(self.epoch, shuffle=False)
             return
         logger.info(f"epoch {self.epoch} has no update left after its block {num_blocks:,}: the next epoch begins")
@@ -131,9 +138,15 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         self._frozen_batches = None
         self.epoch += 1
 
-    def _has_update(self, update_freq: int) -> bool:
-        """Whether --skip-remainder-batch, which drops the last iteration and what is no full update, leaves one."""
-        return not self.skip_remainder_batch or self._iterations(len(self.frozen_batches)) > update_freq
+    def _count_batches_before(self, first_block: int) -> int:
+        """How many of the epoch's batches, cut as they are now, begin before `first_block`."""
+        count = position = 0
+        for batch in self._make_batches(self.epoch, 0):
+            if position >= first_block:
+                break
+            position += len(batch)
+            count += 1
+        return count
 
     def _iterations(self, num_batches: int) -> int:
         """Iterations of the rank that has most of so many batches."""
