@@ -71,7 +71,7 @@ class TrainingJob:
         preflight.check_ranks(store, place, check_device, seconds=seconds)
         preflight.check_all_reduce(store, place, is_cpu=self.recipe.is_cpu)
         said = preflight.from_rank_zero(
-            store, place, "checkpoint", lambda: checkpoints.prepare(self.recipe.save_dir), seconds=CHECKPOINT_SECONDS
+            store, place, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
         )
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
 
@@ -83,6 +83,13 @@ class TrainingJob:
         with hook:
             distributed_utils.call_main(config, _CheckedMain(place))
         return hook
+
+    def _prepare_checkpoints(self) -> str:
+        """Rank 0's look at the checkpoints, once no other training can touch them; returns what a user should know."""
+        from roberta_plugin.fairseq_workarounds import save_dir_lock
+
+        save_dir_lock.acquire(self.recipe.save_dir)
+        return checkpoints.prepare(self.recipe.save_dir)
 
     def _leave(self, place: Place, hook: Any, submitits_handler: Callable[..., None]) -> None:
         """Start the job again at the next update, or say why not; does not return."""

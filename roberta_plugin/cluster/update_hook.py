@@ -45,15 +45,24 @@ class UpdateHook:
         self._status_at = 0.0
         self._speed = Speed()
         self._fairseqs = fairseq_cli.train.validate_and_save
+        self._load = checkpoint_utils.load_checkpoint
 
     def __enter__(self) -> UpdateHook:
         fairseq_cli.train.validate_and_save = self._after_update
+        checkpoint_utils.load_checkpoint = self._load_checkpoint
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         fairseq_cli.train.validate_and_save = self._fairseqs
+        checkpoint_utils.load_checkpoint = self._load
+
+    def _load_checkpoint(self, cfg: Any, trainer: Any, **options: Any) -> Any:
+        """fairseq's, and a look at where the training stands: a finished one makes no update."""
+        loaded = self._load(cfg, trainer, **options)
+        self.update, self._max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
+        return loaded
 
     def write_status(self, phase: str) -> None:
         """Let rank 0 write how far the training is."""

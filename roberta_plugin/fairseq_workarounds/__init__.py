@@ -23,21 +23,42 @@ A fault has a number here and a file that mends it:
 7. **TensorBoard's files are those of the first run in a process** (`tensorboard_writers`). fairseq keeps one writer for
    "train" and one for "valid", whatever --tensorboard-logdir is: job 2 of `fairseq-hydra-train -m` writes into the
    folder of job 1, or fails where that is relative. We keep one for each folder.
+8. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` looks at
+   --max-update and --stop-time-hours after an update only: every further start makes one more and overwrites the
+   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0.
+9. **Ctrl-C and SIGTERM lose all since the last checkpoint** (`interruption`). fairseq has no handlers for signals. The
+   first one now ends the update at hand on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a second
+   Ctrl-C stops at once. With our tasks, or on one rank.
+10. **Two trainings at once in one save folder** (`save_dir_lock`) overwrite each other's checkpoints. Rank 0 holds a
+   lock on a file in --save-dir for as long as it lives, and a second training is refused.
 
-fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
-`cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
+In a job of `roberta launch`, `cluster/update_hook.py` and `cluster/preemption.py` are there for signals instead of 9.
+The last three wrap functions of fairseq's training loop (`training_loop`).
 """
 
 from . import (
     checkpoint_loading,
     checkpoint_writing,
+    finished_training,
     help_text,
+    interruption,
+    save_dir_lock,
     tensorboard_writers,
     tpu_option,
     validation_folders,
 )
 
-_WORKAROUNDS = (checkpoint_loading, checkpoint_writing, tpu_option, validation_folders, help_text, tensorboard_writers)
+_WORKAROUNDS = (
+    checkpoint_loading,
+    checkpoint_writing,
+    tpu_option,
+    validation_folders,
+    help_text,
+    tensorboard_writers,
+    finished_training,
+    interruption,
+    save_dir_lock,
+)
 
 
 def install() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fairseq.tasks import FairseqTask
 
 from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.fairseq_workarounds import interruption
 
 from .epoch_iterator import BlockEpochIterator
 from .ignored_options import ignored_options
@@ -23,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 class BlockTask(FairseqTask):  # type: ignore[misc]
     """A task whose datasets are `BlockDataset`s over one vocabulary."""
+
+    announces_stops = True
+    """All ranks hear when one of them has got a signal to stop: see `train_step` and `reduce_metrics`."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg)
@@ -79,6 +84,8 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
                 max_sentences=max_sentences,
                 required_batch_size_multiple=required_batch_size_multiple,
             ),
+            update_freq=self.update_freq,
+            equal_shares=lambda: str(self.cfg.ddp_backend) == "fully_sharded",
             dataset=dataset,
             collate_fn=dataset.collater,
             seed=seed,
@@ -107,6 +114,24 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
                 iterator.close()
                 self._iterators.discard(iterator)
                 self.dataset_to_epoch_iter.pop(iterator.dataset, None)
+
+    def update_freq(self, epoch: int) -> int:
+        """Batches of one rank that make up an update of the epoch (1-based), as fairseq reads --update-freq."""
+        values = self.cfg.update_freq
+        if isinstance(values, str):  # options of a task by itself, outside fairseq's config
+            return 1
+        return int(values[min(epoch, len(values)) - 1])
+
+    def train_step(self, *arguments: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """fairseq's step with one batch: loss, sample size and logging output."""
+        loss, sample_size, logging_output = super().train_step(*arguments, **options)
+        return loss, sample_size, interruption.announce(logging_output)
+
+    def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
+        """Log what the criterion logs of an update, from the logging outputs of all ranks."""
+        outputs = list(logging_outputs)
+        interruption.hear(outputs)
+        super().reduce_metrics(outputs, criterion)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Tell the model the epoch, as fairseq's task does."""

@@ -77,6 +77,8 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         },
     )
     seed: int = II("common.seed")
+    update_freq: list[int] = II("optimization.update_freq")
+    ddp_backend: str = II("distributed_training.ddp_backend")
 
 
 def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:

@@ -129,6 +129,18 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     assert status.read_status(recipe.run_dir).phase == "finished"
 
 
+def test_a_finished_job_that_starts_again_does_nothing(recipe, uninterrupted):
+    last = recipe.save_dir / "checkpoint_last.pt"
+    before = last.stat().st_mtime_ns
+    again = Ranks(recipe)
+    assert again.wait() == [0, 0], again.log()[-3000:]
+    assert again.updates() == []
+    assert f"--max-update is {UPDATES}. Nothing is done" in again.log()
+    assert last.stat().st_mtime_ns == before
+    found = status.read_status(recipe.run_dir)
+    assert (found.phase, found.update, found.max_update) == ("finished", UPDATES, UPDATES)
+
+
 def children_of(pid):
     """The processes that a process has started: its data-loader workers."""
     text = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True).stdout

@@ -58,6 +58,17 @@ def test_without_a_signal_fairseq_does_what_it_does(run):
     assert status.read_status(run.folder).update == 7
 
 
+def test_what_a_checkpoint_has_counts_before_the_first_update(run, monkeypatch):
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint", lambda cfg, trainer, **options: options)
+    hook = UpdateHook(run.stop, run_dir=run.folder, job_id="7", checkpoint_minutes=0, is_master=True)
+    trainer = SimpleNamespace(get_num_updates=lambda: 100, cfg=run.config)
+    with hook:
+        assert checkpoint_utils.load_checkpoint(None, trainer, a=1) == {"a": 1}
+        hook.write_status("finished")
+    found = status.read_status(run.folder)
+    assert (found.phase, found.update, found.max_update) == ("finished", 100, 100)
+
+
 def test_a_signal_ends_the_training_with_one_checkpoint_and_no_validation(run):
     with run.stop, run.hook:
         os.kill(os.getpid(), signal.SIGTERM)
