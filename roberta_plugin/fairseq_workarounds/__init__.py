@@ -15,6 +15,14 @@ A fault has a number here and a file that mends it:
 4. **`--bf16` turns to a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` wherever `bf16` is set, so that
    `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We take that back, unless --tpu was asked for.
    (Configs of fairseq-hydra-train do not go that way.)
+5. **A disk that is full for a moment ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a
+   `torch.save` that failed up to three times into the same open file, behind what is already in it; the unreadable
+   result is copied over the good `checkpoint_last.pt`, and training goes on. We write each attempt to a fresh
+   temporary file, compare its checksums, and let it take the name only then; where the cause may pass we try again
+   for a minute, then the training ends with an error that names the file. What a killed run left half-written is
+   removed when a run starts in that folder.
+6. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoint_loading`). torch compares
+   no checksums: flipped bits become weights. We compare them before a checkpoint is loaded, for whatever purpose.
 
 fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
 `cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
