@@ -7,6 +7,7 @@ loading it does anyway: less than a second for a base model, two for a large one
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -57,10 +58,8 @@ def check_checkpoint(path: str | os.PathLike[str]) -> None:
 
 def lock_unfinished(file: int) -> None:
     """Mark an open temporary file (its descriptor) as being written, until it is closed or the process ends."""
-    try:
+    with contextlib.suppress(OSError):  # a file system without locks: `remove_unfinished` cannot see that it is in use
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # a file system without locks: `remove_unfinished` cannot see that the file is in use
-        pass
 
 
 def remove_unfinished(save_dir: Path) -> list[str]:

@@ -23,15 +23,27 @@ A fault has a number here and a file that mends it:
    removed when a run starts in that folder.
 6. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoint_loading`). torch compares
    no checksums: flipped bits become weights. We compare them before a checkpoint is loaded, for whatever purpose.
+7. **`--bf16` and `--fp16` do not resume exactly** (`master_weights`). `FP16Optimizer.state_dict` leaves out the fp32
+   master weights, so that a resumed training begins at weights rounded to 8 or 11 bits, and of the loss scaler it
+   has the scale alone, not when that changes next. We save both: 4 bytes more a parameter, 16 in all. Checkpoints
+   without them still load, with a line in the log.
+8. **`--amp` divides gradients by the loss scale twice** (`amp_scaling`). `AMPOptimizer` has the scaler unscale torch's
+   optimizer, then gives it its own wrapper to step, which the scaler does not know and unscales again. We give it the
+   same object. The loss scale was not saved either; now it is.
+9. **A state that fits is refused for the name of its class** (`state_names`). `Trainer.load_checkpoint` compares the
+   names of criterion and optimizer with those in the checkpoint, so that a run of fairseq's `masked_lm` or `adam`
+   cannot go on with ours, which take over its state. For those pairs the name in the checkpoint becomes ours.
 
 fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
 `cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
 """
 
-from . import checkpoint_loading, checkpoint_writing, tpu_option
+from . import amp_scaling, checkpoint_loading, checkpoint_writing, master_weights, state_names, tpu_option
+
+_ALL = (checkpoint_loading, checkpoint_writing, tpu_option, master_weights, amp_scaling, state_names)
 
 
 def install() -> None:
     """Apply the workarounds listed above; calling it again changes nothing."""
-    for workaround in (checkpoint_loading, checkpoint_writing, tpu_option):
+    for workaround in _ALL:
         workaround.install()

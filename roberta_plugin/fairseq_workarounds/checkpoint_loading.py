@@ -51,7 +51,7 @@ def load_checked(
         if isinstance(error, pickle.UnpicklingError) and refused:
             raise pickle.UnpicklingError(
                 f"The checkpoint {path} is not loaded, since it could run code ({refused.group()}): a checkpoint of "
-                "fairseq holds tensors, plain values and argparse.Namespace alone. Use one from a source that you trust."
+                "fairseq holds tensors, plain values and argparse.Namespace alone. Use one from a source you trust."
             ) from error
         reason = (str(error).strip() or "nothing more is known").splitlines()[0]
         raise ValueError(

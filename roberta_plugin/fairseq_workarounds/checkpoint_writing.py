@@ -86,7 +86,7 @@ def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
 
 
 def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
-    """fairseq's `load_checkpoint`, with which a training starts: first removes what an earlier one left half-written."""
+    """fairseq's `load_checkpoint`, with which a training starts: first removes what an earlier one left unfinished."""
     if trainer.data_parallel_rank == 0 and os.path.isdir(cfg.save_dir):
         for name in remove_unfinished(Path(cfg.save_dir)):
             logger.info("Removed %s from %s: an earlier run was stopped while it wrote that file.", name, cfg.save_dir)
@@ -120,7 +120,7 @@ def _write_patiently(path: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 
 def _copy_within_the_kernel(source: int, target: int) -> None:
-    """Copy as much as the file system can by itself, sharing blocks if it can; the rest is left where both files are."""
+    """Copy as much as the file system can by itself; both descriptors are left where the rest begins."""
     left = os.fstat(source).st_size
     try:
         while left and (copied := os.copy_file_range(source, target, left)):

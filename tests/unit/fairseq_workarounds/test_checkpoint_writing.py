@@ -136,7 +136,7 @@ def test_a_stream_gets_one_attempt(waits):
         def flush(self):
             pass
 
-    with pytest.raises(Exception, match="full|unexpected pos"):
+    with pytest.raises(Exception, match=r"full|unexpected pos"):
         checkpoint_utils._torch_persistent_save(NEW, Full())
     assert waits == []
 
