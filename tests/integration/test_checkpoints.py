@@ -102,3 +102,35 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_and_the_next_star
     done = run(train_command(tiny_data_bin, save_dir, *options, "--max-update", "9"))
     assert done.returncode == 1
     assert f"The checkpoint {last} is damaged" in done.stderr.splitlines()[-1]
+
+
+def test_a_run_of_fairseqs_own_model_criterion_and_adam_goes_on_with_ours(tiny_data_bin, tmp_path):
+    """In fp32, by --restore-file, without --reset-optimizer: the moments are taken over, the update count goes on."""
+    options = (*LAST_ONLY, "--max-positions", "64")
+    theirs = train_command(tiny_data_bin, tmp_path / "theirs", *options, "--max-update", "4")
+    for option, name in (("--task", "masked_lm"), ("--criterion", "masked_lm"), ("--arch", "roberta_base")):
+        theirs[theirs.index(option) + 1] = name
+    user_dir = theirs.index("--user-dir")
+    del theirs[user_dir : user_dir + 2]
+    done = run(theirs)
+    assert done.returncode == 0, done.stderr[-3000:]
+    begin = torch.load(tmp_path / "theirs" / "checkpoint_last.pt", weights_only=True)
+    assert begin["optimizer_history"][-1]["criterion_name"] == "MaskedLmLoss"
+    assert begin["optimizer_history"][-1]["optimizer_name"] == "FairseqAdam"
+
+    ours = [*train_command(tiny_data_bin, tmp_path / "ours", *options, "--max-update", "5", "--lr", "1e-9")]
+    ours += ["--optimizer", "roberta_adamw", "--restore-file", str(tmp_path / "theirs" / "checkpoint_last.pt")]
+    done = run(ours)
+    assert done.returncode == 0, done.stderr[-3000:]
+    output = done.stdout + done.stderr
+    assert "RobertaMaskedLMCriterion takes over its state" in output
+    assert "RobertaAdamW takes over its state" in output
+    end = torch.load(tmp_path / "ours" / "checkpoint_last.pt", weights_only=True)
+    assert end["optimizer_history"][-1]["num_updates"] == 5
+    moments = [state["last_optimizer_state"]["state"] for state in (begin, end)]
+    assert len(moments[0]) == len(moments[1]) > 30
+    for before, after in zip(moments[0].values(), moments[1].values(), strict=True):
+        assert (before["step"], after["step"].item()) == (4, 5)
+        # One update changes the second moment by 2 % of the gradient's square: most of the old one is still there.
+        assert (after["exp_avg_sq"] >= before["exp_avg_sq"] * 0.9799).all()
+        assert before["exp_avg_sq"].any()

@@ -11,6 +11,8 @@ from omegaconf import OmegaConf
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.unit.optim.test_adamw import make, reference
 
+# fairseq asks for a scaler of a GPU first.
+pytestmark = pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled:UserWarning")
 SCALE = 128.0
 
 
