@@ -134,16 +134,15 @@ class RobertaAdamW(FairseqOptimizer):
             super().step(closure, scale, groups)
             return
         factor = 1.0 / scale
-        for pairs in _parts(self._halves, self._masters):
-            halves, masters = [half for half, _ in pairs], [master for _, master in pairs]
-            gradients = [torch.empty_like(master) for master in masters]
-            torch._foreach_copy_(gradients, [half.grad for half in halves])
+        for part in _parts(self._halves, self._masters):
+            gradients = [torch.empty_like(master) for _, master, _ in part]
+            torch._foreach_copy_(gradients, [gradient for _, _, gradient in part])
             torch._foreach_mul_(gradients, factor)
-            for master, gradient in zip(masters, gradients, strict=True):
+            for (_, master, _), gradient in zip(part, gradients, strict=True):
                 master.grad = gradient
             self._optimizer.step()
-            torch._foreach_copy_(halves, masters)
-            for master in masters:
+            torch._foreach_copy_([half.data for half, _, _ in part], [master.data for _, master, _ in part])
+            for _, master, _ in part:
                 master.grad = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -203,16 +202,16 @@ def _master_of(half: torch.nn.Parameter) -> torch.nn.Parameter:
 
 def _parts(
     halves: Sequence[torch.nn.Parameter], masters: Sequence[torch.nn.Parameter]
-) -> Iterator[list[tuple[torch.nn.Parameter, torch.nn.Parameter]]]:
-    """Parameters that have gradients with their masters, not too many numbers at a time."""
-    part: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
+) -> Iterator[list[tuple[torch.nn.Parameter, torch.nn.Parameter, torch.Tensor]]]:
+    """Parameters that have gradients, their masters and the gradients, not too many numbers at a time."""
+    part: list[tuple[torch.nn.Parameter, torch.nn.Parameter, torch.Tensor]] = []
     for half, master in zip(halves, masters, strict=True):
         if half.grad is None:
             continue
-        if part and sum(chosen.numel() for chosen, _ in part) + half.numel() > _NUMBERS_AT_A_TIME:
+        if part and sum(chosen.numel() for chosen, _, _ in part) + half.numel() > _NUMBERS_AT_A_TIME:
             yield part
             part = []
-        part.append((half, master))
+        part.append((half, master, half.grad))
     if part:
         yield part
 
