@@ -31,18 +31,39 @@ A fault has a number here and a file that mends it:
    Ctrl-C stops at once. With our tasks, or on one rank.
 10. **Two trainings at once in one save folder** (`save_dir_lock`) overwrite each other's checkpoints. Rank 0 holds a
    lock on a file in --save-dir for as long as it lives, and a second training is refused.
+11. **A disk that is full for a moment ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a
+   `torch.save` that failed up to three times into the same open file, behind what is already in it; the unreadable
+   result is copied over the good `checkpoint_last.pt`, and training goes on. We write each attempt to a fresh
+   temporary file, compare its checksums, and let it take the name only then; where the cause may pass we try again
+   for a minute, then the training ends with an error that names the file. What a killed run left half-written is
+   removed when a run starts in that folder.
+12. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoint_loading`). torch compares
+   no checksums: flipped bits become weights. We compare them before a checkpoint is loaded, for whatever purpose.
+13. **`--bf16` and `--fp16` do not resume exactly** (`master_weights`). `FP16Optimizer.state_dict` leaves out the fp32
+   master weights, so that a resumed training begins at weights rounded to 8 or 11 bits, and of the loss scaler it
+   has the scale alone, not when that changes next. We save both: 4 bytes more a parameter, 16 in all. Checkpoints
+   without them still load, with a line in the log.
+14. **`--amp` divides gradients by the loss scale twice** (`amp_scaling`). `AMPOptimizer` has the scaler unscale torch's
+   optimizer, then gives it its own wrapper to step, which the scaler does not know and unscales again. We give it the
+   same object. The loss scale was not saved either; now it is.
+15. **A state that fits is refused for the name of its class** (`state_names`). `Trainer.load_checkpoint` compares the
+   names of criterion and optimizer with those in the checkpoint, so that a run of fairseq's `masked_lm` or `adam`
+   cannot go on with ours, which take over its state. For those pairs the name in the checkpoint becomes ours.
 
 In a job of `roberta launch`, `cluster/update_hook.py` and `cluster/preemption.py` are there for signals instead of 9.
-The last three wrap functions of fairseq's training loop (`training_loop`).
+8 to 10 wrap functions of fairseq's training loop (`training_loop`).
 """
 
 from . import (
+    amp_scaling,
     checkpoint_loading,
     checkpoint_writing,
     finished_training,
     help_text,
     interruption,
+    master_weights,
     save_dir_lock,
+    state_names,
     tensorboard_writers,
     tpu_option,
     validation_folders,
@@ -58,6 +79,9 @@ _WORKAROUNDS = (
     finished_training,
     interruption,
     save_dir_lock,
+    master_weights,
+    amp_scaling,
+    state_names,
 )
 
 

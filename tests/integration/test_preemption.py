@@ -31,7 +31,7 @@ def recipe(tiny_data_bin, tmp_path_factory):
         at = words.index(option)
         del words[at : at + 2]
     words += ["--max-update", str(UPDATES), "--total-num-update", str(UPDATES), "--disable-validation"]
-    words += ["--no-epoch-checkpoints", "--keep-interval-updates", "2"]
+    words += ["--no-epoch-checkpoints", "--keep-interval-updates", "2", "--bf16"]  # fp32: test_pretrain
     words += ["--num-workers", "1", "--data-buffer-size", "0"]  # no batches ahead: the death of a worker shows at once
     return Recipe(
         run_dir=tmp_path_factory.mktemp("runs") / "uninterrupted",

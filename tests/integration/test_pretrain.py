@@ -23,20 +23,30 @@ RESUMABLE = (
     "--no-epoch-checkpoints",
 )
 RESUMABLE += ("--total-num-update", str(UPDATES), "--disable-validation")
+PRECISIONS = {"fp32": (), "bf16": ("--bf16", "--optimizer", "roberta_adamw")}
 
 
 def final_parameters(save_dir: Path) -> dict[str, torch.Tensor]:
+    """The weights at the end, and the fp32 masters behind them if there are any."""
     state = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == UPDATES
-    return state["model"]
+    masters = state["last_optimizer_state"].get("fp32_params", [])
+    return {**state["model"], **{f"master {number}": master for number, master in enumerate(masters)}}
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tiny_data_bin, tmp_path_factory):
-    save_dir = tmp_path_factory.mktemp("uninterrupted") / "checkpoints"
-    done = run(train_command(tiny_data_bin, save_dir, *RESUMABLE))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return save_dir
+def uninterrupted_runs(tiny_data_bin, tmp_path_factory):
+    save_dirs = {}
+    for precision, options in PRECISIONS.items():
+        save_dirs[precision] = tmp_path_factory.mktemp(precision) / "checkpoints"
+        done = run(train_command(tiny_data_bin, save_dirs[precision], *RESUMABLE, *options))
+        assert done.returncode == 0, done.stderr[-3000:]
+    return save_dirs
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(uninterrupted_runs):
+    return uninterrupted_runs["fp32"]
 
 
 def test_the_loss_falls(uninterrupted):
@@ -45,10 +55,10 @@ def test_the_loss_falls(uninterrupted):
     assert sum(losses[-10:]) < sum(losses[:10]) - 5
 
 
-@pytest.mark.parametrize("kill_at", [9, 38])
-def test_a_killed_run_ends_in_the_same_bits(uninterrupted, tiny_data_bin, tmp_path, kill_at):
+@pytest.mark.parametrize(("kill_at", "precision"), [(9, "fp32"), (38, "bf16")])
+def test_a_killed_run_ends_in_the_same_bits(uninterrupted_runs, tiny_data_bin, tmp_path, kill_at, precision):
     save_dir = tmp_path / "checkpoints"
-    arguments = train_command(tiny_data_bin, save_dir, *RESUMABLE)
+    arguments = train_command(tiny_data_bin, save_dir, *RESUMABLE, *PRECISIONS[precision])
     killed_at = kill_at_update(arguments, save_dir, kill_at)
     assert kill_at <= killed_at < UPDATES
 
@@ -61,7 +71,22 @@ def test_a_killed_run_ends_in_the_same_bits(uninterrupted, tiny_data_bin, tmp_pa
     resumed = [int(record["num_updates"]) for record in logged(save_dir, "train_inner")]
     assert len(resumed) > len(set(resumed)), "the second run repeated no update, so it did not resume from a checkpoint"
 
-    expected, found = final_parameters(uninterrupted), final_parameters(save_dir)
+    expected, found = final_parameters(uninterrupted_runs[precision]), final_parameters(save_dir)
+    assert expected.keys() == found.keys()
+    assert ("master 0" in found) == (precision == "bf16")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_memory_efficient_bf16_trains_as_bf16_does(uninterrupted_runs, tiny_data_bin, tmp_path):
+    """From the middle of the ordinary run: its masters, its moments, its updates, to the last bit."""
+    save_dir = tmp_path / "checkpoints"
+    options = list(PRECISIONS["bf16"])
+    options[options.index("--bf16")] = "--memory-efficient-bf16"
+    middle = uninterrupted_runs["bf16"] / f"checkpoint_1_{UPDATES // 3 // 4 * 4}.pt"
+    done = run(train_command(tiny_data_bin, save_dir, *RESUMABLE, *options, "--restore-file", str(middle)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "FP16Optimizer: MemoryEfficientFP16Optimizer takes over its state" in done.stdout + done.stderr
+    expected, found = final_parameters(uninterrupted_runs["bf16"]), final_parameters(save_dir)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 

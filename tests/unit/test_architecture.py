@@ -19,7 +19,8 @@ ALLOWED = {
     "optim": set(),
     "finetuning": {"data"},
     "tasks": {"data", "finetuning", "fairseq_workarounds"},
-    "fairseq_workarounds": {"data", "stop_signals"},
+    "checkpoint_files.py": set(),
+    "fairseq_workarounds": {"checkpoint_files", "data", "optim", "stop_signals"},
     "__init__.py": {"fairseq_workarounds", "criterions", "models", "optim", "tasks"},
     "cli": {
         "cli",
@@ -37,6 +38,7 @@ ALLOWED = {
     },
     "demo": {"cli", "data", "machine", "models", "train_program", "training_log", ""},
     "cluster": {
+        "checkpoint_files",
         "data",
         "machine",
         "models",
