@@ -142,10 +142,15 @@ def fitting_model(checkpoint: Path, prepared: Prepared) -> dict[str, str]:
         ValueError: if its vocabulary or its positions are not those of the data.
     """
     from roberta_plugin.finetuning.inference import load_state
+    from roberta_plugin.models.checkpoint_model import model_arguments
     from roberta_plugin.models.checkpoint_options import model_options, num_symbols
 
     state = load_state(checkpoint)
-    model = model_options(state)
+    try:
+        model = model_options(state)
+    except ValueError as error:
+        raise ValueError(f"--model {checkpoint}: {error}") from error
+    model_arguments(state, checkpoint)  # refuses what is not built elsewhere either
     if num_symbols(state) != len(prepared.vocabulary):
         raise ValueError(
             f"{checkpoint} has a vocabulary of {num_symbols(state):,} symbols, and {prepared.folder} one of "

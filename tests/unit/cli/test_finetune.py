@@ -28,7 +28,7 @@ def words(tmp_path, monkeypatch):
     size = len(prepared.vocabulary)
     for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
         state[name] = torch.zeros(size, 24)
-    found = {"model": state, "cfg": {"model": {"encoder_attention_heads": 4}}}
+    found = {"model": state, "cfg": {"model": {"_name": "fast_roberta", "encoder_attention_heads": 4}}}
     monkeypatch.setattr(inference, "load_state", lambda checkpoint: found)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--folder", tmp_path / "out"]
 
