@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import logging
 import os
 import platform
 import re
@@ -51,7 +50,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; 0 if nothing has to be mended."""
-    logging.disable(logging.INFO)  # what libraries log while they are imported
     findings = list(examine())
     to_mend = [finding for finding in findings if finding.remedy]
     if args.json:
@@ -148,6 +146,7 @@ def check_fairseq() -> Finding:
     if len(installed) > 1:
         remedy = f"Keep one: pip uninstall {' '.join(installed)}; {REINSTALL}"
         return Finding("fairseq", f"several at once: {found}", remedy)
+    importlib.import_module("roberta_plugin.fairseq_workarounds")  # imports fairseq, and keeps its logging quiet
     importlib.import_module("fairseq.tasks")
     return Finding("fairseq", found)
 

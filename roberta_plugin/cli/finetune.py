@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +71,6 @@ def run(args: argparse.Namespace) -> int:
     if args.epochs is not None and args.epochs < 1:
         raise ValueError(f"--epochs must be 1 or more, got {args.epochs}.")
     roberta_plugin.register()
-    logging.disable(logging.INFO)  # what fairseq and matplotlib log while we ask them things
     prepared = prepared_data(args)
     path = write_grid(args, prepared)
     if args.grid_only:

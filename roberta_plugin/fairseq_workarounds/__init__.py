@@ -15,15 +15,19 @@ A fault has a number here and a file that mends it:
 4. **`--bf16` turns to a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` wherever `bf16` is set, so that
    `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We take that back, unless --tpu was asked for.
    (Configs of fairseq-hydra-train do not go that way.)
+5. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
+   tasks call `logging.basicConfig` at import, the first with level DEBUG: a program that had no set-up of its own then
+   prints every library's debugging. We import fairseq where these calls change nothing.
 
 fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
 `cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
 """
 
+from . import logging_setup  # isort: skip  -- before anything else of fairseq is imported
 from . import checkpoint_loading, checkpoint_writing, tpu_option
 
 
 def install() -> None:
     """Apply the workarounds listed above; calling it again changes nothing."""
-    for workaround in (checkpoint_loading, checkpoint_writing, tpu_option):
+    for workaround in (logging_setup, checkpoint_loading, checkpoint_writing, tpu_option):
         workaround.install()

@@ -38,6 +38,7 @@ class RobertaMaskedLMTask(BlockTask):
     def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
+        self.mask_idx = vocabulary.mask_id  # fairseq's own hub interface asks for it
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:

@@ -109,3 +109,37 @@ def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "both"
+
+
+LOGGING = """
+import logging
+import sys
+sys.argv[0] = NAME
+import roberta_plugin.cli
+roberta_plugin.register()
+import roberta_plugin.models.hub_interface as hub
+roots = logging.getLogger()
+assert (roots.level, roots.handlers) == (logging.WARNING, []), (roots.level, roots.handlers)
+logging.getLogger("anybody").info("of no interest")
+logging.basicConfig(level=logging.INFO)
+logging.getLogger("anybody").info("of interest")
+"""
+
+
+@pytest.mark.parametrize("name", ["script.py", "roberta"])
+def test_importing_the_plugin_changes_no_logging(name):
+    """As a script and as the command `roberta`, which registers later."""
+    code = LOGGING.replace("NAME", repr(name))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "INFO:anybody:of interest"
+    assert [line for line in done.stderr.splitlines() if line.startswith(("INFO:", "DEBUG:"))] == [
+        "INFO:anybody:of interest"
+    ]
+
+
+def test_a_set_up_made_before_the_import_stays():
+    code = "import logging, sys\nlogging.basicConfig(level=logging.ERROR, stream=sys.stdout)\nimport roberta_plugin\n"
+    code += "root = logging.getLogger()\nprint(root.level, len(root.handlers), root.handlers[0].stream is sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.stdout.splitlines()[-1] == "40 1 True", done.stderr

@@ -1,17 +1,10 @@
 import json
-import logging
 from argparse import Namespace
 
 import pytest
 
 from roberta_plugin.cli import doctor
 from roberta_plugin.cli.doctor import Finding
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was():
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_an_old_python_has_a_remedy_and_a_supported_one_has_none():

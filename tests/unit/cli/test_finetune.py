@@ -21,7 +21,6 @@ def parse(*words):
 @pytest.fixture
 def words(tmp_path, monkeypatch):
     """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
-    monkeypatch.setattr(finetune.logging, "disable", lambda level: None)
     monkeypatch.setattr(sweep, "do", lambda args: {"states": {}, "num_runs": 1, "failures": {}, "asked": args})
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     state = our_model().state_dict()
