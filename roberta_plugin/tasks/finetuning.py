@@ -106,6 +106,9 @@ class FineTuningTask(BlockTask):
         prepared = self.prepared.split(split)
         if len(prepared) == 0:
             raise ValueError(f"{self.prepared.folder}: the split {split!r} has no examples.")
+        for fault in self.prepared.changed_files(split):
+            raise ValueError(fault)
+        self.prepared.check_labels(prepared)
         self.datasets[split] = ExamplesDataset(
             prepared,
             pad_id=self.vocabulary.pad_id,

@@ -17,9 +17,10 @@ from fairseq.tasks import register_task
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker
+from roberta_plugin.data.manifest import check_folder
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, parse_turns, share_out
-from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 
@@ -47,6 +48,8 @@ class RobertaMaskedLMTask(BlockTask):
         folders = [Path(corpus.folder) for turn in parse_turns(cfg.data) for corpus in turn]
         dictionary, vocabulary = load_vocabulary(folders[0])
         check_same_vocabulary(folders)
+        for folder in dict.fromkeys(folders):
+            check_folder(folder, num_symbols=vocabulary.num_binarized)
         return cls(cfg, dictionary, vocabulary)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -97,6 +100,7 @@ class RobertaMaskedLMTask(BlockTask):
     def open(self, prefix: str) -> Source:
         """Open one .bin file, cut it into blocks, and say what was cut."""
         tokens = MmapTokens(prefix)
+        check_sizes(tokens)
         blocks = make_blocks(
             tokens.sizes,
             block_length=self.cfg.tokens_per_sample - 1,  # one less, for <s>
