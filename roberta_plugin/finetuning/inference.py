@@ -21,7 +21,7 @@ from tqdm import tqdm
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.suites import RawOutputs, fairseq_task_of
-from roberta_plugin.models.checkpoint_file import load_state
+from roberta_plugin.models.checkpoint_file import load_state as load_state
 from roberta_plugin.models.checkpoint_model import load_parameters, model_arguments
 from roberta_plugin.models.checkpoint_options import saved_options
 

@@ -25,12 +25,28 @@ from .config import SIZES, FastRobertaConfig
 OUR_MODELS = ("fast_roberta", *(f"fast_roberta_{size}" for size in SIZES))
 FAIRSEQ_MODELS = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
 
-_COUNTS = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
-_COUNTS += ("quant_noise_pq_block_size",)
-_NUMBERS = ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout", "encoder_layerdrop")
-_NUMBERS += ("quant_noise_pq", "quant_noise_scalar")
-_SWITCHES = ("untie_weights_roberta", "encoder_normalize_before", "layernorm_embedding")
-_SWITCHES += ("spectral_norm_classification_head",)
+_COUNTS = (
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "quant_noise_pq_block_size",
+)
+_NUMBERS = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "pooler_dropout",
+    "encoder_layerdrop",
+    "quant_noise_pq",
+    "quant_noise_scalar",
+)
+_SWITCHES = (
+    "untie_weights_roberta",
+    "encoder_normalize_before",
+    "layernorm_embedding",
+    "spectral_norm_classification_head",
+)
 _NAMES = ("activation_fn", "pooler_activation_fn")
 
 

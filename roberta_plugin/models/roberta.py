@@ -9,8 +9,9 @@ the batch, V vocabulary, C classes.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.models import (
@@ -30,6 +31,9 @@ from .encoder import Layer, SentenceEncoder
 from .flops import peak_flops, training_flops
 from .heads import ClassificationHead, MaskedLMHead, SpanHead
 from .initialization import initialize
+
+if TYPE_CHECKING:
+    from .hub_interface import RobertaHub
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +143,19 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         """Build the model for the task's vocabulary; without --max-positions it has the task's length."""
         cfg = read_config(args, max_positions=task.max_positions())
         return cls(cfg, RobertaEncoder(cfg, task.source_dictionary))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        checkpoint_file: str | None = None,
+        data: str | os.PathLike[str] | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
+    ) -> RobertaHub:
+        """A trained model with its tokenizer: `RobertaHub.from_pretrained`, where users of fairseq look for it."""
+        from .hub_interface import RobertaHub
+
+        return RobertaHub.from_pretrained(folder, checkpoint_file, data, tokenizer)
 
     def forward(
         self,

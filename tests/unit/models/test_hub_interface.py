@@ -175,6 +175,11 @@ def test_a_checkpoint_of_fairseqs_sentence_prediction_is_usable(
     assert hub.predict("sentence_classification_head", hub.encode("good", "bad")).shape == (1, 2)
 
 
+def test_from_pretrained_of_the_model_is_the_hub(tmp_path, tokenizer_folder):
+    hub = FastRobertaModel.from_pretrained(save(state_of(tokenizer_folder), tmp_path), data=tokenizer_folder)
+    assert len(hub.fill_mask("good <mask>", topk=3)) == 3
+
+
 def test_the_checkpoint_is_read_once(tmp_path, tokenizer_folder, monkeypatch):
     reads = []
     monkeypatch.setattr(
