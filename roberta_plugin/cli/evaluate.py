@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,10 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
     import roberta_plugin
+
+    roberta_plugin.register()  # first: what follows imports fairseq
     from roberta_plugin.finetuning.report import find_evaluations, write_report
 
-    roberta_plugin.register()
-    logging.disable(logging.INFO)  # what fairseq and matplotlib log
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if args.results:

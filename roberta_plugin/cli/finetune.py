@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +71,6 @@ def run(args: argparse.Namespace) -> int:
     if args.epochs is not None and args.epochs < 1:
         raise ValueError(f"--epochs must be 1 or more, got {args.epochs}.")
     roberta_plugin.register()
-    logging.disable(logging.INFO)  # what fairseq and matplotlib log while we ask them things
     prepared = prepared_data(args)
     path = write_grid(args, prepared)
     if args.grid_only:
@@ -142,10 +140,15 @@ def fitting_model(checkpoint: Path, prepared: Prepared) -> dict[str, str]:
         ValueError: if its vocabulary or its positions are not those of the data.
     """
     from roberta_plugin.finetuning.inference import load_state
+    from roberta_plugin.models.checkpoint_model import model_arguments
     from roberta_plugin.models.checkpoint_options import model_options, num_symbols
 
     state = load_state(checkpoint)
-    model = model_options(state)
+    try:
+        model = model_options(state)
+    except ValueError as error:
+        raise ValueError(f"--model {checkpoint}: {error}") from error
+    model_arguments(state, checkpoint)  # refuses what is not built elsewhere either
     if num_symbols(state) != len(prepared.vocabulary):
         raise ValueError(
             f"{checkpoint} has a vocabulary of {num_symbols(state):,} symbols, and {prepared.folder} one of "

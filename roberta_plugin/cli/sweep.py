@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import shlex
 import time
 from pathlib import Path
@@ -62,7 +61,6 @@ def do(args: argparse.Namespace) -> dict[str, Any]:
     from roberta_plugin.cluster.sweep_report import write_report
 
     check_arguments(args)
-    logging.disable(logging.INFO)  # what fairseq and matplotlib log while we ask them things
     grid, root = read_grid(args.grid), args.folder.resolve()
     if not args.report_only:
         check_options(grid)

@@ -164,6 +164,8 @@ def read_yaml(path: Path) -> Any:
         raise FileNotFoundError(f"There is no file {path}: give the path of a YAML file, as those in slurm/.")
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 ({error}): save it as UTF-8.") from error
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is no YAML: {error}") from error
 

@@ -139,6 +139,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         # every scalar stays text: YAML itself would read 24:00:00 as 86400 and 1e-6 as a word
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 ({error}): save it as UTF-8.") from error
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is no valid YAML: {error}") from error
     if not isinstance(values, dict):

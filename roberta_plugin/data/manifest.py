@@ -19,6 +19,7 @@ from roberta_plugin.data.atomic_files import atomic_write
 
 NAME = "manifest.json"
 _FORMAT = 1
+_SPECIALS = 4  # <s> <pad> </s> <unk>, which are not in dict.txt
 _BYTES_AT_ONCE = 2**20
 
 
@@ -42,6 +43,39 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
             "the version of roberta_plugin that wrote it."
         )
     return dict(manifest)
+
+
+def check_folder(folder: str | os.PathLike[str], *, num_symbols: int) -> None:
+    """Compare a data-bin's dict.txt, and the sizes of its files, with its manifest, where it has one.
+
+    Args:
+        folder: the data-bin.
+        num_symbols: symbols in its dict.txt, specials included, <mask> not.
+
+    Raises:
+        ValueError: naming the file that is not what it was when the data were made.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return
+    path = folder / "dict.txt"
+    try:
+        if sha256_of_file(path) != manifest["dict_sha256"]:
+            raise ValueError(
+                f"{path} is not the one that the data were made with: it has {num_symbols - _SPECIALS:,} lines, that "
+                f"one had {manifest['num_symbols'] - _SPECIALS:,}, or its lines differ. Token ids would mean other "
+                "symbols. Put the right file there, or binarize again."
+            )
+        for split in manifest["splits"].values():
+            for name, record in split["outputs"].items():
+                if (folder / name).is_file() and os.path.getsize(folder / name) != record["bytes"]:
+                    raise ValueError(
+                        f"{folder / name} has {os.path.getsize(folder / name):,} bytes, and {NAME} says "
+                        f"{record['bytes']:,}: copy it again, or binarize again."
+                    )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / NAME} is damaged ({error!r}): delete it, or binarize again.") from error
 
 
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Vocabulary:
 
         Raises:
             FileNotFoundError: if it does not exist.
-            ValueError: if a line is not `symbol count`; the message names the file and the line.
+            ValueError: if it is empty, or a line is not `symbol count`; the message names the file and the line.
         """
         path = Path(path)
         if not path.is_file():
@@ -91,9 +91,12 @@ class Vocabulary:
                 "`roberta vocabulary train`."
             )
         try:
-            return cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))
+            vocabulary = cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from None
+        if not vocabulary._rows:
+            raise ValueError(f"{path} is empty: copy it again, or name the folder with the dict.txt of the tokenizer.")
+        return vocabulary
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write dict.txt as fairseq does; unlike fairseq, keep the marks without which it cannot be read again."""

@@ -49,11 +49,15 @@ A fault has a number here and a file that mends it:
 15. **A state that fits is refused for the name of its class** (`state_names`). `Trainer.load_checkpoint` compares the
    names of criterion and optimizer with those in the checkpoint, so that a run of fairseq's `masked_lm` or `adam`
    cannot go on with ours, which take over its state. For those pairs the name in the checkpoint becomes ours.
+16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
+   tasks call `logging.basicConfig` at import, the first with level DEBUG: a program that had no set-up of its own then
+   prints every library's debugging. We import fairseq where these calls change nothing.
 
 In a job of `roberta launch`, `cluster/update_hook.py` and `cluster/preemption.py` are there for signals instead of 9.
 8 to 10 wrap functions of fairseq's training loop (`training_loop`).
 """
 
+from . import logging_setup  # isort: skip  -- before anything else of fairseq is imported
 from . import (
     amp_scaling,
     checkpoint_loading,
@@ -70,6 +74,7 @@ from . import (
 )
 
 _WORKAROUNDS = (
+    logging_setup,
     checkpoint_loading,
     checkpoint_writing,
     tpu_option,

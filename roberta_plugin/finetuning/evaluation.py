@@ -48,8 +48,13 @@ def evaluate(
     Returns:
         What evaluation_SPLIT.json holds: task, split, "members" (checkpoint and metrics), "median" of the members'
         metrics, "together": the metrics of the averaged outputs. Metrics are 0 to 100; there are none without labels.
+
+    Raises:
+        ValueError: if a file of the prepared folder was changed since it was made, or a checkpoint does not fit.
     """
     suite, part = suite_of(prepared.task), prepared.split(split)
+    for fault in prepared.changed_files(split):
+        raise ValueError(fault)  # else the numbers would be those of other data
     folder.mkdir(parents=True, exist_ok=True)
     outputs = []
     for checkpoint in checkpoints:

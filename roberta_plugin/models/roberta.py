@@ -153,6 +153,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         model_name_or_path: str,
         checkpoint_file: str | None = None,
         data_name_or_path: str | None = None,
+        tokenizer: str | None = None,
         **others: Any,
     ) -> Any:
         """A `RobertaHub`, as fairseq's `RobertaModel.from_pretrained` returns its hub interface.
@@ -162,6 +163,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             checkpoint_file: see `RobertaHub.from_pretrained`, as for the next.
             data_name_or_path: folder with dict.txt and the tokenizer's files; one that begins with "." lies in the
                 folder of the checkpoint.
+            tokenizer: folder with the tokenizer's files, if not that of dict.txt.
             others: refused.
 
         Raises:
@@ -176,7 +178,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             )
         if data_name_or_path is not None and data_name_or_path.startswith("."):
             data_name_or_path = os.path.join(model_name_or_path, data_name_or_path)
-        return RobertaHub.from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path)
+        return RobertaHub.from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, tokenizer)
 
     def forward(
         self,

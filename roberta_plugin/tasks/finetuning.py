@@ -67,6 +67,14 @@ class FineTuningTask(BlockTask):
         """Arguments of the model's forward that ask for the task's scores."""
         return {"features_only": True, "classification_head_name": self.cfg.classification_head_name}
 
+    @property
+    def label_dictionary(self) -> Dictionary:
+        """Names of the labels as fairseq's tasks have them: label number i is symbol number i + nspecial."""
+        dictionary = Dictionary()
+        for label in self.prepared.settings.get("labels") or ():
+            dictionary.add_symbol(str(label))
+        return dictionary
+
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
         """What the model says of each sequence of a batch: scores (S, C), or a `SpanScores` (S, T)."""
         found = model(**sample["net_input"], **self.head_arguments)[0]
@@ -98,6 +106,9 @@ class FineTuningTask(BlockTask):
         prepared = self.prepared.split(split)
         if len(prepared) == 0:
             raise ValueError(f"{self.prepared.folder}: the split {split!r} has no examples.")
+        for fault in self.prepared.changed_files(split):
+            raise ValueError(fault)
+        self.prepared.check_labels(prepared)
         self.datasets[split] = ExamplesDataset(
             prepared,
             pad_id=self.vocabulary.pad_id,

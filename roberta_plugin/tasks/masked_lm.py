@@ -17,9 +17,10 @@ from fairseq.tasks import register_task
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker
+from roberta_plugin.data.manifest import check_folder
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
-from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 
@@ -41,6 +42,7 @@ class RobertaMaskedLMTask(BlockTask):
     def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
+        self.mask_idx = vocabulary.mask_id  # fairseq's own hub interface asks for it
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
@@ -54,6 +56,8 @@ class RobertaMaskedLMTask(BlockTask):
             )
         dictionary, vocabulary = load_vocabulary(folders[0])
         check_same_vocabulary(folders)
+        for folder in dict.fromkeys(folders):
+            check_folder(folder, num_symbols=vocabulary.num_binarized)
         return cls(cfg, dictionary, vocabulary)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -113,6 +117,7 @@ class RobertaMaskedLMTask(BlockTask):
     def open(self, prefix: str) -> Source:
         """Open one .bin file, cut it into blocks, and say what was cut."""
         tokens = MmapTokens(prefix)
+        check_sizes(tokens)
         blocks = make_blocks(
             tokens.sizes,
             block_length=self.cfg.tokens_per_sample - 1,  # one less, for <s>

@@ -54,6 +54,8 @@ def finetuned(work) -> Path:
     done = finetune(work, "tuned")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "2 runs: 2 done" in done.stdout
+    assert "INFO:" not in done.stderr  # of libraries
+    assert "DEBUG:" not in done.stderr
     assert re.search(r"\| race \| valid \| accuracy \| .*83\.2", done.stdout), "the table lacks the paper's row"
     return work / "tuned"
 
@@ -112,6 +114,7 @@ def test_evaluate_gives_the_same_numbers_and_collects_them(finetuned, tmp_path):
         [*command("roberta"), "evaluate", "--results", str(tmp_path / "alone"), "--folder", str(tmp_path / "all")]
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "INFO:" not in done.stderr
     assert "| race | valid | accuracy |" in done.stdout
     assert (tmp_path / "all" / "results.md").read_text() in done.stdout + "\n"
 

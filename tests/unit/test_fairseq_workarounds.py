@@ -170,3 +170,37 @@ def test_each_run_of_a_process_has_tensorboard_files_of_its_own(tmp_path, monkey
         for _ in range(2):
             bar.print({"loss": 1.0}, tag="train", step=1)
     assert [len(list((tmp_path / job / "logs" / "train").glob("events*"))) for job in ("0", "1")] == [1, 1]
+
+
+LOGGING = """
+import logging
+import sys
+sys.argv[0] = NAME
+import roberta_plugin.cli
+roberta_plugin.register()
+import roberta_plugin.models.hub_interface as hub
+roots = logging.getLogger()
+assert (roots.level, roots.handlers) == (logging.WARNING, []), (roots.level, roots.handlers)
+logging.getLogger("anybody").info("of no interest")
+logging.basicConfig(level=logging.INFO)
+logging.getLogger("anybody").info("of interest")
+"""
+
+
+@pytest.mark.parametrize("name", ["script.py", "roberta"])
+def test_importing_the_plugin_changes_no_logging(name):
+    """As a script and as the command `roberta`, which registers later."""
+    code = LOGGING.replace("NAME", repr(name))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "INFO:anybody:of interest"
+    assert [line for line in done.stderr.splitlines() if line.startswith(("INFO:", "DEBUG:"))] == [
+        "INFO:anybody:of interest"
+    ]
+
+
+def test_a_set_up_made_before_the_import_stays():
+    code = "import logging, sys\nlogging.basicConfig(level=logging.ERROR, stream=sys.stdout)\nimport roberta_plugin\n"
+    code += "root = logging.getLogger()\nprint(root.level, len(root.handlers), root.handlers[0].stream is sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.stdout.splitlines()[-1] == "40 1 True", done.stderr

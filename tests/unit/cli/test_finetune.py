@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from roberta_plugin.cli import finetune, sweep
+from roberta_plugin.cli import finetune, main, sweep
 from roberta_plugin.finetuning import inference
 from tests.tiny_models import our_model
 from tests.tiny_suites import write_prepared
@@ -21,14 +21,13 @@ def parse(*words):
 @pytest.fixture
 def words(tmp_path, monkeypatch):
     """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
-    monkeypatch.setattr(finetune.logging, "disable", lambda level: None)
     monkeypatch.setattr(sweep, "do", lambda args: {"states": {}, "num_runs": 1, "failures": {}, "asked": args})
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     state = our_model().state_dict()
     size = len(prepared.vocabulary)
     for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
         state[name] = torch.zeros(size, 24)
-    found = {"model": state, "cfg": {"model": {"encoder_attention_heads": 4}}}
+    found = {"model": state, "cfg": {"model": {"_name": "fast_roberta", "encoder_attention_heads": 4}}}
     monkeypatch.setattr(inference, "load_state", lambda checkpoint: found)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--folder", tmp_path / "out"]
 
@@ -79,3 +78,32 @@ def test_data_for_another_task_and_a_model_too_short_are_refused(words, tmp_path
     args = parse(*words, "--model", tmp_path)
     with pytest.raises(FileNotFoundError, match="names no finished run"):
         args.run(args)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"junk\n" * 50, "cannot be read as a checkpoint"),
+        (b"", "is empty"),
+        ("hugging face", "is a state dict of Hugging Face"),
+        ("cut off", "cannot be read as a checkpoint"),
+        ("other model", "is no checkpoint of a RoBERTa"),
+    ],
+)
+def test_a_model_that_is_none_is_refused_in_one_line_that_names_it(tmp_path, capsys, content, sentence):
+    path = tmp_path / "start.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "other model":
+        torch.save({"model": {"decoder.weight": torch.ones(300)}}, path)
+    else:
+        torch.save({"roberta.embeddings.weight": torch.ones(300)}, path)
+    if content == "cut off":
+        path.write_bytes(path.read_bytes()[:700])
+    folder = write_prepared(tmp_path / "set", num_options=1).folder
+    words = ["finetune", "RTE", "--data", folder, "--model", path, "--folder", tmp_path / "out"]
+    assert main([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert str(path) in error
+    assert error.count("\n") == 1

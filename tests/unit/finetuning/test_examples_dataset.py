@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from tests.tiny_suites import write_prepared
 
@@ -105,7 +104,7 @@ def test_batches_and_dataset_reach_the_workers(prepared):
 
 def test_ids_outside_the_vocabulary_are_named(tmp_path):
     prepared = write_prepared(tmp_path / "set", num_examples=4, num_options=1)
-    with MmapTokensWriter(tmp_path / "set" / "train", np.uint16) as writer:
-        writer.write(np.array([0, 5, 2] * 3 + [0, 999, 2]), np.array([3] * 4))
+    start = int(prepared.split("train").sequences.starts[3])
+    np.memmap(tmp_path / "set" / "train.bin", dtype=np.uint16, mode="r+")[start + 1] = 999
     with pytest.raises(ValueError, match=r"token id 999 in item 3"):
         dataset_of(prepared).__getitems__([(1, 3)])
