@@ -23,6 +23,8 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
     batches are sized, and neighbours go to neighbouring ranks. The order is final: fairseq does not shuffle it again.
     """
 
+    dataloader: Any
+
     def __init__(self, *, make_batches: Callable[[int, int], Sequence[Sized]], **options: Any) -> None:
         self._make_batches = make_batches
         self._first_block = 0  # blocks of the current epoch that were seen before this iterator took over
