@@ -45,6 +45,8 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         options: those of fairseq's iterator.
     """
 
+    dataloader: Any
+
     def __init__(
         self,
         *,

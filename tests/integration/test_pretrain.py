@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command, kill_at_update, logged, run, train_command
+from tests.tiny_corpus import command, kill_at_update, logged, run, train_command, write_data_bin
 
 pytestmark = pytest.mark.integration
 
@@ -184,8 +184,6 @@ def test_fairseqs_own_task_and_model_train_on_our_data(tiny_data_bin, tmp_path):
 
 
 def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
-    from tests.tiny_corpus import write_data_bin
-
     other = write_data_bin(tmp_path / "other", num_documents=30, seed=7)
     save_dir = tmp_path / "checkpoints"
     options = ("--max-epoch", "3", "--total-num-update", "100", "--disable-validation", "--num-workers", "1")
@@ -198,9 +196,11 @@ def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
     assert updates[1] == updates[3] > updates[2] > 0
 
 
-def test_hydra_trains_from_the_example_config(tiny_data_bin, tmp_path):
+def test_hydra_trains_from_the_example_config_on_a_mixture(tiny_data_bin, tmp_path):
+    other = write_data_bin(tmp_path / "other", num_documents=5, seed=7)
     arguments = [*command("fairseq-hydra-train"), "--config-dir", str(REPOSITORY / "examples" / "pretrain")]
-    arguments += ["--config-name", "base", f"task.data={tiny_data_bin}", f"common.user_dir={REPOSITORY}/roberta_plugin"]
+    arguments += ["--config-name", "base", f"task.data='{tiny_data_bin}@3,{other}@1'"]
+    arguments += [f"common.user_dir={REPOSITORY}/roberta_plugin"]
     arguments += ["common.cpu=true", "common.fp16=false", "common.bf16=false", f"checkpoint.save_dir={tmp_path}/saved"]
     arguments += ["model.encoder_layers=1", "model.encoder_embed_dim=32", "model.encoder_ffn_embed_dim=64"]
     arguments += ["model.encoder_attention_heads=2", "task.tokens_per_sample=64", "dataset.batch_size=4"]
@@ -213,6 +213,7 @@ def test_hydra_trains_from_the_example_config(tiny_data_bin, tmp_path):
     assert state["cfg"]["task"]["_name"] == "roberta_masked_lm"
     assert state["cfg"]["model"]["_name"] == "fast_roberta"
     assert state["optimizer_history"][-1]["num_updates"] == 5
+    assert "valid_loss" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
