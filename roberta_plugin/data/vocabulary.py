@@ -8,6 +8,7 @@ Legend: V size of the vocabulary, <mask> included.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -94,6 +95,11 @@ class Vocabulary:
             return cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from None
+
+    @property
+    def sha256(self) -> str:
+        """What identifies the symbols and their ids."""
+        return hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write dict.txt as fairseq does; unlike fairseq, keep the marks without which it cannot be read again."""

@@ -6,6 +6,7 @@ Shapes: B examples in a batch, S sequences of the batch or of the split, T posit
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from fairseq import checkpoint_utils, utils
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.suites import RawOutputs, fairseq_task_of
+
+_HEADS = "_heads."  # in the names of the parameters of classification and span heads
 
 
 def load_state(checkpoint: Path, **task_options: Any) -> dict[str, Any]:
@@ -25,13 +29,20 @@ def load_state(checkpoint: Path, **task_options: Any) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if there is no such file.
+        ValueError: if it is not a checkpoint, or is cut off.
     """
     if not checkpoint.is_file():
         raise FileNotFoundError(
             f"There is no checkpoint {checkpoint}: give the path of a .pt file that fairseq-train wrote."
         )
     overrides = {name: str(value) for name, value in task_options.items()}
-    return dict(checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides))
+    try:
+        return dict(checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides))
+    except (KeyError, EOFError, RuntimeError, OSError, TypeError, AttributeError, pickle.UnpicklingError) as error:
+        raise ValueError(
+            f"{checkpoint} cannot be read as a checkpoint of fairseq ({error!r}): give a .pt file that fairseq-train "
+            "wrote, whole."
+        ) from error
 
 
 def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
@@ -42,7 +53,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
 
     Raises:
         FileNotFoundError: if the checkpoint does not exist.
-        ValueError: if it was not fine-tuned on a task like that of the folder.
+        ValueError: if it was not fine-tuned on a task like that of the folder, or with other words or heads.
     """
     path = Path(checkpoint)
     state = load_state(path, data=prepared.folder)
@@ -53,7 +64,18 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
             "checkpoint that was fine-tuned on data of this kind."
         )
+    identity.check_words(state, prepared, checkpoint=path)
+    identity.check_task(state, prepared, checkpoint=path)
+    shapes = {name: tensor.shape for name, tensor in state["model"].items()}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    wrong = [
+        name for name, value in models[0].state_dict().items() if _HEADS in name and shapes.get(name) != value.shape
+    ]
+    if wrong:
+        raise ValueError(
+            f"{path} has no head that fits {prepared.folder}, prepared for {prepared.task}: {wrong[0]} is missing or "
+            f"has another shape. Give a checkpoint that was fine-tuned on {prepared.task}."
+        )
     return models[0].eval(), task
 
 

@@ -101,6 +101,7 @@ class PreparedWriter:
         tokenizer: Tokenizer,
         vocabulary: Vocabulary,
         settings: Mapping[str, Any],
+        source: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a folder.
 
@@ -110,12 +111,14 @@ class PreparedWriter:
             tokenizer: made the ids; saved beside them.
             vocabulary: the same.
             settings: what the suite wants to remember: plain JSON values.
+            source: what identifies the official files (`raw_files.describe`).
 
         Raises:
             FileExistsError: if there is something of that name.
         """
         self.folder = Path(folder)
         self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
+        self._source = dict(source or {})
         self._partial = self.folder.with_name(f".{self.folder.name}.partial")
         self._splits: dict[str, Any] = {}
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
@@ -151,6 +154,7 @@ class PreparedWriter:
             "task": self._task,
             "settings": self._settings,
             "tokenizer": self._tokenizer.description(),
+            "source": self._source,
             "splits": self._splits,
         }
         with atomic_write(self._partial / NAME, "w") as file:

@@ -24,6 +24,7 @@ class Scores(torch.nn.Module):
 
 def make_criterion(kind, *, num_classes=2, **options):
     task = SimpleNamespace(
+        limits=(0.0, 5.0),
         kind=kind,
         num_classes=num_classes,
         target_dictionary=None,
