@@ -11,8 +11,8 @@ def check_task(task: Any, criterion: str) -> None:
     Raises:
         ValueError: naming both.
     """
-    if getattr(task, "name", None) != criterion:
-        name = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
+    name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
+    if name != criterion:
         raise ValueError(
             f"--criterion {criterion} goes with --task {criterion} and a folder of `roberta prepare`, not with --task "
             f"{name}."

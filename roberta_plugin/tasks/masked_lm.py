@@ -37,6 +37,7 @@ class RobertaMaskedLMTask(BlockTask):
     """Masked-LM pretraining; drives our models and fairseq's own `--arch roberta_base`."""
 
     cfg: RobertaMaskedLMConfig
+    name = "roberta_masked_lm"
     tokenizer_description: dict[str, Any] | None = None
     """What the first data-bin's manifest says of its tokenizer; None where it has none."""
 

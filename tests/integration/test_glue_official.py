@@ -5,6 +5,7 @@ The grid's first run is trained in this process by fairseq's own main, so that i
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from roberta_plugin.cluster.grid import read_grid
 from roberta_plugin.finetuning.evaluation import evaluate_splits
 from roberta_plugin.finetuning.glue.submission import expected_files, file_name
 from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.inference import load_model
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.report import as_markdown, find_evaluations, rows_of
 from tests.tiny_glue import write_official
@@ -75,11 +77,15 @@ def finetuned(work) -> Callable[[str], Path]:
 def train(words: list[str]) -> None:
     """What `fairseq-train` does with these words."""
     from fairseq.checkpoint_utils import save_checkpoint
+    from fairseq.logging import metrics
     from fairseq_cli.train import main
 
     if hasattr(save_checkpoint, "best"):
         del save_checkpoint.best  # fairseq keeps the best metric there, also of the task before
-    main(train_arguments.to_config(train_arguments.parse(words)))
+    try:
+        main(train_arguments.to_config(train_arguments.parse(words)))
+    finally:
+        metrics.reset()  # so that other tests find nothing of it
 
 
 @pytest.mark.parametrize("task", TABLES)
@@ -107,3 +113,22 @@ def test_no_option_hides_what_users_meet(finetuned):
     content = json.loads((finetuned("MNLI") / finetune.GRID).read_text())
     assert content["axes"]["batch"]["16"]["batch-size"] == "16"
     assert not {"ignore-unused-valid-subsets", "disable-validation"} & content["train"].keys()
+
+
+@pytest.mark.parametrize(
+    ("trained", "task"),
+    [("SST-2", "MNLI"), ("SST-2", "STS-B"), ("MRPC", "RTE"), ("QNLI", "QNLI-ranking"), ("WNLI", "SST-2")],
+)
+def test_the_head_of_another_task_is_refused(finetuned, tmp_path, trained, task):
+    (checkpoint,) = finetuned(trained).glob("runs/*/seed-1/checkpoints/checkpoint_best.pt")
+    prepared = Prepared.open(finetuned(task) / "data")
+    message = f"{checkpoint} was fine-tuned on {trained}, and {prepared.folder} is prepared for {task}: its head"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_model(checkpoint, prepared)
+
+    state = torch.load(checkpoint, weights_only=True)
+    del state["task_state"]  # as in checkpoints of earlier versions
+    torch.save(state, tmp_path / "earlier.pt")
+    if {trained, task} & {"MNLI", "STS-B"}:
+        with pytest.raises(ValueError, match=r"has no head that fits .* is missing or has another shape"):
+            load_model(tmp_path / "earlier.pt", prepared)

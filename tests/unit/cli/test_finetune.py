@@ -203,3 +203,19 @@ def test_gpus_share_the_paper_s_batch(words, asked, ranks, size):
     assert grid_of(args)["train"]["distributed-world-size"] == ranks
     batch = grid_of(args)["axes"]["batch"]["16"]
     assert (batch["batch-size"], batch["update-freq"], batch["max-update"]) == (size, "1", "30")  # 40 examples
+
+
+@pytest.mark.parametrize(("waiting", "is_evaluated"), [(0, True), (1, False)])
+def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
+    words, monkeypatch, capsys, waiting, is_evaluated
+):
+    states = {"done": 29 - waiting, "failed": 1, "waiting": waiting}
+    facts = {"states": states, "num_runs": 30, "failures": {"lr-1e-5_batch-16/seed-2": {}}, "best_cell": "lr-2e-5"}
+    monkeypatch.setattr(sweep, "do", lambda args: facts)
+    evaluated = []
+    monkeypatch.setattr(finetune, "evaluate_runs", lambda args, prepared, path, cell: evaluated.append(cell))
+    args = parse(*words)
+    assert args.run(args) == 1
+    assert evaluated == ["lr-2e-5"] * is_evaluated
+    said = "Missing in this table: 1 of 30 runs have failed (lr-1e-5_batch-16/seed-2)"
+    assert (said in capsys.readouterr().out) == is_evaluated
