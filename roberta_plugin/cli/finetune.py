@@ -220,7 +220,8 @@ def gpus_of_a_run(args: argparse.Namespace, slurm: dict[str, str]) -> int:
         return int(number)
     if args.gpus_per_run is None:
         args.gpus_per_run = 1 if torch.cuda.is_available() else 0
-    return max(1, args.gpus_per_run) if torch.cuda.is_available() else args.gpus_per_run
+    asked = int(args.gpus_per_run)
+    return max(1, asked) if torch.cuda.is_available() else asked
 
 
 def train(args: argparse.Namespace, grid_path: Path) -> dict[str, Any]:
