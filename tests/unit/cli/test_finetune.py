@@ -219,3 +219,11 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
     assert evaluated == ["lr-2e-5"] * is_evaluated
     said = "Missing in this table: 1 of 30 runs have failed (lr-1e-5_batch-16/seed-2)"
     assert (said in capsys.readouterr().out) == is_evaluated
+
+
+def test_a_folder_of_earlier_versions_with_a_split_valid1_still_trains(words, tmp_path):
+    path = tmp_path / "set" / "prepared.json"
+    path.write_text(path.read_text().replace('"valid"', '"valid1"'))
+    args = parse(*words)
+    write_grid(args)
+    assert grid_of(args)["train"]["ignore-unused-valid-subsets"] == "true"
