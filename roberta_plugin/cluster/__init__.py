@@ -21,6 +21,7 @@ Many trainings, by `roberta sweep`, and their cost, by `roberta plan`:
     grid.py          grid file -> cells: axes and seeds            sweep.py        cells -> run folders, resumable
     sweep_run.py     one run: fairseq-train, its metric            sweep_local.py  several at a time on this machine
     sweep_slurm.py   as one job array on a cluster                 sweep_report.py table, best cell, plot, ensemble
+    sweep_progress.py  how far the runs are                        sweep_keep.py   what finished runs keep on disk
     plan_inputs.py   recipe, machine, speed -> inputs              plan.py         inputs -> table over numbers of GPUs
     flops.py  memory.py  network.py                                the formulas, with their sources
 

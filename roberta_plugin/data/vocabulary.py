@@ -8,6 +8,7 @@ Legend: V size of the vocabulary, <mask> included.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -97,6 +98,11 @@ class Vocabulary:
         if not vocabulary._rows:
             raise ValueError(f"{path} is empty: copy it again, or name the folder with the dict.txt of the tokenizer.")
         return vocabulary
+
+    @property
+    def sha256(self) -> str:
+        """What identifies the symbols and their ids."""
+        return hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write dict.txt as fairseq does; unlike fairseq, keep the marks without which it cannot be read again."""

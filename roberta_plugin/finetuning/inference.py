@@ -18,12 +18,15 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.suites import RawOutputs, fairseq_task_of
 from roberta_plugin.models.checkpoint_file import load_state as load_state
 from roberta_plugin.models.checkpoint_model import load_parameters, model_arguments
 from roberta_plugin.models.checkpoint_options import saved_options
+
+_HEADS = "_heads."  # in the names of the parameters of classification and span heads
 
 
 def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
@@ -34,7 +37,8 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
 
     Raises:
         FileNotFoundError: if the checkpoint does not exist.
-        ValueError: if it was not fine-tuned on a task like that of the folder, or is not to be trusted.
+        ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or is not to
+            be trusted.
     """
     path = Path(checkpoint)
     state = load_state(path)
@@ -46,10 +50,19 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
             "checkpoint that was fine-tuned on data of this kind."
         )
+    identity.check_words(state, prepared, checkpoint=path)
+    identity.check_task(state, prepared, checkpoint=path)
     arguments = model_arguments(state, path)
+    shapes = {name: tensor.shape for name, tensor in state["model"].items()}
     task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})
     model = task.build_model(arguments, from_checkpoint=True)
     load_parameters(model, state, path)
+    wrong = [name for name, value in model.state_dict().items() if _HEADS in name and shapes.get(name) != value.shape]
+    if wrong:
+        raise ValueError(
+            f"{path} has no head that fits {prepared.folder}, prepared for {prepared.task}: {wrong[0]} is missing or "
+            f"has another shape. Give a checkpoint that was fine-tuned on {prepared.task}."
+        )
     return model.eval(), task
 
 

@@ -104,6 +104,7 @@ class PreparedWriter:
         tokenizer: Tokenizer,
         vocabulary: Vocabulary,
         settings: Mapping[str, Any],
+        source: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a folder.
 
@@ -113,12 +114,14 @@ class PreparedWriter:
             tokenizer: made the ids; saved beside them.
             vocabulary: the same.
             settings: what the suite wants to remember: plain JSON values.
+            source: what identifies the official files (`raw_files.describe`).
 
         Raises:
             FileExistsError: if there is something of that name.
         """
         self.folder = Path(folder)
         self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
+        self._source = dict(source or {})
         self._partial = self.folder.with_name(f".{self.folder.name}.partial")
         self._splits: dict[str, Any] = {}
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
@@ -154,6 +157,7 @@ class PreparedWriter:
             "task": self._task,
             "settings": self._settings,
             "tokenizer": self._tokenizer.description(),
+            "source": self._source,
             "splits": self._splits,
             "files": checked.records_of_files(self._partial),
         }

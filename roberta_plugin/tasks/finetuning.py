@@ -15,6 +15,7 @@ from omegaconf import MISSING
 from torch import Tensor
 
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.suites import fairseq_task_of
@@ -100,6 +101,24 @@ class FineTuningTask(BlockTask):
         self.register_heads(model)
         tell_layers(model)
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the task's own criterion.
+
+        Raises:
+            ValueError: if another one is asked for.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+        if name != self.name:
+            raise ValueError(f"--task {self.name} goes with --criterion {self.name}, not with --criterion {name}.")
+        return super().build_criterion(cfg, from_checkpoint)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is saved with every checkpoint: on which data it was trained."""
+        return {identity.KEY: identity.of(self.prepared)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing is taken over: what a checkpoint says of its data is compared, in `finetuning/identity.py`."""
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder."""

@@ -12,17 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker
-from roberta_plugin.data.manifest import check_folder
+from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
 
 from .block_task import BlockTask, load_vocabulary
 from .ignored_options import token_limit_name
@@ -38,6 +40,9 @@ class RobertaMaskedLMTask(BlockTask):
     """Masked-LM pretraining; drives our models and fairseq's own `--arch roberta_base`."""
 
     cfg: RobertaMaskedLMConfig
+    name = "roberta_masked_lm"
+    tokenizer_description: dict[str, Any] | None = None
+    """What the first data-bin's manifest says of its tokenizer; None where it has none."""
 
     def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
@@ -58,7 +63,9 @@ class RobertaMaskedLMTask(BlockTask):
         check_same_vocabulary(folders)
         for folder in dict.fromkeys(folders):
             check_folder(folder, num_symbols=vocabulary.num_binarized)
-        return cls(cfg, dictionary, vocabulary)
+        task = cls(cfg, dictionary, vocabulary)
+        task.tokenizer_description = (read_manifest(folders[0]) or {}).get("tokenizer")
+        return task
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model, and refuse one that would attend across the sequences of a packed row."""
@@ -69,6 +76,25 @@ class RobertaMaskedLMTask(BlockTask):
                 "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
             )
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the criterion, which may be ours, fairseq's masked_lm or a user's own.
+
+        Raises:
+            ValueError: if it is another one of fairseq's, such as the default of --criterion.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+        criterion = CRITERION_REGISTRY.get(name)
+        if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
+            raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
+        return super().build_criterion(cfg, from_checkpoint)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is saved with every checkpoint: its tokenizer, where the data-bin says it, and its vocabulary."""
+        return {identity.KEY: {"tokenizer": self.tokenizer_description, "vocabulary": self.vocabulary.sha256}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing is taken over; fine-tuning compares it with its data."""
 
     def build_masker(self) -> Masker:
         """The masking function for this vocabulary and these options."""

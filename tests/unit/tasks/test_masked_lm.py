@@ -1,5 +1,6 @@
 """The pretraining task: which files an epoch reads, mixtures, ranks, and what is refused before training."""
 
+import json
 import logging
 import shutil
 from argparse import Namespace
@@ -272,3 +273,12 @@ def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
         num_predicted += (targets != 1).sum()
     assert num_predicted > 100
     assert num_partial == 0
+
+
+def test_checkpoints_remember_the_tokenizer_and_the_vocabulary(tmp_path):
+    folder = write_data_bin(tmp_path / "bin", num_documents=3, valid_documents=2)
+    for tokenizer in (None, {"kind": "byte-level-bpe", "sha256": {"vocab.bpe": "0"}}):
+        if tokenizer:
+            (folder / "manifest.json").write_text(json.dumps({"format": 1, "tokenizer": tokenizer, "splits": {}}))
+        task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(folder), seed=1))
+        assert task.state_dict() == {"data": {"tokenizer": tokenizer, "vocabulary": task.vocabulary.sha256}}
