@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Sequence
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 _blocked_in_children: set[signal.Signals] = set()
 
@@ -29,7 +29,7 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self.handlers_before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> StopSignals:
+    def __enter__(self) -> Self:
         self.handlers_before[signal.SIGCHLD] = signal.getsignal(signal.SIGCHLD)
         for number in self.signals:
             self.handlers_before[number] = signal.signal(number, self._note)

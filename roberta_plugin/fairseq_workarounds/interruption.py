@@ -26,7 +26,7 @@ import torch.distributed as dist
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from torch.multiprocessing import ProcessExitedException
+from torch.multiprocessing.spawn import ProcessExitedException
 
 from roberta_plugin.stop_signals import StopSignals
 

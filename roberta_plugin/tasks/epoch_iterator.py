@@ -165,7 +165,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
 
     def _iterations(self, num_batches: int) -> int:
         """Iterations of the rank that has most of so many batches."""
-        return -(-num_batches // self.num_shards)
+        return int(-(-num_batches // self.num_shards))
 
     def _get_iterator_for_epoch(
         self, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -100,17 +101,19 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
 
 def test_a_worker_that_outlives_its_training_does_not_keep_the_lock(tmp_path):
     acquire(tmp_path)
-    ours, theirs = os.pipe()
+    ours, theirs = multiprocessing.Pipe()
     child = os.fork()
     if child == 0:
-        os.close(theirs)
-        os.read(ours, 1)
+        theirs.send("alive")
+        theirs.recv()
         os._exit(0)
-    os.close(save_dir_lock._held.pop(tmp_path))  # as the kernel does at our death
-    acquire(tmp_path)
-    os.close(theirs)
-    os.waitpid(child, 0)
-    os.close(ours)
+    try:
+        assert ours.recv() == "alive"
+        os.close(save_dir_lock._held.pop(tmp_path))  # as the kernel does at our death
+        acquire(tmp_path)
+    finally:
+        ours.send("end")
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize(("rank", "no_save", "is_locked"), [(0, False, True), (1, False, False), (0, True, False)])

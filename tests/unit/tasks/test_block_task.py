@@ -1,11 +1,15 @@
-"""Data-loader workers end when their data's turn does."""
+"""What our tasks have in common: data-loader workers that end with their turn, and fairseq's options beside our own."""
 
 import gc
 import multiprocessing
 import time
+from types import SimpleNamespace
 
 import pytest
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from roberta_plugin.tasks.block_task import BlockTask
 from tests.tiny_corpus import write_data_bin
 from tests.unit.tasks.test_masked_lm import load, make_task
 
@@ -56,3 +60,19 @@ def test_one_iterator_serves_all_epochs_of_a_folder(tiny_data_bin):
     first = task.get_batch_iterator(dataset, max_sentences=16)
     assert task.get_batch_iterator(dataset, max_sentences=16, update_epoch_batch_itr=True) is first
     assert task.get_batch_iterator(dataset, max_sentences=16, disable_iterator_cache=True) is not first
+
+
+def config(task, *words):
+    parser = options.get_training_parser()
+    common = ["data", "--task", task, "--arch", "fast_roberta_tiny", "--optimizer", "adam", *words]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, common)).task
+
+
+@pytest.mark.parametrize("task", ["roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race"])
+def test_every_task_knows_how_many_batches_make_an_update(task):
+    cfg = config(task, "--update-freq", "1,2,3", "--ddp-backend", "fully_sharded")
+    assert [BlockTask.update_freq(SimpleNamespace(cfg=cfg), epoch) for epoch in (1, 2, 3, 4, 9)] == [1, 2, 3, 3, 3]
+    assert str(cfg.ddp_backend) == "fully_sharded"
+    cfg = config(task)
+    assert BlockTask.update_freq(SimpleNamespace(cfg=cfg), 1) == 1
+    assert str(cfg.ddp_backend) != "fully_sharded"
