@@ -25,7 +25,6 @@ from typing import Any
 from roberta_plugin.data.binarize_checks import MAX_UNKNOWN, refuse_nonsense
 from roberta_plugin.data.binarize_folder import (
     check_vocabulary,
-    clear_parts,
     folder_lock,
     leftovers,
     remove_leftovers,
@@ -124,7 +123,6 @@ def binarize(
         with folder_lock(folder):
             check_vocabulary(folder, read_manifest(folder), tokenizer, vocabulary)
             prepare_parts(folder, parts, plan, overwrite=overwrite)
-            write_vocabulary(folder, tokenizer, vocabulary)
         job = Job(
             tokenizer=tokenizer,
             to_model=to_model,
@@ -181,7 +179,7 @@ def _run(
         try:
             refuse_nonsense(plan.split, done.counts, max_unknown=max_unknown)
         except ValueError:
-            clear_parts(job.folder)
+            shutil.rmtree(job.folder)  # the parts are of no use with another dict.txt
             raise
         files = SharedFiles(
             prefix=job.folder / plan.split,
@@ -195,6 +193,8 @@ def _run(
     files.sync()
     with folder_lock(folder):
         manifest = read_manifest(folder)
+        check_vocabulary(folder, manifest, job.tokenizer, vocabulary)  # another split may have been first
+        write_vocabulary(folder, job.tokenizer, vocabulary)
         files.publish(folder / plan.split)
         return _add_split(folder, manifest, plan, vocabulary, digests, done.counts, outputs)
 
