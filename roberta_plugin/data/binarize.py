@@ -110,14 +110,14 @@ def binarize(
     plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, part_bytes)
     parts = folder / f"{split}.parts"
     manifest = read_manifest(folder)
-    is_wanted = overwrite or manifest is None
-    if not is_wanted and not parts.exists() and not leftovers(folder, split) and is_made(folder, plan, workers):
+    may_be_made = manifest is not None and not overwrite
+    if may_be_made and not parts.exists() and not leftovers(folder, split) and is_made(folder, plan, workers):
         return read_manifest(folder) or {}
     folder.mkdir(parents=True, exist_ok=True)
     with _full_disk_explained(folder), split_lock(folder, split):
         with folder_lock(folder):
             remove_leftovers(folder, split)
-        if not is_wanted and is_made(folder, plan, workers):
+        if may_be_made and is_made(folder, plan, workers):
             shutil.rmtree(parts, ignore_errors=True)
             return read_manifest(folder) or {}
         with folder_lock(folder):

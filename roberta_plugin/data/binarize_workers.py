@@ -30,6 +30,7 @@ from roberta_plugin.data.text_inputs_files import TextInput
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_BE_STOPPED = 0.5
+_SECONDS_TO_STOP = 2.0
 
 
 class Workers:
@@ -158,7 +159,7 @@ def _start_worker(job: Reading, shared: _Shared, parent: int) -> None:
     _job, _shared = job, shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process hears it and stops the workers
     signal.signal(signal.SIGTERM, _end_soon)
-    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_in_time, args=(parent,), daemon=True).start()
 
 
 def _end_soon(*_: Any) -> None:
@@ -167,10 +168,12 @@ def _end_soon(*_: Any) -> None:
     os._exit(1)
 
 
-def _exit_with_parent(parent: int) -> None:
-    """A parent that was killed cannot stop its workers, which would wait for tasks for ever."""
-    while os.getppid() == parent:
+def _exit_in_time(parent: int) -> None:
+    """End a worker whose parent was killed, or that does not hear that it shall stop: a pipe may keep it waiting."""
+    while os.getppid() == parent and not _shared.is_stopped.is_set():
         time.sleep(0.2)
+    if os.getppid() == parent:
+        time.sleep(_SECONDS_TO_STOP)
     os._exit(1)
 
 

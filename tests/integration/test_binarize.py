@@ -172,6 +172,23 @@ def test_the_standard_input_and_a_process_substitution(corpus, whole, tmp_path):
             assert (tmp_path / name / file).read_bytes() == (whole / file).read_bytes(), (name, file)
 
 
+def test_a_run_that_waits_for_a_pipe_can_be_stopped(corpus, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    options = ["--tokenizer", str(corpus / "tokenizer"), "--destination", str(tmp_path / "data")]
+    process = subprocess.Popen(
+        [*command("roberta"), "binarize", "--train", str(tmp_path / "pipe"), *options],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with open(tmp_path / "pipe", "w") as pipe:  # waits for the reader
+        pipe.write("a line, and then nothing")
+        pipe.flush()
+        process.terminate()
+        _, messages = process.communicate(timeout=60)
+    assert (process.returncode, messages) == (130, "interrupted\n")
+
+
 def test_training_a_vocabulary_stops_at_once_when_interrupted(tmp_path):
     rng = random.Random(2)
     words = ["".join(rng.choices("abcdefghijklmnop", k=12)) for _ in range(1_000_000)]
