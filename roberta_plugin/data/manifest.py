@@ -2,8 +2,8 @@
 
 {"format": 1,
  "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},
- "splits": {"train": {"inputs": [{"path", "bytes", "sha256"}], "rules": {...}, "counts": {...},
-                      "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "plan_sha256": "..."}}}
+ "splits": {"train": {"inputs": [{"path", "bytes", "sha256", "format"}], "rules": {...}, "counts": {...},
+                      "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "dict_sha256", "plan_sha256"}}}
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         manifest = json.loads(path.read_bytes())
-        known = manifest["format"] == _FORMAT and isinstance(manifest["splits"], dict)
-    except (ValueError, KeyError, TypeError) as error:
+        known = manifest["format"] == _FORMAT
+        if known:
+            _check_form(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error!r}): delete it, or binarize into another folder.") from error
     if not known:
         raise ValueError(
@@ -78,6 +82,16 @@ def check_folder(folder: str | os.PathLike[str], *, num_symbols: int) -> None:
         raise ValueError(f"{folder / NAME} is damaged ({error!r}): delete it, or binarize again.") from error
 
 
+def _check_form(manifest: dict[str, Any]) -> None:
+    """Raise KeyError, TypeError or ValueError where something is missing that readers rely on."""
+    if not isinstance(manifest["tokenizer"]["kind"], str) or not isinstance(manifest["dict_sha256"], str):
+        raise TypeError("tokenizer or dict_sha256")
+    for name, split in manifest["splits"].items():
+        for key in ("inputs", "outputs", "rules", "counts"):
+            if key not in split:
+                raise KeyError(f"splits.{name}.{key}")
+
+
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
     """Write the manifest of a data-bin: what all splits share, and what each one has."""
     manifest = {"format": _FORMAT, **common, "splits": dict(sorted(splits.items()))}
@@ -94,6 +108,21 @@ def sha256_of_file(path: str | os.PathLike[str], *, on_read: Callable[[], None] 
             digest.update(data)
             on_read()
     return digest.hexdigest()
+
+
+def sha256_of_files(paths: Sequence[str | os.PathLike[str]], *, workers: int) -> list[str]:
+    """SHA-256 of files, several at a time: hashing lets other threads run."""
+    is_stopped = threading.Event()
+
+    def check_stop() -> None:
+        if is_stopped.is_set():
+            raise InterruptedError
+
+    with ThreadPoolExecutor(workers) as executor:
+        try:
+            return list(executor.map(lambda path: sha256_of_file(path, on_read=check_stop), paths))
+        finally:
+            is_stopped.set()
 
 
 def sha256_of_json(value: Any) -> str:

@@ -180,6 +180,6 @@ def _parse(line: str, number: int) -> Row:
         return Row(symbol, int(field), overwrites)
     except ValueError:
         raise ValueError(
-            f"line {number}: {line!r} is not `symbol count`, with a whole number after a space. Is this the dict.txt "
-            "of the tokenizer?"
+            f"line {number}: {line[:80]!r} is not `symbol count`, with a whole number after a space. Is this the "
+            "dict.txt of the tokenizer?"
         ) from None

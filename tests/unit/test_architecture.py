@@ -71,6 +71,7 @@ USES_FAIRSEQ = (
 # The order of the flow in data/__init__.py: a stage imports earlier stages only.
 STAGES = [
     "atomic_files",
+    "progress",
     "text_inputs",
     "tokenizers",
     "vocabulary",
