@@ -135,21 +135,15 @@ def made_by(manifest: dict[str, Any] | None) -> str:
 
 def show_counts(counts: SplitStatistics, vocabulary: Vocabulary) -> None:
     """Documents, lines, tokens, lengths."""
-    import numpy as np
-
     from roberta_plugin.data.corpus_statistics import percentiles
 
     print(
-        f"  {len(counts.document_lengths):,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
+        f"  {counts.document_lengths.total:,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
         f"{counts.num_tokens:,} tokens; {counts.num_unknown:,} unknown ({counts.unknown_rate:.4%}); "
         f"{counts.num_symbols_used:,} of {len(vocabulary):,} symbols occur"
     )
     of_items = percentiles(counts.item_lengths, list(_SHARES.values()))
-    lengths = np.sort(counts.document_lengths)
-    of_documents = [
-        int(lengths[max(0, int(np.ceil(share * len(lengths))) - 1)]) if len(lengths) else 0
-        for share in _SHARES.values()
-    ]
+    of_documents = percentiles(counts.document_lengths, list(_SHARES.values()))
     for name, values in (("line", of_items), ("document", of_documents)):
         shown = ", ".join(f"{share} {value:,}" for share, value in zip(_SHARES, values, strict=True))
         print(f"  tokens of a {name}: {shown}")

@@ -12,10 +12,13 @@ Once, by `roberta vocabulary train` and `roberta binarize`:
 In every epoch, by `fairseq-train`:
 
     blocks               lines of the .bin                       -> ranges of at most T tokens (--sample-break-mode)
+    block_tables         the same of a large .bin                -> a file, made once and memory-mapped
     mixture              several corpora and their weights       -> how many blocks of each an epoch takes
-    block_order          (seed, epoch)                           -> the order of the blocks, cut into batches
-    batches              ranges                                  -> padded arrays of ids (B, T)
     counter_random       (seed, pass, block, position)           -> random bits, the same wherever they are drawn
+    random_permutation   (key, position)                         -> an element of a random permutation of any size
+    block_order          (seed, epoch, position)                 -> the block at this position of the epoch
+    block_batches        positions of the epoch                  -> addresses of batches, one at a time
+    batches              ranges                                  -> padded arrays of ids (B, T)
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
     packing              a padded batch                          -> one row without padding (--pack-sequences)
     block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer asks for them
@@ -33,7 +36,8 @@ Parts of a stage have its name and a word more:
     binarize_merge        part files -> .bin and .idx            binarize_checks          can it be what was wanted?
     binarize_dictionary   dict.txt of the training text
 
-Beside the flow: `atomic_files` (write under a temporary name, fsync, rename), `progress` (bars and log lines) and
+Beside the flow: `array_files` (arrays larger than the memory), `atomic_files` (write under a temporary name, fsync,
+rename), `progress` (bars and log lines) and
 `corpus_statistics` (what `roberta inspect` shows and checks). A stage imports earlier stages only; fairseq appears in
 *_dataset files alone.
 """

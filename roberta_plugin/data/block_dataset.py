@@ -10,8 +10,7 @@ Shapes: B blocks in a batch, N blocks in the dataset.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,36 +18,10 @@ import torch
 from fairseq.data import FairseqDataset
 from numpy.typing import NDArray
 
-from roberta_plugin.data.block_order import EpochOrder, cut_batches
+from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
+from roberta_plugin.data.block_order import Order, check_token_limit, cut_in_parts, round_up
 
-
-class BlockBatch:
-    """Blocks `start` to `stop` of an epoch's order: sized, and iterable over addresses (pass, index)."""
-
-    __slots__ = ("_order", "_start", "_stop")
-
-    def __init__(self, order: EpochOrder, start: int, stop: int) -> None:
-        self._order, self._start, self._stop = order, start, stop
-
-    def __len__(self) -> int:
-        return self._stop - self._start
-
-    @property
-    def indices(self) -> NDArray[np.int64]:
-        """Global index of each block (B,)."""
-        return self._order.indices[self._start : self._stop]
-
-    @property
-    def passes(self) -> NDArray[np.int64]:
-        """How many times each block has come up, this time included (B,)."""
-        return self._order.passes[self._start : self._stop]
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return zip(self.passes.tolist(), self.indices.tolist(), strict=True)
-
-    def __reduce__(self) -> tuple[type[BlockBatch], tuple[EpochOrder, int, int]]:
-        # To a data-loader worker goes this batch alone, not the order of the whole epoch.
-        return BlockBatch, (EpochOrder(self.indices.copy(), self.passes.copy()), 0, len(self))
+_BLOCKS_IN_WINDOW = 2**17  # how many lengths are looked at together
 
 
 class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
@@ -67,7 +40,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def order(self, epoch: int) -> EpochOrder:
+    def order(self, epoch: int) -> Order:
         """The blocks of `epoch` (1-based) in the order of their visit; a pure function of (seed, epoch)."""
 
     def batches(
@@ -78,27 +51,53 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
-    ) -> list[BlockBatch]:
+    ) -> BlockBatches:
         """The batches of `epoch` (1-based) from its block number `first_block` on; a pure function of (seed, epoch).
+
+        A batch has at most `max_sentences` blocks and at most `max_tokens` tokens. Where blocks differ in length and
+        `max_tokens` can bind, all of them must be looked at to know how many batches there are; else nothing is.
 
         Raises:
             ValueError: if no limit is given, or one block alone exceeds `max_tokens`.
         """
+        if max_tokens is None and max_sentences is None:
+            raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
         order = self.order(epoch)
-        order = EpochOrder(order.indices[first_block:], order.passes[first_block:])
-        bounds = cut_batches(
-            self.lengths(order.indices),
+        width = round_up(self.longest, self.pad_to_multiple)
+        multiple = 1 if self.pack else required_batch_size_multiple
+        if max_tokens is not None:
+            check_token_limit(width, max_tokens=max_tokens, longest=self.longest, multiple=self.pad_to_multiple)
+        if max_tokens is not None and self.are_equal_in_length and width and not self.pack:
+            fitting = max_tokens // width
+            fitting -= fitting % multiple if fitting > multiple else 0
+            max_sentences = min(fitting, max_sentences or fitting)
+        if max_tokens is None or (max_sentences is not None and width * max_sentences <= max_tokens):
+            assert max_sentences is not None
+            return BlockBatches(order, range(first_block, len(order), max_sentences), len(order))
+        bounds = first_block + cut_in_parts(
+            (
+                self.lengths(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))).indices)
+                for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
+            ),
             max_tokens=max_tokens,
             max_sentences=max_sentences,
-            required_batch_size_multiple=1 if self.pack else required_batch_size_multiple,
+            required_batch_size_multiple=multiple,
             padded=not self.pack,
             multiple=self.pad_to_multiple,
-        ).tolist()
-        return [BlockBatch(order, start, stop) for start, stop in pairwise(bounds)]
+        )
+        return BlockBatches(order, bounds[:-1], len(order))
 
     @abstractmethod
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Tokens of the blocks `indices` (n,)."""
+
+    are_equal_in_length = False
+    """Whether all blocks, but one a file, have as many tokens as the longest."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest block; 0 where there is none."""
+        return int(self.lengths(np.arange(len(self))).max(initial=0))
 
     @abstractmethod
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The order in which an epoch visits its blocks: a pure function of (seed, epoch).
+"""The order in which an epoch visits its blocks: a pure function of (seed, epoch, position), computed where needed.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. The order does not depend on the batch size or on the number
 of ranks: batches are cut from it one after the other, so that "the first n blocks of epoch e" is all that a
@@ -6,100 +6,186 @@ checkpoint has to remember, and a run may go on with other batches on another nu
 
 Several corpora: each is a stream of passes, a pass being one permutation of all its blocks. An epoch takes the next
 `counts[i]` blocks of stream i, so that no block comes a second time before its whole corpus has been seen.
+
+Shapes: N blocks in an epoch, n of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from roberta_plugin.data.counter_random import make_keys
+from roberta_plugin.data.random_permutation import permute
+
+ORDER_VERSION = 2
+"""Changes whenever the same (seed, epoch) gives another order: "the first n blocks" are others then."""
 
 # Blocks of similar length are laid side by side in groups of this many, within pools of this many groups: batches up
 # to the size of a group have almost no padding, and the order stays random beyond it.
 GROUP_SIZE = 64
 GROUPS_IN_POOL = 256
+_POOL_WITHOUT_GROUPS = 1024  # what is computed at a time where there is nothing to group
 
-_STREAM, _INTERLEAVING, _GROUPING = range(3)  # what a generator is for: part of its seed
+_STREAM, _INTERLEAVING, _GROUPING = range(3)  # what random numbers are for: part of their seed
 
 
-class EpochOrder(NamedTuple):
-    """Blocks in the order of their visit: global index (N,) and the pass of its corpus (N,), which is 1 at first."""
+class Addresses(NamedTuple):
+    """Some blocks: global index (n,) and the pass of its corpus (n,), which is 1 at first."""
 
     indices: NDArray[np.int64]
     passes: NDArray[np.int64]
 
 
-def epoch_order(
-    num_blocks: Sequence[int],
-    *,
-    seed: int,
-    epoch: int,
-    counts: Sequence[int] | None = None,
-    lengths: Callable[[NDArray[np.int64]], NDArray[np.int32]] | None = None,
-) -> EpochOrder:
-    """The blocks of `epoch` (1-based) in order.
+class Order(Protocol):
+    """The blocks of an epoch."""
 
-    Args:
-        num_blocks: blocks of each corpus; the global index of a block counts on from corpus to corpus.
-        seed: seed of the run.
-        epoch: which epoch.
-        counts: blocks that an epoch takes from each corpus (default: all of each).
-        lengths: tokens of the blocks with given global indices; None when all are equal, which saves the grouping.
-    """
-    counts = num_blocks if counts is None else counts
-    offsets = np.concatenate([[0], np.cumsum(num_blocks)])
-    indices = np.empty(sum(counts), dtype=np.int64)
-    passes = np.empty(len(indices), dtype=np.int64)
-    end = 0
-    for corpus, (size, count) in enumerate(zip(num_blocks, counts, strict=True)):
-        for number, part in _stream(size, seed=seed, corpus=corpus, start=(epoch - 1) * count, count=count):
-            indices[end : end + len(part)] = part + offsets[corpus]
-            passes[end : end + len(part)] = number
-            end += len(part)
-    assert end == len(indices)
-    if len(num_blocks) > 1:
-        mixed = np.random.default_rng((_INTERLEAVING, seed, epoch)).permutation(end)
-        indices, passes = indices[mixed], passes[mixed]
-    if lengths is not None:
-        grouped = _group_by_length(lengths(indices), rng=np.random.default_rng((_GROUPING, seed, epoch)))
-        indices, passes = indices[grouped], passes[grouped]
-    return EpochOrder(indices, passes)
+    def __len__(self) -> int:
+        """N."""
+        ...
+
+    def addresses(self, start: int, stop: int) -> Addresses:
+        """The blocks at the positions `start` to `stop` of the epoch."""
+        ...
 
 
-def _stream(size: int, *, seed: int, corpus: int, start: int, count: int) -> list[tuple[int, NDArray[np.int64]]]:
-    """Elements start to start + count of one corpus's endless stream, as (pass from 1, block indices)."""
-    parts = []
-    while count > 0:
-        number, position = divmod(start, size)
-        permutation = np.random.default_rng((_STREAM, seed, corpus, number)).permutation(size)
-        part = permutation[position : position + count]
-        parts.append((number + 1, part))
-        start += len(part)
-        count -= len(part)
-    return parts
+class KnownOrder:
+    """An order that is at hand in arrays (N,)."""
+
+    def __init__(self, indices: NDArray[np.int64], passes: NDArray[np.int64]) -> None:
+        self._all = Addresses(indices, passes)
+
+    def __len__(self) -> int:
+        return len(self._all.indices)
+
+    def addresses(self, start: int, stop: int) -> Addresses:
+        """See `Order`."""
+        return Addresses(self._all.indices[start:stop], self._all.passes[start:stop])
+
+
+class EpochOrder:
+    """The random order of one epoch, computed a pool of positions at a time: the start of an epoch costs nothing."""
+
+    def __init__(
+        self,
+        num_blocks: Sequence[int],
+        *,
+        seed: int,
+        epoch: int,
+        counts: Sequence[int] | None = None,
+        lengths: Callable[[NDArray[np.int64]], NDArray[np.int32]] | None = None,
+    ) -> None:
+        """Describe the order.
+
+        Args:
+            num_blocks: blocks of each corpus; the global index of a block counts on from corpus to corpus.
+            seed: seed of the run.
+            epoch: which epoch, from 1.
+            counts: blocks that an epoch takes from each corpus (default: all of each).
+            lengths: tokens of the blocks with given global indices; None when all are equal, which saves the grouping.
+        """
+        self._num_blocks = list(num_blocks)
+        self._counts = self._num_blocks if counts is None else list(counts)
+        assert len(self._counts) == len(self._num_blocks)
+        self._seed, self._epoch, self._lengths = seed, epoch, lengths
+        self._first_index = np.concatenate([[0], np.cumsum(self._num_blocks)])
+        self._first_draw = np.concatenate([[0], np.cumsum(self._counts)])
+        self._pool_size = _POOL_WITHOUT_GROUPS if lengths is None else GROUP_SIZE * GROUPS_IN_POOL
+        self._pools: dict[int, Addresses] = {}  # the last two: a batch may lie in both
+
+    def __len__(self) -> int:
+        return int(self._first_draw[-1])
+
+    def addresses(self, start: int, stop: int) -> Addresses:
+        """See `Order`."""
+        first, last = start // self._pool_size, max(stop - 1, start) // self._pool_size
+        pools = [self._pool(number) for number in range(first, last + 1)]
+        begin = first * self._pool_size
+        return Addresses(*(np.concatenate(parts)[start - begin : stop - begin] for parts in zip(*pools, strict=True)))
+
+    def _pool(self, number: int) -> Addresses:
+        if number not in self._pools:
+            if len(self._pools) == 2:
+                self._pools.pop(next(iter(self._pools)))
+            self._pools[number] = self._make_pool(number)
+        return self._pools[number]
+
+    def _make_pool(self, number: int) -> Addresses:
+        start = number * self._pool_size
+        pool = self._draw(np.arange(start, min(start + self._pool_size, len(self))))
+        if self._lengths is None:
+            return pool
+        rng = np.random.default_rng((_GROUPING, self._seed, self._epoch, number))
+        grouped = _group_by_length(self._lengths(pool.indices), rng=rng)
+        return Addresses(pool.indices[grouped], pool.passes[grouped])
+
+    def _draw(self, positions: NDArray[np.int64]) -> Addresses:
+        """The blocks at some positions (n,), before they are grouped by length."""
+        if len(self._num_blocks) > 1:
+            key = make_keys(self._seed, _INTERLEAVING, indices=np.array([self._epoch]))
+            positions = permute(positions, size=len(self), keys=key)
+        indices, passes = np.empty_like(positions), np.empty_like(positions)
+        corpora = np.searchsorted(self._first_draw, positions, side="right") - 1
+        for corpus in np.unique(corpora).tolist():
+            mine = np.flatnonzero(corpora == corpus)
+            size, count = self._num_blocks[corpus], self._counts[corpus]
+            draws = positions[mine] - self._first_draw[corpus] + (self._epoch - 1) * count  # of the endless stream
+            number, place = np.divmod(draws, size)
+            keys = make_keys(self._seed, _STREAM, corpus, indices=number)
+            indices[mine] = permute(place, size=size, keys=keys) + self._first_index[corpus]
+            passes[mine] = number + 1
+        return Addresses(indices, passes)
 
 
 def _group_by_length(lengths: NDArray[np.int32], *, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A rearrangement (N,) of positions: sorted by length within each pool, groups of a pool in random order."""
-    pool = GROUP_SIZE * GROUPS_IN_POOL
-    order = np.arange(len(lengths))
-    whole = len(lengths) // pool * pool
-    by_length = np.argsort(lengths[:whole].reshape(-1, pool), axis=1, kind="stable")  # (pools, pool)
-    groups = by_length.reshape(-1, GROUPS_IN_POOL, GROUP_SIZE)
-    shuffled = rng.permuted(np.broadcast_to(np.arange(GROUPS_IN_POOL), groups.shape[:2]), axis=1)
-    in_pools = np.take_along_axis(groups, shuffled[..., None], axis=1).reshape(-1, pool)
-    order[:whole] = (in_pools + np.arange(0, whole, pool)[:, None]).reshape(-1)
+    """A rearrangement of the positions of a pool (n,): sorted by length, then its groups in random order.
 
-    # The last pool: fewer groups, and one of them is short. It comes last, wherever its lengths are: in between, it
-    # would shift all batches after it across two groups.
-    rest = np.argsort(lengths[whole:], kind="stable") + whole
-    num_full, short = divmod(len(rest), GROUP_SIZE)
+    In the last pool of an epoch, one group is short. It comes last, wherever its lengths are: in between, it would
+    shift all batches after it across two groups.
+    """
+    if len(lengths) and int(lengths.max()) < 2**16:
+        lengths = lengths.astype(np.uint16)  # which numpy sorts in linear time
+    by_length = np.argsort(lengths, kind="stable")
+    num_full, short = divmod(len(by_length), GROUP_SIZE)
     start = int(rng.integers(num_full + 1)) * GROUP_SIZE
-    full = np.delete(rest, slice(start, start + short)).reshape(num_full, GROUP_SIZE)
-    order[whole:] = np.concatenate([rng.permutation(full).reshape(-1), rest[start : start + short]])
-    return order
+    full = np.delete(by_length, slice(start, start + short)).reshape(num_full, GROUP_SIZE)
+    return np.concatenate([rng.permutation(full).reshape(-1), by_length[start : start + short]])
+
+
+def cut_in_parts(
+    parts: Iterable[NDArray[np.int32]],
+    *,
+    max_tokens: int,
+    max_sentences: int | None,
+    required_batch_size_multiple: int = 1,
+    padded: bool = True,
+    multiple: int = 1,
+) -> NDArray[np.int64]:
+    """What `cut_batches` makes of all `parts` of an order together, in the memory of one of them."""
+    if max_sentences is not None and max_sentences > required_batch_size_multiple:
+        max_sentences -= max_sentences % required_batch_size_multiple  # whether max_tokens binds in a part or not
+    bounds = [np.zeros(1, dtype=np.int64)]
+    position = 0  # of the block at which the batch begins that may go on in the next part,
+    begun = np.empty(0, dtype=np.int32)  # and the lengths of its blocks so far
+    for part in parts:
+        lengths = np.concatenate([begun, part])
+        cut = cut_batches(
+            lengths,
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=required_batch_size_multiple,
+            padded=padded,
+            multiple=multiple,
+        )
+        bounds.append(position + cut[1:-1])
+        begun = lengths[cut[-2] :] if len(cut) > 1 else lengths
+        position += len(lengths) - len(begun)
+    if len(begun):
+        bounds.append(np.array([position + len(begun)]))
+    return np.concatenate(bounds)
 
 
 def cut_batches(
@@ -126,19 +212,15 @@ def cut_batches(
     given_tokens, longest_block = max_tokens, int(lengths.max(initial=0))
     if multiple > 1 and max_tokens is not None:
         if padded:
-            lengths = (lengths + (multiple - 1)) // multiple * multiple
+            lengths = round_up(lengths, multiple)
         else:
             max_tokens -= max_tokens % multiple
     longest = int(lengths.max(initial=0))
     if max_tokens is None or (max_sentences is not None and longest * max_sentences <= max_tokens):
         assert max_sentences is not None
         return np.minimum(np.arange(0, num_blocks + max_sentences, max_sentences), num_blocks)
-    if longest > max_tokens:
-        rounded = f", which --pad-to-multiple {multiple} rounds up" if longest_block <= (given_tokens or 0) else ""
-        raise ValueError(
-            f"--max-tokens ({given_tokens}) is smaller than the longest block ({longest_block} tokens{rounded}): "
-            "raise it."
-        )
+    assert given_tokens is not None
+    check_token_limit(longest, max_tokens=given_tokens, longest=longest_block, multiple=multiple)
     if not padded:
         return _cut_by_sum(lengths, max_tokens=max_tokens, widest=max_sentences or num_blocks)
     bounds = [0]
@@ -164,3 +246,21 @@ def _cut_by_sum(lengths: NDArray[np.int32], *, max_tokens: int, widest: int) -> 
         before = int(ends[start - 1]) if start else 0
         bounds.append(min(int(np.searchsorted(ends, before + max_tokens, side="right")), start + widest))
     return np.array(bounds)
+
+
+def check_token_limit(width: int, *, max_tokens: int, longest: int, multiple: int) -> None:
+    """Refuse a limit that the longest block, padded to `width`, exceeds by itself.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if width > max_tokens:
+        rounded = f", which --pad-to-multiple {multiple} rounds up" if longest <= max_tokens else ""
+        raise ValueError(
+            f"--max-tokens ({max_tokens}) is smaller than the longest block ({longest} tokens{rounded}): raise it."
+        )
+
+
+def round_up(number: Any, multiple: int) -> Any:
+    """The next multiple of `multiple` that is not below `number`: 5, 4 -> 8."""
+    return (number + (multiple - 1)) // multiple * multiple

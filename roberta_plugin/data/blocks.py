@@ -11,13 +11,15 @@ Shapes: N blocks, I items.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.array_files import take_mapped
+
 BreakMode = Literal["none", "complete", "complete_doc", "eos"]
-_ITEMS_AT_ONCE = 2**21  # how much of the sizes is handled at a time, whatever their number
+_ITEMS_AT_ONCE = 2**19  # how much of the sizes is handled at a time, whatever their number
 
 
 class Blocks(Protocol):
@@ -26,10 +28,12 @@ class Blocks(Protocol):
     Attributes:
         num_split: items that were longer than a block and were cut.
         num_separators: blank lines, which separate documents and belong to no block (complete_doc only).
+        longest: tokens of the longest block.
     """
 
     num_split: int
     num_separators: int
+    longest: int
 
     def __len__(self) -> int:
         """Number of blocks."""
@@ -37,6 +41,10 @@ class Blocks(Protocol):
 
     def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First token (n,) and number of tokens (n,) of the blocks `indices` (n,)."""
+        ...
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of tokens (n,) of the blocks `indices` (n,)."""
         ...
 
     @property
@@ -55,9 +63,14 @@ class EqualBlocks:
     def __init__(self, num_tokens: int, *, block_length: int) -> None:
         self.num_tokens = num_tokens
         self.block_length = block_length
+        self.longest = min(num_tokens, block_length)
 
     def __len__(self) -> int:
         return -(-self.num_tokens // self.block_length)
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Blocks`."""
+        return self.bounds(indices)[1]
 
     def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See `Blocks`."""
@@ -66,35 +79,41 @@ class EqualBlocks:
 
 
 class UnequalBlocks:
-    """All other break modes: 12 bytes a block."""
+    """All other break modes: a start and a length for each block, in memory or in a mapped file."""
 
     are_equal_in_length = False
 
     def __init__(
         self,
         starts: NDArray[np.int64],
-        lengths: NDArray[np.int32],
+        lengths: NDArray[np.integer[Any]],
         *,
         num_split: int,
         num_separators: int,
+        longest: int,
     ) -> None:
         self._starts = starts
         self._lengths = lengths
         self.num_split = num_split
         self.num_separators = num_separators
+        self.longest = longest
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See `Blocks`."""
-        return self._starts[indices], self._lengths[indices].astype(np.int64)
+        return take_mapped(self._starts, indices), self.lengths(indices)
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Blocks`."""
+        return take_mapped(self._lengths, indices).astype(np.int64)
 
 
 def make_blocks(
     sizes: NDArray[np.int32], *, block_length: int, break_mode: BreakMode, separator_length: int = 1
 ) -> Blocks:
-    """Cut the items of a .bin file into blocks.
+    """Cut the items of a small corpus into blocks; for one of any size, see `block_tables.open_blocks`.
 
     Args:
         sizes: tokens of each item (I,).
@@ -107,42 +126,76 @@ def make_blocks(
         ValueError: if `block_length` is below 1, the break mode is unknown, or `complete_doc` is asked for and
             there is no blank line at all.
     """
+    check_break_mode(break_mode, block_length=block_length)
+    if break_mode == "none":
+        return EqualBlocks(int(sizes.sum(dtype=np.int64)), block_length=block_length)
+    counts = count_items(sizes, block_length=block_length, break_mode=break_mode, separator_length=separator_length)
+    parts = list(cut_items(sizes, block_length=block_length, break_mode=break_mode, separator_length=separator_length))
+    starts = np.concatenate([np.empty(0, np.int64), *(part.starts for part in parts)])
+    lengths = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
+    longest = int(lengths.max(initial=0))
+    return UnequalBlocks(
+        starts, lengths, num_split=counts.num_split, num_separators=counts.num_separators, longest=longest
+    )
+
+
+def check_break_mode(break_mode: BreakMode, *, block_length: int) -> None:
+    """Refuse what `make_blocks` refuses whatever the items are."""
     if block_length < 1:
         raise ValueError(f"A block needs at least one token, got a block length of {block_length}.")
-    if break_mode == "none":
-        return EqualBlocks(_total(sizes), block_length=block_length)
-    if break_mode not in ("complete", "complete_doc", "eos"):
+    if break_mode not in get_args(BreakMode):
         raise ValueError(f"--sample-break-mode must be none, complete, complete_doc or eos, got {break_mode!r}.")
-    parts_of_sizes = [sizes[start : start + _ITEMS_AT_ONCE] for start in range(0, len(sizes), _ITEMS_AT_ONCE)]
-    num_split = sum(int((part > block_length).sum()) for part in parts_of_sizes)
-    num_separators = 0
-    if break_mode == "complete_doc":
-        num_separators = sum(int((part == separator_length).sum()) for part in parts_of_sizes)
-        if not num_separators:
-            raise ValueError(
-                "--sample-break-mode complete_doc needs documents separated by blank lines, and these data have no "
-                "blank line: binarize text with a blank line after each document (and keep them: fairseq's BPE "
-                "encoder needs --keep-empty), or use --sample-break-mode complete."
-            )
+
+
+class Sizes(Protocol):
+    """Tokens of each item (I,): an array, or an `ArrayOnDisk`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, window: slice, /) -> NDArray[np.int32]: ...
+
+
+class ItemCounts(NamedTuple):
+    """How many items are longer than a block, and how many are blank lines (`complete_doc` only)."""
+
+    num_split: int
+    num_separators: int
+
+
+def count_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separator_length: int = 1) -> ItemCounts:
+    """Count, in windows; refuse `complete_doc` where there is no blank line (see `make_blocks`)."""
+    num_split = num_separators = 0
+    for _, window in windows(sizes):
+        num_split += int((window > block_length).sum())
+        if break_mode == "complete_doc":
+            num_separators += int((window == separator_length).sum())
+    if break_mode == "complete_doc" and not num_separators:
+        raise ValueError(
+            "--sample-break-mode complete_doc needs documents separated by blank lines, and these data have no "
+            "blank line: binarize text with a blank line after each document (and keep them: fairseq's BPE "
+            "encoder needs --keep-empty), or use --sample-break-mode complete."
+        )
+    return ItemCounts(num_split, num_separators)
+
+
+def windows(sizes: Sizes) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    """The sizes (n,) of some items at a time, and the number of the first of them."""
+    for start in range(0, len(sizes), _ITEMS_AT_ONCE):
+        yield start, sizes[start : start + _ITEMS_AT_ONCE]
+
+
+def cut_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separator_length: int = 1) -> Iterator[Part]:
+    """The blocks of all break modes but `none`, some at a time, from left to right; arguments as in `make_blocks`."""
     if break_mode == "eos":
-        parts = list(_one_item_a_block(sizes, block_length))
-    else:
-        separator = separator_length if break_mode == "complete_doc" else None
-        parts = list(_packed_items(sizes, block_length, separator))
-    starts = np.concatenate([part.starts for part in parts]) if parts else np.empty(0, np.int64)
-    lengths = np.concatenate([part.lengths for part in parts]) if parts else np.empty(0, np.int32)
-    return UnequalBlocks(starts, lengths, num_split=num_split, num_separators=num_separators)
+        return _one_item_a_block(sizes, block_length)
+    return _packed_items(sizes, block_length, separator_length if break_mode == "complete_doc" else None)
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Some consecutive blocks: starts (n,) and lengths (n,)."""
 
     starts: NDArray[np.int64]
     lengths: NDArray[np.int32]
-
-
-def _total(sizes: NDArray[np.int32]) -> int:
-    return int(sizes.sum(dtype=np.int64))
 
 
 def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -156,16 +209,16 @@ def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64]
     return pieces, items
 
 
-def _one_item_a_block(sizes: NDArray[np.int32], block_length: int) -> Iterator[_Part]:
+def _one_item_a_block(sizes: Sizes, block_length: int) -> Iterator[Part]:
     position = 0
-    for start in range(0, len(sizes), _ITEMS_AT_ONCE):
-        pieces, _ = _cut(sizes[start : start + _ITEMS_AT_ONCE].astype(np.int64), block_length)
+    for _, window in windows(sizes):
+        pieces, _ = _cut(window.astype(np.int64), block_length)
         ends = position + np.cumsum(pieces)
-        yield _Part(ends - pieces, pieces.astype(np.int32))
+        yield Part(ends - pieces, pieces.astype(np.int32))
         position = int(ends[-1])
 
 
-def _packed_items(sizes: NDArray[np.int32], block_length: int, separator: int | None) -> Iterator[_Part]:
+def _packed_items(sizes: Sizes, block_length: int, separator: int | None) -> Iterator[Part]:
     """Fill blocks with whole pieces from left to right, a window of items at a time.
 
     Where the next block begins follows from where this one does, for all pieces of a window by one binary search;
@@ -185,7 +238,7 @@ def _packed_items(sizes: NDArray[np.int32], block_length: int, separator: int | 
         edges = np.concatenate([[0], np.cumsum(pieces)])
         if len(firsts):
             starts = edges[firsts]
-            yield _Part(position + starts, (edges[ends_in_pieces] - starts).astype(np.int32))
+            yield Part(position + starts, (edges[ends_in_pieces] - starts).astype(np.int32))
         if stop == 0 and not is_last_window:  # one block fills the window: only items of no tokens can do that
             window *= 2
             continue

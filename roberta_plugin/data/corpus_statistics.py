@@ -1,7 +1,7 @@
 """What a split of a data-bin holds, what each way of cutting it into blocks costs, and whether the files are sound.
 
 Beside the flow in `roberta_plugin/data/__init__.py`; shown by `roberta inspect`. All functions read the files in
-windows, so memory does not grow with the corpus, but for one number a document.
+windows, so memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.blocks import BreakMode, make_blocks
+from roberta_plugin.data.blocks import BreakMode, count_items, cut_items
 from roberta_plugin.data.manifest import file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -23,7 +23,40 @@ from roberta_plugin.data.vocabulary import Vocabulary
 BREAK_MODES: tuple[BreakMode, ...] = get_args(BreakMode)
 _ITEMS_IN_WINDOW = 2**20
 _TOKENS_IN_WINDOW = 2**22
-_BLOCKS_IN_WINDOW = 2**20
+
+
+class LengthCounts(NamedTuple):
+    """How often each length occurs: lengths (n,) from the smallest to the largest, and their numbers (n,)."""
+
+    lengths: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        """How many things were counted."""
+        return int(self.numbers.sum())
+
+    @property
+    def longest(self) -> int:
+        """The largest length, 0 where there is none."""
+        return int(self.lengths.max(initial=0))
+
+    def add(self, lengths: NDArray[np.integer[Any]]) -> LengthCounts:
+        """The same with some more lengths (k,) counted."""
+        if lengths.max(initial=0) < 2**20:  # much faster, where it does not need much memory
+            numbers = np.bincount(lengths)
+            found = np.flatnonzero(numbers)
+            numbers = numbers[found]
+        else:
+            found, numbers = np.unique(lengths, return_counts=True)
+        both = np.concatenate([self.lengths, found])
+        merged, where = np.unique(both, return_inverse=True)
+        totals = np.zeros(len(merged), dtype=np.int64)
+        np.add.at(totals, where, np.concatenate([self.numbers, numbers]))
+        return LengthCounts(merged, totals)
+
+
+NO_LENGTHS = LengthCounts(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +69,8 @@ class SplitStatistics:
         num_tokens: tokens, the </s> of each item included.
         num_unknown: tokens that are <unk>.
         num_symbols_used: symbols of the vocabulary that occur.
-        item_lengths: number of items of each length in tokens (longest + 1,).
-        document_lengths: tokens of each document (documents,).
+        item_lengths: tokens of the items.
+        document_lengths: tokens of the documents.
     """
 
     num_items: int
@@ -45,8 +78,8 @@ class SplitStatistics:
     num_tokens: int
     num_unknown: int
     num_symbols_used: int
-    item_lengths: NDArray[np.int64]
-    document_lengths: NDArray[np.int64]
+    item_lengths: LengthCounts
+    document_lengths: LengthCounts
 
     @property
     def unknown_rate(self) -> float:
@@ -81,14 +114,13 @@ def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
     """Count what is in a split whose ids the vocabulary has."""
     id_counts = np.zeros(len(vocabulary), dtype=np.int64)
     for start in range(0, tokens.num_tokens, _TOKENS_IN_WINDOW):
-        id_counts += np.bincount(tokens.tokens[start : start + _TOKENS_IN_WINDOW], minlength=len(vocabulary))
-    item_lengths = np.zeros(1, dtype=np.int64)
-    for sizes in _windows(tokens.sizes):
-        found = np.bincount(sizes)
-        item_lengths = _add(item_lengths, found)
+        id_counts += np.bincount(tokens.tokens_on_disk[start : start + _TOKENS_IN_WINDOW], minlength=len(vocabulary))
+    item_lengths = NO_LENGTHS
+    for sizes in _windows(tokens):
+        item_lengths = item_lengths.add(sizes)
     return SplitStatistics(
         num_items=tokens.num_items,
-        num_blank=int(item_lengths[1]) if len(item_lengths) > 1 else 0,
+        num_blank=int(item_lengths.numbers[item_lengths.lengths == 1].sum()),
         num_tokens=tokens.num_tokens,
         num_unknown=int(id_counts[vocabulary.unk_id]),
         num_symbols_used=int(np.count_nonzero(id_counts)),
@@ -97,35 +129,39 @@ def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
     )
 
 
-def percentiles(length_counts: NDArray[np.int64], shares: Sequence[float]) -> list[int]:
-    """The smallest length that at least each share of the items does not exceed; 0 where there are none."""
-    so_far = np.cumsum(length_counts)
-    wanted = np.ceil(np.asarray(shares) * so_far[-1])
-    return (
-        [int(length) for length in np.searchsorted(so_far, np.maximum(wanted, 1))] if so_far[-1] else [0] * len(shares)
-    )
+def percentiles(counts: LengthCounts, shares: Sequence[float]) -> list[int]:
+    """The smallest length that at least each share of the counted things does not exceed; 0 where there are none."""
+    if not counts.total:
+        return [0] * len(shares)
+    so_far = np.cumsum(counts.numbers)
+    wanted = np.maximum(np.ceil(np.asarray(shares) * so_far[-1]), 1)
+    return [int(length) for length in counts.lengths[np.searchsorted(so_far, wanted)]]
 
 
 def block_use(tokens: MmapTokens, *, tokens_per_sample: int, break_mode: BreakMode) -> BlockUse | None:
     """What a break mode makes of a split; None for complete_doc where no blank line separates documents."""
     block_length = tokens_per_sample - 1  # <s> comes before each block
-    if break_mode == "complete_doc" and not any((sizes == 1).any() for sizes in _windows(tokens.sizes)):
-        return None
-    blocks = make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode)
-    in_blocks = 0
-    for start in range(0, len(blocks), _BLOCKS_IN_WINDOW):
-        indices = np.arange(start, min(start + _BLOCKS_IN_WINDOW, len(blocks)), dtype=np.int64)
-        in_blocks += int(blocks.bounds(indices)[1].sum()) + len(indices)
-    in_long_items = 0
-    if break_mode != "none":
-        in_long_items = sum(int(sizes[sizes > block_length].sum(dtype=np.int64)) for sizes in _windows(tokens.sizes))
+    sizes = tokens.sizes_on_disk
+    num_blocks = in_blocks = in_long_items = num_cut = 0
+    if break_mode == "none":
+        num_blocks = -(-tokens.num_tokens // block_length)
+        in_blocks = tokens.num_tokens
+    else:
+        if break_mode == "complete_doc" and not any((window == 1).any() for window in _windows(tokens)):
+            return None
+        num_cut = count_items(sizes, block_length=block_length, break_mode=break_mode).num_split
+        for part in cut_items(sizes, block_length=block_length, break_mode=break_mode):
+            num_blocks += len(part.lengths)
+            in_blocks += int(part.lengths.sum(dtype=np.int64))
+        in_long_items = sum(int(window[window > block_length].sum(dtype=np.int64)) for window in _windows(tokens))
+    in_blocks += num_blocks  # their <s>
     return BlockUse(
         break_mode=break_mode,
         tokens_per_sample=tokens_per_sample,
-        num_blocks=len(blocks),
-        mean_tokens=in_blocks / max(1, len(blocks)),
-        padding=1 - in_blocks / max(1, len(blocks) * tokens_per_sample),
-        num_cut=blocks.num_split,
+        num_blocks=num_blocks,
+        mean_tokens=in_blocks / max(1, num_blocks),
+        padding=1 - in_blocks / max(1, num_blocks * tokens_per_sample),
+        num_cut=num_cut,
         lost_by_fairseq=in_long_items / max(1, tokens.num_tokens),
     )
 
@@ -142,15 +178,16 @@ def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict
         check_ids(tokens, len(vocabulary))
     except (ValueError, FileNotFoundError) as error:
         return [*faults, str(error)]
-    position = 0
-    for first in range(0, tokens.num_items, _ITEMS_IN_WINDOW):
-        sizes = tokens.sizes[first : first + _ITEMS_IN_WINDOW]
+    first = position = 0
+    while first < tokens.num_items:
+        sizes = tokens.sizes_on_disk[first : first + _ITEMS_IN_WINDOW]
+        sizes = sizes[: max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), _TOKENS_IN_WINDOW)))]
         ends = position + np.cumsum(sizes, dtype=np.int64)
-        starts = tokens.starts[first : first + _ITEMS_IN_WINDOW]
+        starts = tokens.read_starts(first, first + len(sizes))
         if (sizes < 1).any() or (starts != ends - sizes).any():
             item = first + int(np.argmax((sizes < 1) | (starts != ends - sizes)))
             return [*faults, f"{folder / split}.idx: item {item} does not begin where the item before it ends."]
-        window = tokens.tokens[position : int(ends[-1])]
+        window = tokens.tokens_on_disk[position : int(ends[-1])]
         is_end = window == vocabulary.eos_id
         if not is_end[ends - position - 1].all():
             item = first + int(np.argmin(is_end[ends - position - 1]))
@@ -158,7 +195,7 @@ def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict
         if np.count_nonzero(is_end) != len(sizes):
             extra = np.count_nonzero(is_end) - len(sizes)
             return [*faults, f"{folder / split}.bin: {extra} </s> inside of items {first} to {first + len(sizes) - 1}."]
-        position = int(ends[-1])
+        first, position = first + len(sizes), int(ends[-1])
     return faults
 
 
@@ -170,24 +207,15 @@ def save_histogram(path: str | os.PathLike[str], statistics: dict[str, SplitStat
     figure = Figure(figsize=(11, 4), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, title in zip(figure.subplots(1, 2), ("item (line)", "document"), strict=True):
-        longest = max((_longest(counts, title) for counts in statistics.values()), default=1)
+        longest = max((max(c.item_lengths.longest, c.document_lengths.longest) for c in statistics.values()), default=1)
         edges = np.unique(np.round(np.geomspace(1, max(2, longest + 1), 60)).astype(np.int64))
         for split, counts in statistics.items():
-            if title == "document":
-                heights, _ = np.histogram(counts.document_lengths, edges)
-            else:
-                lengths = np.arange(len(counts.item_lengths))
-                heights, _ = np.histogram(lengths, edges, weights=counts.item_lengths)
+            lengths = counts.document_lengths if title == "document" else counts.item_lengths
+            heights, _ = np.histogram(lengths.lengths, edges, weights=lengths.numbers)
             axes.stairs(heights, edges, label=split)
         axes.set(xscale="log", yscale="log", xlabel=f"tokens of a {title}", ylabel="number")
         axes.legend()
     figure.savefig(path, dpi=120, format="png")
-
-
-def _longest(counts: SplitStatistics, title: str) -> int:
-    if title == "document":
-        return int(counts.document_lengths.max(initial=1))
-    return len(counts.item_lengths) - 1
 
 
 def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> list[str]:
@@ -203,29 +231,21 @@ def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> l
     return faults
 
 
-def _document_lengths(tokens: MmapTokens) -> NDArray[np.int64]:
-    """Tokens between blank lines, where there are any (documents,)."""
-    starts, ends = [np.zeros(1, dtype=np.int64)], []
-    position = 0
-    for sizes in _windows(tokens.sizes):
+def _document_lengths(tokens: MmapTokens) -> LengthCounts:
+    """Tokens between blank lines, where there are any."""
+    counts = NO_LENGTHS
+    position = start = 0  # of the window, and of the document that goes on in it
+    for sizes in _windows(tokens):
         after = position + np.cumsum(sizes, dtype=np.int64)
         blanks = after[sizes == 1]
-        ends.append(blanks - 1)
-        starts.append(blanks)
+        lengths = np.diff(blanks, prepend=start) - 1
+        counts = counts.add(lengths[lengths > 0])
         position = int(after[-1])
-    ends.append(np.full(1, position, dtype=np.int64))
-    lengths = np.concatenate(ends) - np.concatenate(starts)
-    return lengths[lengths > 0]
+        start = int(blanks[-1]) if len(blanks) else start
+    return counts.add(np.array([position - start] if position > start else [], dtype=np.int64))
 
 
-def _windows(sizes: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
-    for first in range(0, len(sizes), _ITEMS_IN_WINDOW):
-        yield sizes[first : first + _ITEMS_IN_WINDOW]
-
-
-def _add(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sum of two arrays of counts, of which one may be longer."""
-    total = np.zeros(max(len(first), len(second)), dtype=np.int64)
-    total[: len(first)] += first
-    total[: len(second)] += second
-    return total
+def _windows(tokens: MmapTokens) -> Iterator[NDArray[np.int32]]:
+    """The sizes of all items, some at a time."""
+    for first in range(0, tokens.num_items, _ITEMS_IN_WINDOW):
+        yield tokens.sizes_on_disk[first : first + _ITEMS_IN_WINDOW]

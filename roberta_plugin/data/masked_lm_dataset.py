@@ -11,6 +11,7 @@ Shapes: B blocks in a batch, T positions, N blocks in the dataset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import check_batch, fill_rows, pad_width
 from roberta_plugin.data.block_dataset import BlockDataset
-from roberta_plugin.data.block_order import EpochOrder, epoch_order
+from roberta_plugin.data.block_order import EpochOrder
 from roberta_plugin.data.blocks import Blocks
 from roberta_plugin.data.dynamic_masking import Masked, Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -96,14 +97,23 @@ class MaskedLMDataset(BlockDataset):
     def order(self, epoch: int) -> EpochOrder:
         """See `BlockDataset.order`."""
         corpora = self.mixture or [(size, size) for size in self._num_blocks]
-        all_equal = all(source.blocks.are_equal_in_length for source in self.sources)
-        return epoch_order(
+        return EpochOrder(
             [size for size, _ in corpora],
             seed=self._seed_of_shard,
             epoch=self.visit(epoch),
             counts=[count for _, count in corpora],
-            lengths=None if all_equal or self.pack else self.lengths,
+            lengths=None if self.are_equal_in_length or self.pack else self.lengths,
         )
+
+    @cached_property
+    def are_equal_in_length(self) -> bool:  # type: ignore[override]
+        """See `BlockDataset`."""
+        return all(source.blocks.are_equal_in_length for source in self.sources)
+
+    @property
+    def longest(self) -> int:
+        """See `BlockDataset`; <s> included."""
+        return max((source.blocks.longest + 1 for source in self.sources if len(source.blocks)), default=0)
 
     @property
     def _seed_of_shard(self) -> int:
@@ -113,7 +123,7 @@ class MaskedLMDataset(BlockDataset):
         """Tokens of the blocks `indices` (n,), <s> included."""
         lengths = np.empty(len(indices), dtype=np.int32)
         for source, rows, local in self._by_source(indices):
-            lengths[rows] = source.blocks.bounds(local)[1] + 1
+            lengths[rows] = source.blocks.lengths(local) + 1
         return lengths
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:

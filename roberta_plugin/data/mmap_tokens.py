@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.array_files import ArrayOnDisk, take_mapped
 from roberta_plugin.data.atomic_files import atomic_write
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -91,15 +92,50 @@ class MmapTokens:
             expected = int(self._pointers[-1]) + int(self.sizes[-1]) * self.dtype.itemsize
         _check_file_size(bin_path, expected)
         self.tokens: NDArray[np.integer[Any]] = _map_bytes(bin_path).view(self.dtype)
+        self._on_disk = {
+            "tokens": ArrayOnDisk(bin_path, self.dtype, 0, len(self.tokens)),
+            "sizes": ArrayOnDisk(index_path, np.dtype("<i4"), _HEADER.size, self.num_items),
+            "pointers": ArrayOnDisk(index_path, np.dtype("<i8"), end_of_sizes, self.num_items),
+        }
 
     @property
     def num_tokens(self) -> int:
         """Number of tokens in all items together."""
         return len(self.tokens)
 
+    @property
+    def tokens_on_disk(self) -> ArrayOnDisk:
+        """The same as `tokens`, to be read from end to end: a map would keep all that was touched in memory."""
+        return self._on_disk["tokens"]
+
+    @property
+    def sizes_on_disk(self) -> ArrayOnDisk:
+        """The same as `sizes`, to be read from end to end."""
+        return self._on_disk["sizes"]
+
+    def read_starts(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Position in `tokens` at which the items `first` to `stop` begin (stop - first,), read from the disk."""
+        starts: NDArray[np.int64] = self._on_disk["pointers"][first:stop] // self.dtype.itemsize
+        return starts
+
+    def sizes_of(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens of some items (n,)."""
+        return take_mapped(self.sizes, items).astype(np.int64)
+
+    def starts_of(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Position in `tokens` at which some items begin (n,)."""
+        return take_mapped(self._pointers, items) // self.dtype.itemsize
+
+    def item_at(self, position: int) -> int:
+        """The item that has the token at `position` of `tokens`."""
+        return int(np.searchsorted(self._pointers, position * self.dtype.itemsize, side="right")) - 1
+
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Position in `tokens` at which each item begins (num_items,); computed once, when first asked for."""
+        """Position in `tokens` at which each item begins (num_items,); computed once, when first asked for.
+
+        Eight bytes an item of memory: `starts_of` and `read_starts` are for corpora of any size.
+        """
         return self._pointers // self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -239,7 +275,7 @@ def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
         ValueError: naming the file, the item, the id and what to do.
     """
     for start in range(0, tokens.num_tokens, _TOKENS_IN_MEMORY):
-        part = tokens.tokens[start : start + _TOKENS_IN_MEMORY]
+        part = tokens.tokens_on_disk[start : start + _TOKENS_IN_MEMORY]
         if part.max() >= vocab_size or part.min() < 0:
             bad = int(np.argmax((part >= vocab_size) | (part < 0)))
             raise bad_id_error(tokens, start + bad, vocab_size)
@@ -270,7 +306,7 @@ def check_sizes(tokens: MmapTokens) -> None:
 
 def bad_id_error(tokens: MmapTokens, position: int, vocab_size: int) -> ValueError:
     """The error for the id at `position` of `tokens.tokens`, which lies outside the vocabulary."""
-    item = int(np.searchsorted(tokens.starts, position, side="right")) - 1
+    item = tokens.item_at(position)
     return ValueError(
         f"{tokens.prefix}.bin holds the token id {int(tokens.tokens[position])} in item {item} (line {item + 1} of the "
         f"text), but the vocabulary has only {vocab_size} symbols: dict.txt does not match the data. Use the dict.txt "

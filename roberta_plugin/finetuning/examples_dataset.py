@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import check_batch
 from roberta_plugin.data.block_dataset import BlockDataset
-from roberta_plugin.data.block_order import EpochOrder, epoch_order
+from roberta_plugin.data.block_order import EpochOrder
 from roberta_plugin.data.packing import padding_edges
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
@@ -63,7 +63,7 @@ class ExamplesDataset(BlockDataset):
 
     def order(self, epoch: int) -> EpochOrder:
         """See `BlockDataset.order`; the blocks are examples."""
-        return epoch_order([len(self)], seed=self.seed, epoch=epoch, lengths=self.lengths)
+        return EpochOrder([len(self)], seed=self.seed, epoch=epoch, lengths=self.lengths)
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Positions that the examples `indices` (n,) need at most (n,).

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.corpus_statistics import percentiles
+from roberta_plugin.data.corpus_statistics import NO_LENGTHS, percentiles
 from roberta_plugin.data.mmap_tokens import check_ids
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 
@@ -54,7 +54,7 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
     yield f"{len(split):,} examples, {len(sequences):,} sequences, {sequences.num_tokens:,} tokens"
     if not len(split):
         return
-    lengths = zip(_SHARES, percentiles(np.bincount(sequences.sizes), list(_SHARES.values())), strict=True)
+    lengths = zip(_SHARES, percentiles(NO_LENGTHS.add(sequences.sizes), list(_SHARES.values())), strict=True)
     yield f"tokens of a sequence: {', '.join(f'{name} {value:,}' for name, value in lengths)}"
     labels = prepared.settings.get("labels") or []
     for name, values in sorted(split.columns.items()):

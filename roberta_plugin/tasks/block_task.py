@@ -13,7 +13,8 @@ from typing import Any
 from fairseq.data import Dictionary, iterators
 from fairseq.tasks import FairseqTask
 
-from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
+from roberta_plugin.data.block_batches import BlockBatches
+from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_workarounds import interruption
 
@@ -148,7 +149,7 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         return self.dictionary
 
 
-def batches_of_epoch(dataset: BlockDataset, epoch: int, first_block: int, **limits: Any) -> list[BlockBatch]:
+def batches_of_epoch(dataset: BlockDataset, epoch: int, first_block: int, **limits: Any) -> BlockBatches:
     """What the epoch iterator asks for: the batches of all ranks, from a block of the epoch on."""
     return dataset.batches(epoch, first_block=first_block, **limits)
 

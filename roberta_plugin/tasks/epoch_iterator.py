@@ -18,19 +18,19 @@ doing harm here:
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 from fairseq.data import iterators
 
-BLOCKS_SEEN = "blocks_in_epoch"
+from roberta_plugin.data.block_batches import LazySequence, num_blocks_before
+from roberta_plugin.data.block_order import ORDER_VERSION
 
 logger = logging.getLogger(__name__)
 
-
-def num_blocks_before(batches: Sequence[Sized], number: int) -> int:
-    """Blocks in the first `number` batches."""
-    return sum(len(batch) for batch in batches[:number])
+BLOCKS_SEEN = "blocks_in_epoch"
+ORDER = "order_of_blocks"  # the version of the order in which they were seen
 
 
 class BlockEpochIterator(iterators.EpochBatchIterator):
@@ -61,6 +61,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         self._first_block = 0  # blocks of the current epoch that were seen before this iterator took over
         self._first_iteration = 0  # and how many iterations of one rank they would have been with its batches
         self._is_fixed = False  # whether every epoch is like the first, as in validation
+        self._frozen_batches: Sequence[Sized] | None
         super().__init__(
             batch_sampler=lambda dataset, epoch: make_batches(1 if self._is_fixed else epoch, self._first_block),
             disable_shuffling=True,
@@ -68,21 +69,32 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
             **options,
         )
 
+    @property
+    def frozen_batches(self) -> Sequence[Sized]:
+        """The batches of all ranks, as they are: fairseq would list all of them."""
+        batches: Sequence[Sized] | None = self._frozen_batches
+        if batches is None:
+            batches = self._frozen_batches = self.batch_sampler(self.dataset, self.epoch)
+        return batches
+
     def __len__(self) -> int:
         return int(self._first_iteration + super().__len__())
 
-    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
+    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Sequence[Any]:
         """This rank's batches of the rest of the epoch.
 
         A rank that gets one batch less than others goes without, or gets an empty one, fairseq's sign for a dummy, if
         it would have none at all in the last update.
         """
         batches = self.frozen_batches
-        own = [batches[number] for number in range(self.shard_id, len(batches), self.num_shards)]
+        own = max(0, -(-(len(batches) - self.shard_id) // self.num_shards))
         update_freq = 1 if self._is_fixed or self._equal_shares() else self._update_freq(epoch)
-        if len(own) < self._iterations(len(batches)) and len(own) % update_freq == 0:
-            own.append([])
-        return own
+        needs_dummy = own < self._iterations(len(batches)) and own % update_freq == 0
+
+        def batch_of(number: int) -> Any:
+            return batches[number * self.num_shards + self.shard_id] if number < own else []
+
+        return LazySequence(batch_of, range(own + needs_dummy))
 
     def next_epoch_itr(
         self, shuffle: bool = True, fix_batches_to_gpus: bool = False, set_dataset_epoch: bool = True
@@ -105,6 +117,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         else:
             num_batches = (state["iterations_in_epoch"] - self._first_iteration) * self.num_shards
             state[BLOCKS_SEEN] = self._first_block + num_blocks_before(self.frozen_batches, num_batches)
+        state[ORDER] = ORDER_VERSION
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -121,6 +134,11 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         if seen is None:
             num_batches = state_dict.get("iterations_in_epoch", 0) * self.num_shards
             seen = num_blocks_before(self.frozen_batches, num_batches) if num_batches else 0
+        elif seen and state_dict.get(ORDER) != ORDER_VERSION:
+            logger.warning(
+                "The checkpoint was written by a version of roberta_plugin with another order of blocks: in the rest "
+                "of this epoch, some blocks come a second time and others not at all. The next epochs are whole."
+            )
         if seen > 0:
             self._begin_after(int(seen))
 
@@ -142,13 +160,10 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
 
     def _count_batches_before(self, first_block: int) -> int:
         """How many of the epoch's batches, cut as they are now, begin before `first_block`."""
-        count = position = 0
-        for batch in self._make_batches(self.epoch, 0):
-            if position >= first_block:
-                break
-            position += len(batch)
-            count += 1
-        return count
+        if not first_block:
+            return 0
+        batches = self._make_batches(self.epoch, 0)
+        return bisect_left(range(len(batches)), first_block, key=lambda number: num_blocks_before(batches, number))
 
     def close(self) -> None:
         """End the data-loader workers; they start again if one more epoch is asked for.

@@ -16,12 +16,12 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
-from roberta_plugin.data.blocks import make_blocks
+from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
-from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
+from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
@@ -143,9 +143,8 @@ class RobertaMaskedLMTask(BlockTask):
     def open(self, prefix: str) -> Source:
         """Open one .bin file, cut it into blocks, and say what was cut."""
         tokens = MmapTokens(prefix)
-        check_sizes(tokens)
-        blocks = make_blocks(
-            tokens.sizes,
+        blocks = open_blocks(
+            tokens,
             block_length=self.cfg.tokens_per_sample - 1,  # one less, for <s>
             break_mode=str(self.cfg.sample_break_mode),  # type: ignore[arg-type]
         )

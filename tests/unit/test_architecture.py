@@ -70,6 +70,7 @@ USES_FAIRSEQ = (
 )
 # The order of the flow in data/__init__.py: a stage imports earlier stages only.
 STAGES = [
+    "array_files",
     "atomic_files",
     "progress",
     "text_inputs",
@@ -79,12 +80,15 @@ STAGES = [
     "manifest",
     "binarize",
     "blocks",
+    "block_tables",
     "mixture",
+    "counter_random",
+    "random_permutation",
     "block_order",
     "batches",
-    "counter_random",
     "dynamic_masking",
     "packing",
+    "block_batches",
     "block_dataset",
     "masked_lm_dataset",
     "corpus_statistics",

@@ -1,14 +1,17 @@
-"""What all datasets share: addresses of blocks, whole batches, and what travels to a data-loader worker."""
+"""What all datasets share: batches cut from the order of an epoch, whole batches in tensors."""
 
-import pickle
+import itertools
 
 import numpy as np
+import pytest
 import torch
 
-from roberta_plugin.data.block_dataset import BlockBatch, BlockDataset
-from roberta_plugin.data.block_order import EpochOrder
+from roberta_plugin.data import block_dataset
+from roberta_plugin.data.block_batches import BlockBatch, num_blocks_before
+from roberta_plugin.data.block_dataset import BlockDataset
+from roberta_plugin.data.block_order import EpochOrder, KnownOrder, cut_batches
 
-ORDER = EpochOrder(np.array([7, 3, 5, 1, 2]), np.array([1, 1, 2, 2, 2]))
+ORDER = KnownOrder(np.array([7, 3, 5, 1, 2]), np.array([1, 1, 2, 2, 2]))
 
 
 class Squares(BlockDataset):
@@ -35,10 +38,33 @@ class Squares(BlockDataset):
         }
 
 
-def test_a_batch_has_the_addresses_of_its_part_of_the_order():
-    batch = BlockBatch(ORDER, 1, 4)
-    assert len(batch) == 3
-    assert list(batch) == [(1, 3), (2, 5), (2, 1)]
+class Random(Squares):
+    """Blocks of many lengths in a random order."""
+
+    def __len__(self):
+        return 1000
+
+    def order(self, epoch):
+        return EpochOrder([len(self)], seed=1, epoch=epoch, lengths=self.lengths)
+
+    def lengths(self, indices):
+        return (indices * 7919 % 61 + 1).astype(np.int32)
+
+
+class Equal(Squares):
+    """Blocks of one length, too many to look at."""
+
+    are_equal_in_length = True
+    longest = 512
+
+    def __len__(self):
+        return 10**11
+
+    def order(self, epoch):
+        return EpochOrder([len(self)], seed=1, epoch=epoch)
+
+    def lengths(self, indices):
+        raise AssertionError("nobody needs to know")
 
 
 def test_batches_are_cut_from_the_order_and_go_on_from_any_block():
@@ -50,11 +76,67 @@ def test_batches_are_cut_from_the_order_and_go_on_from_any_block():
     assert [list(batch) for batch in dataset.batches(1, first_block=2, max_sentences=2)] == [[(2, 5), (2, 1)], [(2, 2)]]
 
 
-def test_a_worker_gets_the_batch_alone_and_not_the_order_of_the_epoch():
-    long = EpochOrder(np.arange(10**6), np.ones(10**6, dtype=np.int64))
-    sent = pickle.dumps(BlockBatch(long, 500, 510))
-    assert len(sent) < 2000
-    assert list(pickle.loads(sent)) == [(1, index) for index in range(500, 510)]
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_sentences": 7},
+        {"max_tokens": 700},
+        {"max_tokens": 700, "max_sentences": 11},
+        {"max_tokens": 10**6, "max_sentences": 11},
+        {"max_tokens": 700, "required_batch_size_multiple": 4},
+    ],
+    ids=str,
+)
+def test_batches_are_those_of_the_plain_reference_and_go_on_from_any_block(monkeypatch, limits, pack):
+    """The reference has the whole order in arrays, and cuts it at once."""
+    monkeypatch.setattr(block_dataset, "_BLOCKS_IN_WINDOW", 100)
+    dataset = Random()
+    dataset.pack = pack
+    order = dataset.order(3)
+    indices, passes = order.addresses(0, len(order))
+    multiple = 1 if pack else limits.get("required_batch_size_multiple", 1)
+    lengths = dataset.lengths(indices)
+    for first in (0, 1, 777, 999):
+        bounds = first + cut_batches(
+            lengths[first:],
+            max_tokens=limits.get("max_tokens"),
+            max_sentences=limits.get("max_sentences"),
+            required_batch_size_multiple=multiple,
+            padded=not pack,
+        )
+        found = dataset.batches(3, first_block=first, **limits)
+        expected = [list(zip(passes[a:b], indices[a:b], strict=True)) for a, b in itertools.pairwise(bounds)]
+        assert [list(batch) for batch in found] == expected
+        assert len(found) == len(expected) > (3 if first < 900 else 0)
+        for number in (0, 2, len(found), len(found) + 5):
+            assert num_blocks_before(found, number) == sum(len(batch) for batch in expected[:number])
+
+
+def test_batches_of_equal_blocks_are_not_listed_whatever_limits_them():
+    dataset = Equal()
+    assert len(dataset) == 10**11
+    for limits, size in (
+        ({"max_sentences": 32}, 32),
+        ({"max_tokens": 512 * 9 + 511}, 9),
+        ({"max_tokens": 512 * 9, "required_batch_size_multiple": 8}, 8),
+        ({"max_tokens": 512 * 9, "max_sentences": 4}, 4),
+    ):
+        batches = dataset.batches(1, first_block=5, **limits)
+        assert len(batches) == -(-(10**11 - 5) // size)
+        assert len(batches[0]) == len(batches[10**9]) == size
+        assert 0 < len(batches[-1]) <= size
+
+
+def test_impossible_limits_are_refused_by_name():
+    with pytest.raises(ValueError, match="--batch-size, --max-tokens"):
+        Equal().batches(1)
+    for dataset in (Equal(), Random()):
+        longest = dataset.longest
+        with pytest.raises(
+            ValueError, match=rf"--max-tokens .{longest - 1}. is smaller than the longest block .{longest} tokens"
+        ):
+            dataset.batches(1, max_tokens=longest - 1)
 
 
 def test_arrays_become_tensors_at_any_depth_and_the_rest_stays():

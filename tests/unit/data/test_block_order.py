@@ -4,10 +4,18 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from roberta_plugin.data.block_order import GROUP_SIZE, GROUPS_IN_POOL, cut_batches, epoch_order
+from roberta_plugin.data.block_order import GROUP_SIZE, GROUPS_IN_POOL, EpochOrder, cut_batches, cut_in_parts
 
 POOL = GROUP_SIZE * GROUPS_IN_POOL
+
+
+def epoch_order(num_blocks, **options):
+    """A whole order in arrays."""
+    order = EpochOrder(num_blocks, **options)
+    return order.addresses(0, len(order))
 
 
 @pytest.mark.parametrize("num_blocks", [1, 63, GROUP_SIZE * 3 + 5, POOL, 2 * POOL + 777])
@@ -24,6 +32,35 @@ def test_the_order_repeats_for_the_same_epoch_and_differs_for_another_or_another
     assert np.array_equal(first, epoch_order([1000], seed=1, epoch=1).indices)
     for other in (epoch_order([1000], seed=1, epoch=2), epoch_order([1000], seed=2, epoch=1)):
         assert np.mean(other.indices == first) < 0.02
+
+
+@given(start=st.integers(0, 40_000), length=st.integers(0, 20_000), vary=st.booleans())
+@settings(deadline=None, max_examples=20)
+def test_any_part_of_an_order_is_the_same_as_in_the_whole(start, length, vary):
+    lengths = np.random.default_rng(0).integers(1, 512, 40_000).astype(np.int32)
+    options = {"seed": 1, "epoch": 2, "counts": [25_000, 15_000], "lengths": lengths.__getitem__ if vary else None}
+    whole = epoch_order([30_000, 10_000], **options)
+    part = EpochOrder([30_000, 10_000], **options).addresses(start, min(start + length, 40_000))
+    assert np.array_equal(part.indices, whole.indices[start : start + length])
+    assert np.array_equal(part.passes, whole.passes[start : start + length])
+
+
+def test_an_order_of_a_trillion_blocks_is_there_at_once_and_remembers_two_pools():
+    order = EpochOrder([10**12, 3], seed=1, epoch=3, counts=[10**12 - 5, 8])
+    for start in range(5 * 10**11, 5 * 10**11 + 50_000, 100):
+        addresses = order.addresses(start, start + 100)
+        assert len(np.unique(addresses.indices)) == 100 and addresses.indices.max() < 10**12 + 3
+    assert len(order) == 10**12 + 3
+    assert sum(len(pool.indices) for pool in order._pools.values()) <= 2 * POOL
+
+
+def test_blocks_of_several_corpora_are_spread_evenly_over_the_epoch():
+    order = epoch_order([3000, 50_000], seed=3, epoch=2, counts=[13_000, 40_000])
+    is_first = (order.indices < 3000).reshape(50, -1)  # (parts of the epoch, blocks)
+    share, size = 13_000 / 53_000, is_first.shape[1]
+    deviations = (is_first.mean(axis=1) - share) / np.sqrt(share * (1 - share) / size)
+    assert np.abs(deviations).max() < 4
+    assert np.abs(deviations).max() > 1, "too even to be random"
 
 
 def test_neighbours_have_similar_lengths_but_the_order_is_not_sorted():
@@ -70,6 +107,23 @@ def test_a_batch_size_multiple_is_kept_where_the_batch_is_large_enough():
     lengths = np.full(1001, 10, dtype=np.int32)
     sizes = np.diff(cut_batches(lengths, max_tokens=150, max_sentences=None, required_batch_size_multiple=8))
     assert (sizes[:-1] == 8).all() and sizes.sum() == 1001
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), max_size=6),
+    max_tokens=st.integers(60, 400),
+    max_sentences=st.none() | st.integers(1, 20),
+    multiple=st.sampled_from([1, 4, 8]),
+    padded=st.booleans(),
+)
+@settings(deadline=None)
+def test_parts_of_an_order_are_cut_as_the_whole_is(sizes, max_tokens, max_sentences, multiple, padded):
+    lengths = np.random.default_rng(sum(sizes)).integers(1, 60, sum(sizes)).astype(np.int32)
+    limits = {"max_tokens": max_tokens, "required_batch_size_multiple": multiple, "padded": padded}
+    cut = cut_in_parts(np.split(lengths, np.cumsum(sizes)), max_sentences=max_sentences, **limits)
+    if max_sentences is not None and max_sentences > multiple:
+        max_sentences -= max_sentences % multiple
+    assert cut.tolist() == cut_batches(lengths, max_sentences=max_sentences, **limits).tolist()
 
 
 def test_equal_batches_without_a_token_limit():

@@ -12,8 +12,9 @@ from fairseq.data.iterators import GroupedIterator
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from roberta_plugin.data.block_order import cut_batches, epoch_order
-from roberta_plugin.tasks.epoch_iterator import BLOCKS_SEEN, BlockEpochIterator
+from roberta_plugin.data.block_batches import BlockBatches
+from roberta_plugin.data.block_order import ORDER_VERSION, EpochOrder, cut_batches
+from roberta_plugin.tasks.epoch_iterator import BLOCKS_SEEN, ORDER, BlockEpochIterator
 
 NUM_BLOCKS = 203
 LENGTHS = np.random.default_rng(0).integers(5, 60, NUM_BLOCKS).astype(np.int32)
@@ -33,7 +34,8 @@ class BlockNumbers(torch.utils.data.Dataset):
 
 
 def order_of(epoch, num_blocks=NUM_BLOCKS):
-    return epoch_order([num_blocks], seed=5, epoch=epoch, lengths=LENGTHS.__getitem__).indices
+    order = EpochOrder([num_blocks], seed=5, epoch=epoch, lengths=LENGTHS.__getitem__)
+    return order.addresses(0, num_blocks).indices
 
 
 def make_iterator(*, rank=0, ranks=1, batch_size=4, max_tokens=None, epoch=1, num_blocks=NUM_BLOCKS, **options):
@@ -312,3 +314,46 @@ def test_validation_gives_every_rank_as_many_batches_whatever_update_freq_is():
             iterator = make_iterator(rank=rank, ranks=ranks, update_freq=lambda epoch: 7)
             lengths.add(len(iterator.next_epoch_itr(shuffle=False, set_dataset_epoch=False)))
         assert len(lengths) == 1
+
+
+class ManyBlocks(BlockNumbers):
+    """So many that nobody can list them, with a batch sampler of their own."""
+
+    def __len__(self):
+        return 10**12
+
+    def __getitems__(self, batch):
+        return batch.indices.tolist()
+
+
+def test_an_epoch_of_a_trillion_blocks_begins_and_goes_on_at_once():
+    def make():
+        dataset = ManyBlocks()
+        order = EpochOrder([len(dataset)], seed=1, epoch=1)
+        return BlockEpochIterator(
+            make_batches=lambda epoch, first: BlockBatches(order, range(first, len(order), 32), len(order)),
+            dataset=dataset,
+            collate_fn=dataset.collater,
+            num_shards=8,
+            shard_id=3,
+        ), order
+
+    iterator, order = make()
+    state = {"version": 2, "epoch": 1, "iterations_in_epoch": 10**9, "shuffle": False}
+    iterator.load_state_dict({**state, BLOCKS_SEEN: 8 * 32 * 10**9, ORDER: ORDER_VERSION})
+    epoch = iterator.next_epoch_itr()
+    first, second = next(epoch), next(epoch)
+    where = 8 * 32 * 10**9 + 3 * 32
+    assert first == order.addresses(where, where + 32).indices.tolist()
+    assert second == order.addresses(where + 8 * 32, where + 9 * 32).indices.tolist()
+    assert iterator.state_dict()[BLOCKS_SEEN] == 8 * 32 * (10**9 + 2)
+    assert len(iterator) == -(-(10**12) // (8 * 32))
+
+
+def test_a_position_in_another_order_of_blocks_is_used_with_a_warning(caplog):
+    _, state = run_ranks(1, iterations=11)
+    assert state[ORDER] == ORDER_VERSION
+    make_iterator().load_state_dict(state)
+    assert not caplog.messages
+    make_iterator().load_state_dict({**state, ORDER: ORDER_VERSION - 1})
+    assert "another order of blocks" in caplog.text

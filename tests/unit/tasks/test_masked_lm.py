@@ -1,5 +1,6 @@
 """The pretraining task: which files an epoch reads, mixtures, ranks, and what is refused before training."""
 
+import hashlib
 import json
 import logging
 import shutil
@@ -279,6 +280,8 @@ def test_checkpoints_remember_the_tokenizer_and_the_vocabulary(tmp_path):
     folder = write_data_bin(tmp_path / "bin", num_documents=3, valid_documents=2)
     for tokenizer in (None, {"kind": "byte-level-bpe", "sha256": {"vocab.bpe": "0"}}):
         if tokenizer:
-            (folder / "manifest.json").write_text(json.dumps({"format": 1, "tokenizer": tokenizer, "splits": {}}))
+            digest = hashlib.sha256((folder / "dict.txt").read_bytes()).hexdigest()
+            manifest = {"format": 1, "tokenizer": tokenizer, "dict_sha256": digest, "splits": {}}
+            (folder / "manifest.json").write_text(json.dumps(manifest))
         task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(folder), seed=1))
         assert task.state_dict() == {"data": {"tokenizer": tokenizer, "vocabulary": task.vocabulary.sha256}}

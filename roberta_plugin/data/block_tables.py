@@ -1,0 +1,295 @@
+"""The blocks of a .bin file of any size: their table is made once, kept in a file, and memory-mapped from then on.
+
+Part of the stage `blocks` of the flow in `roberta_plugin/data/__init__.py`. Mode `none` needs no table. `eos` needs one
+of the lines that are longer than a block, usually an empty one: all other blocks are lines, which the .idx has. For
+`complete` and `complete_doc` it has a length and a start for each block, 10 bytes.
+
+A table is beside the data or, where that folder cannot be written to, in the user's cache folder. It is of one .idx, by
+its size and its time of change, and made anew for another. All processes of a machine make it together once, under a
+lock; where locks do not work, each makes its own, and the last one stays.
+
+    4096 bytes of JSON and blanks: what the table is of, its numbers, the type and the length of each array
+    the arrays, one after the other
+
+Shapes: n blocks, L long items.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.array_files import take_mapped
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.blocks import (
+    Blocks,
+    BreakMode,
+    EqualBlocks,
+    UnequalBlocks,
+    check_break_mode,
+    count_items,
+    cut_items,
+    make_blocks,
+    windows,
+)
+from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
+
+logger = logging.getLogger(__name__)
+
+_ITEMS_WITHOUT_TABLE = 2**20  # so many are cut in a moment, and a file for them would be litter
+_HEAD_BYTES = 4096
+_FORMAT = 1
+
+
+def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode) -> Blocks:
+    """Cut a .bin file into blocks, or open the table that says how it was cut; see `make_blocks` for the modes.
+
+    Raises:
+        ValueError: as `make_blocks`, or if the .idx is damaged, as far as it is read.
+    """
+    check_break_mode(break_mode, block_length=block_length)
+    if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
+        check_sizes(tokens)
+    if break_mode == "none":
+        return EqualBlocks(tokens.num_tokens, block_length=block_length)
+    if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
+        return make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode)
+    made_of = _description(tokens, block_length, break_mode)
+    if break_mode == "eos":
+        found = _open_or_make(made_of, tokens.prefix, lambda file: _write_long_items(file, made_of, tokens))
+        return ItemBlocks(tokens, found, block_length=block_length)
+    found = _open_or_make(made_of, tokens.prefix, lambda file: _write_packed(file, made_of, tokens))
+    return UnequalBlocks(found.arrays["starts"], found.arrays["lengths"], **found.numbers)
+
+
+class _Table(NamedTuple):
+    """The contents of a table: numbers that concern all of it, and mapped arrays."""
+
+    numbers: dict[str, int]
+    arrays: dict[str, NDArray[Any]]
+
+
+class ItemBlocks:
+    """Break mode `eos`: block after block an item, but for the long items, which are several blocks each."""
+
+    num_separators = 0
+    are_equal_in_length = False
+
+    def __init__(self, tokens: MmapTokens, long_items: _Table, *, block_length: int) -> None:
+        self._tokens = tokens
+        self._block_length = block_length
+        # Of each long item (L,): its number, its first block, and the block after its last.
+        self._items, self._first, self._after = (long_items.arrays[name] for name in ("items", "first", "after"))
+        self.num_split = len(self._items)
+        self.longest = long_items.numbers["longest"]
+        self._num_blocks = tokens.num_items
+        if self.num_split:
+            self._num_blocks += int(self._after[-1]) - int(self._items[-1]) - 1
+
+    def __len__(self) -> int:
+        return self._num_blocks
+
+    def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See `Blocks`."""
+        items, pieces = self._items_of(indices)
+        skipped = pieces * self._block_length
+        return self._tokens.starts_of(items) + skipped, self._lengths_of(items, skipped)
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Blocks`."""
+        items, pieces = self._items_of(indices)
+        return self._lengths_of(items, pieces * self._block_length)
+
+    def _lengths_of(self, items: NDArray[np.int64], skipped: NDArray[np.int64]) -> NDArray[np.int64]:
+        lengths: NDArray[np.int64] = np.minimum(self._tokens.sizes_of(items) - skipped, self._block_length)
+        return lengths
+
+    def _items_of(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The item (n,) of some blocks (n,), and which piece of it each block is (n,)."""
+        if not self.num_split:
+            return indices, np.zeros_like(indices)
+        before = np.searchsorted(self._first, indices, side="right") - 1  # the last long item not after the block
+        at = np.maximum(before, 0)
+        first, after = take_mapped(self._first, at), take_mapped(self._after, at)
+        long_item = take_mapped(self._items, at)
+        is_piece = (before >= 0) & (indices < after)
+        items = np.where(is_piece, long_item, long_item + 1 + indices - after)
+        items = np.where(before >= 0, items, indices)
+        return items, np.where(is_piece, indices - first, 0)
+
+
+def _description(tokens: MmapTokens, block_length: int, break_mode: BreakMode) -> dict[str, Any]:
+    """What a table is made of; two equal descriptions have equal tables."""
+    index = os.stat(f"{tokens.prefix}.idx")
+    return {
+        "format": _FORMAT,
+        "break_mode": break_mode,
+        "block_length": block_length,
+        "index_bytes": index.st_size,
+        "index_changed_ns": index.st_mtime_ns,
+        "tokens": tokens.num_tokens,
+    }
+
+
+def _write_packed(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) -> None:
+    check_sizes(tokens)
+    options = {"block_length": made_of["block_length"], "break_mode": made_of["break_mode"]}
+    numbers = {**count_items(tokens.sizes_on_disk, **options)._asdict(), "longest": 0}
+    length_type = np.dtype("<u2" if made_of["block_length"] < 2**16 else "<i4")
+
+    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+        for part in cut_items(tokens.sizes_on_disk, **options):
+            numbers["longest"] = max(numbers["longest"], int(part.lengths.max(initial=0)))
+            yield {"lengths": part.lengths, "starts": part.starts}
+
+    _write(file, made_of, numbers, {"lengths": length_type, "starts": np.dtype("<i8")}, parts())
+
+
+def _write_long_items(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) -> None:
+    check_sizes(tokens)
+    block_length = made_of["block_length"]
+    numbers = {"longest": 0}
+
+    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+        extra = 0  # blocks of earlier items beyond one each
+        for start, sizes in windows(tokens.sizes_on_disk):
+            numbers["longest"] = max(numbers["longest"], min(int(sizes.max(initial=0)), block_length))
+            items = np.flatnonzero(sizes > block_length)
+            extras = (sizes[items].astype(np.int64) - 1) // block_length
+            after = start + items + 1 + extra + np.cumsum(extras)
+            yield {"items": start + items, "first": after - 1 - extras, "after": after}
+            extra += int(extras.sum())
+
+    _write(file, made_of, numbers, dict.fromkeys(("items", "first", "after"), np.dtype("<i8")), parts())
+
+
+def _write(
+    file: IO[bytes],
+    made_of: dict[str, Any],
+    numbers: dict[str, int],
+    types: dict[str, np.dtype[Any]],
+    parts: Iterator[dict[str, NDArray[Any]]],
+) -> None:
+    """Write a table to an empty file; `numbers` are complete when `parts`, of all arrays together, are through."""
+    lengths = dict.fromkeys(types, 0)
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(_temporary_file_beside(file)) for name in types}
+        for part in parts:
+            for name, values in part.items():
+                files[name].write(values.astype(types[name]).tobytes())
+                lengths[name] += len(values)
+        head = {
+            "made_of": made_of,
+            "numbers": numbers,
+            "arrays": [[name, type_.str, lengths[name]] for name, type_ in types.items()],
+        }
+        file.write(json.dumps(head).encode().ljust(_HEAD_BYTES))
+        for part_file in files.values():
+            part_file.seek(0)
+            shutil.copyfileobj(part_file, file, 2**20)
+            file.write(bytes(-file.tell() % 8))
+    file.flush()
+
+
+def _temporary_file_beside(file: IO[bytes]) -> IO[bytes]:
+    folder = os.path.dirname(file.name) if isinstance(file.name, str) else None
+    return tempfile.TemporaryFile(dir=folder)
+
+
+def _read(file: IO[bytes], made_of: dict[str, Any]) -> _Table | None:
+    """The table in a file, or None if it is of other data, another version, or damaged."""
+    try:
+        head = json.loads(file.read(_HEAD_BYTES))
+        if head["made_of"] != made_of:
+            return None
+        offset, arrays = _HEAD_BYTES, {}
+        for name, type_, length in head["arrays"]:
+            dtype = np.dtype(type_)
+            arrays[name] = np.empty(0, dtype)
+            if length:
+                arrays[name] = np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(length,)))
+            offset += -(-length * dtype.itemsize // 8) * 8
+        if os.fstat(file.fileno()).st_size != offset:
+            return None
+        return _Table(head["numbers"], arrays)
+    except (ValueError, KeyError, TypeError):  # JSON's error is a ValueError
+        return None
+
+
+def _open_or_make(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]], None]) -> _Table:
+    """The table from a file that has it or, where there is none, made in the first folder that can be written to."""
+    paths = _possible_paths(made_of, prefix)
+    for path in paths:
+        if (found := _open(path, made_of)) is not None:
+            return found
+    for path in paths:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path):
+                if (found := _open(path, made_of)) is not None:  # by the process that had the lock
+                    return found
+                _make(path, write)
+            if (found := _open(path, made_of)) is not None:
+                return found
+        except OSError as error:
+            logger.info(f"the table of blocks cannot be kept in {path.parent} ({error.strerror or error})")
+    logger.warning(
+        f"The table of blocks of {prefix} cannot be kept, so that every process makes its own at every start: make "
+        f"{paths[0].parent} or {paths[-1].parent} writable to avoid that."
+    )
+    with tempfile.TemporaryFile() as file:
+        write(file)
+        file.seek(0)
+        found = _read(file, made_of)
+    assert found is not None
+    return found
+
+
+def _possible_paths(made_of: dict[str, Any], prefix: str) -> list[Path]:
+    """Beside the data, and in the user's cache folder, where names tell the data apart."""
+    data = Path(prefix).absolute()
+    # fairseq takes a file whose name begins with "valid1" for a validation set.
+    name = f"blocks-{data.name}-{made_of['break_mode']}-{made_of['block_length']}.table"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "roberta_plugin"
+    key = hashlib.sha256(json.dumps([os.fspath(data), made_of]).encode()).hexdigest()[:16]
+    return [data.parent / name, cache / f"{key}-{name}"]
+
+
+def _open(path: Path, made_of: dict[str, Any]) -> _Table | None:
+    try:
+        with open(path, "rb") as file:
+            return _read(file, made_of)
+    except OSError:
+        return None
+
+
+def _make(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    logger.info(f"making the table of blocks {path}, once for this data folder ...")
+    started = time.monotonic()
+    with atomic_write(path) as file:
+        write(file)
+    logger.info(f"made {path} in {time.monotonic() - started:.1f} s: {path.stat().st_size:,} bytes")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is to be made, if the file system has locks."""
+    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            logger.info(f"{path.parent} has no file locks ({error.strerror}): every process makes its own table")
+        yield
