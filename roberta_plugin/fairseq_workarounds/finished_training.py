@@ -19,7 +19,7 @@ def why_finished(cfg: Any, *, updates: int, hours: float) -> str | None:
     if 0 < max_update <= updates:
         return f"the checkpoint has {updates:,} updates, and --max-update is {max_update:,}"
     if updates and 0 < stop_hours < hours:
-        return f"the checkpoint has {hours:.2f} hours of training, and --stop-time-hours is {stop_hours:g}"
+        return f"the checkpoint has {hours:.3g} hours of training, and --stop-time-hours is {stop_hours:g}"
     return None
 
 

@@ -21,7 +21,7 @@ def config(*, max_update=0, stop_time_hours=0, max_epoch=0):
         ({"max_update": 90}, 91, 5, "the checkpoint has 91 updates, and --max-update is 90"),
         ({}, 91, 5, None),
         ({"stop_time_hours": 5}, 10, 5, None),
-        ({"stop_time_hours": 5}, 10, 5.1, "the checkpoint has 5.10 hours of training, and --stop-time-hours is 5"),
+        ({"stop_time_hours": 5}, 10, 5.1, "the checkpoint has 5.1 hours of training, and --stop-time-hours is 5"),
         ({"stop_time_hours": 5}, 0, 5.1, None),  # the hours are of the model that a fine-tuning starts from
     ],
 )
