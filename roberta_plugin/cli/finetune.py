@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +57,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--gpus-per-run", type=int, default=0, help="GPUs of its own for each run (0: all see all)")
     parser.add_argument("--retries", type=int, default=0, help="start a failed run again so often at once (0)")
-    parser.add_argument("--slurm", nargs="*", metavar="NAME=VALUE", help="as a job array, with SLURM's partition=...")
+    parser.add_argument(
+        "--slurm", nargs="*", metavar="NAME=VALUE", help="as a job array, with SLURM's partition=..., sbatch.OPTION=..."
+    )
     parser.add_argument("--device", help="where to evaluate (default: a GPU if there is one)")
     parser.add_argument("--grid-only", action="store_true", help="write the grid file for `roberta sweep`, and stop")
     parser.set_defaults(run=run)
@@ -163,8 +164,10 @@ def runs_on_gpus(args: argparse.Namespace, slurm: dict[str, str]) -> bool:
     """Whether the trainings will have GPUs: this machine's, or those that SLURM is asked for."""
     import torch
 
+    from roberta_plugin.cluster.sbatch_options import parse_gpus
+
     if args.slurm is not None:
-        return int(slurm.get("gpus_per_node", "0")) > 0
+        return parse_gpus(slurm.get("gpus_per_node", "0")).count > 0
     return torch.cuda.is_available()
 
 
@@ -174,10 +177,13 @@ def checkpoint_of(path: Path) -> Path:
     Raises:
         FileNotFoundError: if the folder holds no finished run.
     """
+    from roberta_plugin.cluster.json_files import read_json
+
     report = path / "runs" / "report.json"
     if not path.is_dir():
         return path
-    members = json.loads(report.read_text(encoding="utf-8"))["ensemble"] if report.is_file() else []
+    content = read_json(report, keys=["ensemble"], remedy=f"run the fine-tuning in {path} again, which writes it anew")
+    members = content["ensemble"] if content else []
     if not members:
         raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
     return Path(members[0]["checkpoint"])

@@ -39,6 +39,11 @@ def add_parser(subparsers: Any) -> None:
         "--slurm", action="store_true", help="submit the runs as a job array instead of doing them here"
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: stay until the runs have left the queue")
+    parser.add_argument(
+        "--renew-code",
+        action="store_true",
+        help="from now on run the present code of this plugin, and not the copy that the first start has made",
+    )
     parser.add_argument("--ensemble", type=int, default=5, help="members of an ensemble to list (5)")
     parser.add_argument("--report-only", action="store_true", help="write the report of what is there, train nothing")
     parser.add_argument("--dry-run", action="store_true", help="show the runs and their commands, write nothing")
@@ -58,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 def do(args: argparse.Namespace) -> dict[str, Any]:
     """Do what is left of the sweep, report, and return what report.json holds."""
     from roberta_plugin.cluster.grid import read_grid
-    from roberta_plugin.cluster.sweep import check_options, prepare, to_do
+    from roberta_plugin.cluster.sweep import check_options, prepare, to_do, use_snapshot
     from roberta_plugin.cluster.sweep_report import write_report
 
     check_arguments(args)
@@ -67,7 +72,11 @@ def do(args: argparse.Namespace) -> dict[str, Any]:
     if not args.report_only:
         check_options(grid)
     folders = prepare(grid, root)
+    if not args.report_only:
+        stop_orphans(folders)
     chosen = [] if args.report_only else to_do(folders, root=root)
+    if chosen and use_snapshot(chosen, root=root, renew=args.renew_code):
+        print(f"the runs use the code in {root / 'snapshots'}, which is not the present one: see --renew-code")
     try:
         if chosen and args.slurm:
             do_on_slurm(chosen, grid, root=root, args=args)
@@ -77,6 +86,13 @@ def do(args: argparse.Namespace) -> dict[str, Any]:
         facts = write_report(grid, folders, root=root, ensemble_size=args.ensemble)
     show(facts, root)
     return facts
+
+
+def stop_orphans(folders: Sequence[RunFolder]) -> None:
+    """End what a sweep that was killed has left behind on this machine: it goes on under our eyes."""
+    for folder in folders:
+        if folder.stop_orphan():
+            print(f"{folder.run.name} was still running, without the sweep that had started it: stopped, to be resumed")
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -133,7 +149,9 @@ def do_on_slurm(folders: Sequence[RunFolder], grid: Grid, *, root: Path, args: a
     """Submit the runs as a job array, and wait for them where asked."""
     from roberta_plugin.cluster.sweep_slurm import queued_runs, submit
 
-    jobs = submit(folders, root=root, num_parallel=args.parallel, settings=grid.slurm)
+    code = folders[0].code
+    assert code is not None
+    jobs = submit(folders, root=root, code=code, num_parallel=args.parallel, settings=grid.slurm)
     array = next(iter(jobs.values())).split("_")[0]
     print(f"{len(jobs)} runs submitted as job {array}, at most {args.parallel} at a time", flush=True)
     while args.wait and queued_runs(root):
