@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cluster import slurm_commands
-from roberta_plugin.cluster.restart import read_attempts
+from roberta_plugin.cluster.restart.attempts import read_attempts
 from roberta_plugin.cluster.slurm_commands import Job
 from roberta_plugin.cluster.status import Launch, Status, find_runs, read_launch, read_status
 

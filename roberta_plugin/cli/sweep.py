@@ -90,8 +90,10 @@ def do(args: argparse.Namespace) -> dict[str, Any]:
 
 def stop_orphans(folders: Sequence[RunFolder]) -> None:
     """End what a sweep that was killed has left behind on this machine: it goes on under our eyes."""
+    from roberta_plugin.cluster.sweep_orphans import stop_orphan
+
     for folder in folders:
-        if folder.stop_orphan():
+        if stop_orphan(folder.path / "lock"):
             print(f"{folder.run.name} was still running, without the sweep that had started it: stopped, to be resumed")
 
 

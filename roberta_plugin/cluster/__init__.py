@@ -17,7 +17,7 @@
     training_job.py  the callable that submitit runs: the above, fairseq-train, then finished or stopped
     preemption.py    a signal -> "stop after this update"
     update_hook.py   after every update: stop, save by the clock, write the status
-    restart.py       the batch script again: start the job again, or not; the policy is there
+    restart/         the batch script again: start the job again, or not; its policy.py says when
     status.py        how far each run is: written by rank 0, read by `roberta jobs`
     slurm_commands.py   the questions put to SLURM           json_files.py   damaged files are named
 

@@ -1,7 +1,7 @@
 """The first free pair of ports on this machine, from a given one on: `python -I free_port.py FIRST`.
 
 The batch script asks on the node of rank 0 before it starts the ranks: two runs may have been given the same ports.
-The standard library alone, any Python from 3.8 on, as `restart.py`.
+The standard library alone, any Python from 3.8 on, as `restart/`.
 """
 
 from __future__ import annotations

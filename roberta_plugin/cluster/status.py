@@ -15,7 +15,7 @@ from typing import TypeVar
 from roberta_plugin.data.atomic_files import atomic_write
 
 from .json_files import read_json
-from .restart import STATUS_FILE
+from .restart.attempts import STATUS_FILE
 
 LAUNCH_FILE = "launch.json"
 

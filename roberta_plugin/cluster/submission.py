@@ -151,10 +151,10 @@ def setup_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
 
 
 def restart_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
-    """The batch script after srun: `restart.py` decides whether the job starts again, and gives its exit code."""
+    """The batch script after srun: `restart/` decides whether the job starts again, and gives its exit code."""
     return [
         "code=$?",
-        f"{_outside(snapshot, 'restart.py')} --run-dir {shlex.quote(str(recipe.run_dir))} --code $code"
+        f"{_outside(snapshot, 'restart')} --run-dir {shlex.quote(str(recipe.run_dir))} --code $code"
         f" --num-nodes {recipe.nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
         "decided=$?",
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",

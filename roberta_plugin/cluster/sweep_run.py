@@ -17,7 +17,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from typing import Any
 
 from roberta_plugin.cluster.grid import Metric, Run, finite
 from roberta_plugin.cluster.json_files import read_json
+from roberta_plugin.cluster.sweep_orphans import identity, is_locked
 from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.train_program import train_program
 from roberta_plugin.training_log import parse_line
@@ -67,9 +67,9 @@ class RunFolder:
         about = {"cell": self.run.cell, "seed": self.run.seed, "settings": dict(self.run.settings)}
         self._write("run.json", {**about, "words": list(self.run.words)})
         result = self.result()
-        if result is not None and result["metric"] != asdict(self.metric):
+        if result is not None and result.get("metric") != asdict(self.metric):
             (self.path / "result.json").unlink()
-            self.finish(exit_code=0, seconds=result["seconds"])
+            self.finish(exit_code=0, seconds=float(result.get("seconds", 0)))
 
     def state(self) -> str:
         """One of done, running (somewhere, by whomever), failed and waiting."""
@@ -81,11 +81,11 @@ class RunFolder:
 
     def result(self) -> dict[str, Any] | None:
         """What result.json says: `value`, `num_updates`, `seconds`; None before the run is done."""
-        return self._read("result.json", "value", "metric", "seconds", "attempts")
+        return self._read("result.json", "value")
 
     def failure(self) -> dict[str, Any] | None:
         """What failure.json says: `reason`, `exit_code`, `attempts`."""
-        return self._read("failure.json", "reason", "attempts")
+        return self._read("failure.json")
 
     def checkpoint(self) -> Path | None:
         """The checkpoint that the metric is about: the best one, if it is there, or the last one."""
@@ -103,7 +103,7 @@ class RunFolder:
             return None
         try:
             os.ftruncate(descriptor, 0)
-            os.write(descriptor, json.dumps(_identity(os.getpid())).encode())
+            os.write(descriptor, json.dumps(identity(os.getpid())).encode())
             with open(self.path / "log.txt", "ab") as log:
                 log_start = log.tell()
                 process = subprocess.Popen(
@@ -125,26 +125,6 @@ class RunFolder:
             return {}
         path = os.pathsep.join(filter(None, [str(self.code), os.environ.get("PYTHONPATH", "")]))
         return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
-
-    def stop_orphan(self) -> bool:
-        """End a training on this machine whose sweep was killed, to be resumed in order; whether there was one.
-
-        A training that somebody is waiting for, or that runs on another machine, is left alone.
-        """
-        try:
-            owner = json.loads((self.path / "lock").read_bytes())
-        except (OSError, ValueError):
-            return False
-        if not self.is_locked() or owner.get("host") != socket.gethostname() or owner == _identity(owner.get("pid")):
-            return False
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in _holders(self.path / "lock"):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-            deadline = time.monotonic() + STOP_PATIENCE_S
-            while self.is_locked() and time.monotonic() < deadline:
-                time.sleep(0.05)
-        return not self.is_locked()
 
     def finish(self, *, exit_code: int, seconds: float, log_start: int = 0) -> str:
         """Write result.json, or failure.json with the reason; return the state.
@@ -197,17 +177,7 @@ class RunFolder:
 
     def is_locked(self) -> bool:
         """Whether a process of the training is alive."""
-        try:
-            descriptor = os.open(self.path / "lock", os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return is_locked(self.path / "lock")
 
     def _read(self, name: str, *keys: str) -> dict[str, Any] | None:
         remedy = "delete it and run the command again; the run goes on from its checkpoints"
@@ -277,25 +247,6 @@ def last_exception(lines: Sequence[str]) -> str:
             more = [line.strip() for line in lines[number + 1 : number + 4] if line.strip()]
             return " ".join([lines[number], *more])
     return ""
-
-
-def _identity(pid: int | None) -> dict[str, Any]:
-    """A process, so that another one which has got its number later is not taken for it; Linux's /proc."""
-    try:
-        since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        since = ""
-    return {"host": socket.gethostname(), "pid": pid, "since": since}
-
-
-def _holders(path: Path) -> list[int]:
-    """The processes that have a file open."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*/fd"):
-        with suppress(OSError):
-            if any(os.path.samefile(entry, path) for entry in folder.iterdir() if os.path.exists(entry)):
-                found.append(int(folder.parent.name))
-    return found
 
 
 def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A stop (preemption, time limit, SIGTERM) ends in one checkpoint, and rank 0 says so in status.json. A rank that dies
 takes the others with it (srun --kill-on-bad-exit), and the first one that fails notes why. Whether the job starts again
-is decided by the batch script (`restart.py`), outside of any container: the ranks never ask SLURM anything.
+is decided by the batch script (`restart/`), outside of any container: the ranks never ask SLURM anything.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 import submitit
 import torch.distributed as dist
 
-from . import checkpoints, preflight, restart, status, train_arguments
+from . import checkpoints, preflight, status, train_arguments
 from .preemption import STOP_SIGNALS, StopSignals
 from .recipe import Recipe
 from .rendezvous import Place, distributed_arguments, place_from_environment, port_of
+from .restart import attempts
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class TrainingJob:
             return hook
 
     def _note_failure(self, error: Exception) -> None:
-        restart.note_failure(
+        attempts.note_failure(
             self.recipe.run_dir,
             job_id=os.environ["SLURM_JOB_ID"],
             attempt=status.attempt(),
@@ -99,7 +100,7 @@ class TrainingJob:
         )
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
         if place.rank == 0:
-            restart.note_start(self.recipe.run_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
+            attempts.note_start(self.recipe.run_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
 
         arguments = [*self.arguments, *distributed_arguments(place, is_cpu=self.recipe.is_cpu)]
         logger.info(f"fairseq-train {' '.join(arguments)}")
