@@ -1,5 +1,6 @@
 """The restart policy on a real SLURM: crash loops end, starts that are killed do not end a run, salloc, typed GPUs."""
 
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,6 @@ from roberta_plugin.cluster.submission import submit
 from tests.integration.test_slurm import (
     log_of,
     recipe_of,
-    row_of,
     talk_to,
     updates_done,
     wait_for_end,
@@ -46,8 +46,8 @@ def environment(cluster, monkeypatch):
     cluster.call("scancel", "--user=root")  # what a failed test has left
 
 
-def one_rank(data_bin, run_dir, **fields):
-    return recipe_of(data_bin, run_dir, nodes=1, gpus_per_node=1, **{"batch_sequences": 4, **fields})
+def on_one_node(data_bin, run_dir, **fields):
+    return recipe_of(data_bin, run_dir, nodes=1, **{"gpus_per_node": 1, "batch_sequences": 8, **fields})
 
 
 def fields_of(cluster, job_id):
@@ -60,7 +60,7 @@ def test_a_crash_loop_without_a_checkpoint_ends_after_three_attempts(cluster, ti
     """A misspelt metric: fails at the first validation, before anything was saved."""
     run_dir = tmp_path / "run"
     options = ("--best-checkpoint-metric", "foo", "--validate-interval-updates", "5", "--save-interval-updates", "1000")
-    recipe = one_rank(tiny_data_bin, run_dir, options=options)
+    recipe = on_one_node(tiny_data_bin, run_dir, options=options)
     train = [word for word in recipe.train if word != "--disable-validation"]
     job_id = submit(type(recipe)(**{**vars(recipe), "train": tuple(train)})).job_id
     for attempt in (1, 2):
@@ -77,41 +77,46 @@ def test_a_crash_loop_without_a_checkpoint_ends_after_three_attempts(cluster, ti
     assert all("KeyError: 'foo'" in record["reason"] for record in records)
 
 
-def test_a_restarted_job_that_is_killed_while_starting_goes_on_without_the_node(cluster, tiny_data_bin, tmp_path):
-    """SIGKILL in the pre-flight of the second attempt; a node that hangs in that of the third is left out."""
-    run_dir = tmp_path / "run"
-    recipe = recipe_of(tiny_data_bin, run_dir, nodes=2, gpus_per_node=1, batch_sequences=8, preflight_seconds=25)
+def stopped_run(cluster, data_bin, run_dir, **fields):
+    """A job of two nodes that has saved a checkpoint and is back in its second attempt; and the update it stopped at."""
+    recipe = recipe_of(data_bin, run_dir, nodes=2, gpus_per_node=1, batch_sequences=8, **fields)
     job_id = submit(recipe).job_id
     wait_for_update(cluster, run_dir, job_id, 25)
     cluster.call("scancel", "--signal=USR2", job_id)
     wait_for_restart(cluster, job_id, 1)
-    before = updates_done(run_dir, job_id)[-1]
-
     wait_for(lambda: cluster.has_rank(job_id, 1), 60, "rank 1")
+    return job_id, updates_done(run_dir, job_id)[-1]
+
+
+def test_a_restarted_job_that_is_killed_while_starting_goes_on(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id, before = stopped_run(cluster, tiny_data_bin, run_dir)
     os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)  # while it imports
     wait_for_restart(cluster, job_id, 2)
-    wait_for(lambda: cluster.has_rank(job_id, 1), 60, "rank 1")
-    hung = cluster.pid_of_rank(job_id, 1)
-    os.kill(hung, signal.SIGSTOP)
-    node = _environment_of(hung)["SLURMD_NODENAME"]
-    wait_for(lambda: len(read_attempts(run_dir)) == 3, 90, "the verdict of the pre-flight")
-    os.kill(hung, signal.SIGKILL)
-    wait_for(lambda: fields_of(cluster, job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
-    assert row_of(run_dir)[1] == "pending (BeginTime)"
-    wait_for_restart(cluster, job_id, 3)
     wait_for_end(cluster, run_dir, job_id)
+    kinds = [(record["kind"], record["restarts"]) for record in read_attempts(run_dir)]
+    assert kinds == [("stopped", True), ("failed while starting", True), ("finished", False)]
+    assert "137" in read_attempts(run_dir)[1]["reason"]
+    assert updates_done(run_dir, job_id)[: before + 1] == list(range(1, before + 2))
 
-    stop, killed, silent, end = read_attempts(run_dir)
-    assert (stop["kind"], killed["kind"], silent["kind"], end["kind"]) == (
-        "stopped",
-        "failed while starting",
-        "failed while starting",
-        "finished",
-    )
-    assert "137" in killed["reason"]
+
+@pytest.mark.slow  # the pre-flight's patience
+def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id, _ = stopped_run(cluster, tiny_data_bin, run_dir, preflight_seconds=25)
+    hung = cluster.pid_of_rank(job_id, 1)
+    node = _environment_of(hung)["SLURMD_NODENAME"]
+    os.kill(hung, signal.SIGSTOP)
+    wait_for(lambda: len(read_attempts(run_dir)) == 2, 90, "the verdict of the pre-flight")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(hung, signal.SIGKILL)
+    wait_for(lambda: fields_of(cluster, job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
+    wait_for_restart(cluster, job_id, 2)
+    wait_for_end(cluster, run_dir, job_id)
+    silent = read_attempts(run_dir)[1]
     assert f"node {node}: rank 1: did not start within 25 s" in silent["reason"]
     assert silent["excluded"] == [node]
-    assert updates_done(run_dir, job_id)[: before + 1] == list(range(1, before + 2))
+    assert f"of world size 2 on {node}\n" not in log_of(run_dir, job_id, 1).rpartition("rank 1 of")[2]
     assert status.read_status(run_dir).phase == "finished"
 
 
@@ -124,7 +129,7 @@ def _environment_of(pid):
 def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a_type(cluster, tiny_data_bin, tmp_path):
     """`roberta launch` in salloc; the job itself finds no GPU here, and says so: it is the submission that counts."""
     run_dir = tmp_path / "run"
-    recipe = one_rank(tiny_data_bin, run_dir)
+    recipe = on_one_node(tiny_data_bin, run_dir)
     train = shlex.join(word for word in recipe.train if word != "--cpu")
     launch = (
         f"{sys.executable} -m roberta_plugin.cli launch --run-dir {run_dir} --gpus-per-node h100:2 --cpus-per-gpu 1"
@@ -146,14 +151,14 @@ def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a
 def test_a_controller_that_is_down_and_a_signal_to_the_batch_shell_end_nothing(cluster, tiny_data_bin, tmp_path):
     """A rank dies while nobody answers: the batch script asks until somebody does."""
     run_dir = tmp_path / "run"
-    job_id = submit(one_rank(tiny_data_bin, run_dir)).job_id
+    job_id = submit(on_one_node(tiny_data_bin, run_dir, gpus_per_node=2)).job_id
     wait_for_update(cluster, run_dir, job_id, 25)
     cluster.call("scancel", "--batch", "--signal=USR2", job_id)
     time.sleep(1)
     assert cluster.state(job_id) == "RUNNING"
     cluster.stop_controller()
     try:
-        os.kill(cluster.pid_of_rank(job_id, 0), signal.SIGKILL)
+        os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)
         wait_for(lambda: "asking again" in log_of(run_dir, job_id), 120, "the first question")
     finally:
         cluster.start_controller()
