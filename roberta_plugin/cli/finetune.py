@@ -167,7 +167,7 @@ def runs_on_gpus(args: argparse.Namespace, slurm: dict[str, str]) -> bool:
     from roberta_plugin.cluster.sbatch_options import parse_gpus
 
     if args.slurm is not None:
-        return parse_gpus(slurm.get("gpus_per_node", "0")).count > 0
+        return parse_gpus(slurm.get("gpus_per_node", "0")).num > 0
     return torch.cuda.is_available()
 
 

@@ -229,24 +229,24 @@ def _metric_of(content: Any, path: Path) -> Metric:
 
 def _slurm_of(content: Any, path: Path) -> dict[str, str]:
     """Settings by name, those below `sbatch` as sbatch.NAME."""
-    content = dict(content) if isinstance(content, dict) else {"slurm": content}
-    further = content.pop("sbatch", {})
+    settings: dict[str, Any] = dict(content) if isinstance(content, dict) else {"slurm": content}
+    further = settings.pop("sbatch", {})
     if isinstance(further, list) and all(isinstance(item, str) for item in further):
         further = dict((*item.split("=", 1), "true")[:2] for item in further)
     if isinstance(further, dict):
-        content |= {f"{SBATCH}{name}": value for name, value in further.items()}
+        settings |= {f"{SBATCH}{name}": value for name, value in further.items()}
     else:
-        content["sbatch"] = further
-    content = {name: value for name, value in content.items() if not is_null(value)}
-    unknown = sorted(name for name in content if name not in _SLURM_SETTINGS and not name.startswith(SBATCH))
+        settings["sbatch"] = further
+    settings = {name: value for name, value in settings.items() if not is_null(value)}
+    unknown = sorted(name for name in settings if name not in _SLURM_SETTINGS and not name.startswith(SBATCH))
     if unknown:
         raise ValueError(
             f"{path}: slurm has {unknown[0]!r}; it may have {', '.join(sorted(_SLURM_SETTINGS))}, and any other option "
             f"of sbatch below sbatch:, as `sbatch: {{reservation: night}}`."
         )
-    if not all(isinstance(value, str) for value in content.values()):
-        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
-    return content
+    if not all(isinstance(value, str) for value in settings.values()):
+        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {settings!r}.")
+    return settings
 
 
 def finite(value: Any) -> float | None:

@@ -24,7 +24,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
 class Gpus(NamedTuple):
     """GPUs of a node."""
 
-    count: int
+    num: int
     type: str | None
 
 
@@ -48,9 +48,9 @@ def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[s
     """
     if request not in GPU_REQUESTS:
         raise ValueError(f"--gpu-request must be one of {', '.join(GPU_REQUESTS)}, got {request!r}.")
-    if gpus.count == 0 or request == "none" or "gpu" in str(sbatch.get("gres", "")):
+    if gpus.num == 0 or request == "none" or "gpu" in str(sbatch.get("gres", "")):
         return {}
-    amount = f"{gpus.type}:{gpus.count}" if gpus.type else str(gpus.count)
+    amount = f"{gpus.type}:{gpus.num}" if gpus.type else str(gpus.num)
     return {"gres": f"gpu:{amount}"} if request == "gres" else {"gpus-per-node": amount}
 
 

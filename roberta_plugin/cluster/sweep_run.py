@@ -144,8 +144,8 @@ class RunFolder:
         try:
             if exit_code != 0:
                 exception = last_exception(self._log_from(log_start))
-                found = f": {exception}" if exception else ""
-                raise ValueError(f"fairseq-train ended with exit code {exit_code}{found}")
+                why = f": {exception}" if exception else ""
+                raise ValueError(f"fairseq-train ended with exit code {exit_code}{why}")
             found = self._read_metric()
         except (ValueError, OSError) as error:
             self._write("failure.json", {"reason": str(error), **about, "log_ends": self._end_of_log()})

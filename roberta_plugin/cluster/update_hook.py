@@ -112,9 +112,7 @@ class UpdateHook:
         self.has_stopped = True
         return [None], True
 
-    def _validate(
-        self, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: list[str]
-    ) -> list[float] | list[float | None]:
+    def _validate(self, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: list[str]) -> list[float | None]:
         """fairseq's `validate`, until a stop is asked for: then there is no loss, and no best checkpoint by it.
 
         All ranks have the same number of validation batches, so they can agree after each. After the last update there
@@ -131,7 +129,7 @@ class UpdateHook:
         if not 0 < self._max_update <= self.update:
             trainer.valid_step = step
         try:
-            losses: list[float] = self._fairseqs_validate(cfg, trainer, task, epoch_itr, subsets)
+            losses: list[float | None] = self._fairseqs_validate(cfg, trainer, task, epoch_itr, subsets)
             return losses
         except _StopValidationError:
             logger.info(f"told to stop by {_name(self._stop)}: the validation is left")

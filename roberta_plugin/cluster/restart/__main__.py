@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     job_id, attempt = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     end = read_end(args.run_dir, job_id=job_id, attempt=attempt, code=args.code)
     limits = Limits(args.max_requeues, args.num_nodes, args.preemption_code)
-    return carry_out(end, limits, run_dir=args.run_dir, slurm=Slurm(_say), say=_say)
+    return int(carry_out(end, limits, run_dir=args.run_dir, slurm=Slurm(_say), say=_say))
 
 
 def _say(text: str) -> None:
