@@ -96,7 +96,9 @@ def test_a_restarted_job_that_is_killed_while_starting_goes_on(cluster, tiny_dat
     wait_for_end(cluster, run_dir, job_id)
     kinds = [(record["kind"], record["restarts"]) for record in read_attempts(run_dir)]
     assert kinds == [("stopped", True), ("failed while starting", True), ("finished", False)]
-    assert "137" in read_attempts(run_dir)[1]["reason"]
+    assert re.match(
+        r"exit code 1(37|43) ", read_attempts(run_dir)[1]["reason"]
+    )  # of the rank, or of those it took along
     assert updates_done(run_dir, job_id)[: before + 1] == list(range(1, before + 2))
 
 
@@ -148,6 +150,7 @@ def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a
     assert fields_of(cluster, job_id)["Restarts"] == "0", "a first start that fails stays final"
 
 
+@pytest.mark.slow  # scontrol itself takes minutes to give up
 def test_a_controller_that_is_down_and_a_signal_to_the_batch_shell_end_nothing(cluster, tiny_data_bin, tmp_path):
     """A rank dies while nobody answers: the batch script asks until somebody does."""
     run_dir = tmp_path / "run"
@@ -159,7 +162,7 @@ def test_a_controller_that_is_down_and_a_signal_to_the_batch_shell_end_nothing(c
     cluster.stop_controller()
     try:
         os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)
-        wait_for(lambda: "asking again" in log_of(run_dir, job_id), 120, "the first question")
+        wait_for(lambda: "asking again" in log_of(run_dir, job_id), 240, "the first question")
     finally:
         cluster.start_controller()
     wait_for_restart(cluster, job_id, 1)
