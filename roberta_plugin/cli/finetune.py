@@ -75,7 +75,12 @@ def add_parser(subparsers: Any) -> None:
         "bytes a parameter a run. Runs that are not finished keep all, to go on from",
     )
     parser.add_argument("--retries", type=int, default=0, help="start a failed run again so often at once (0)")
-    parser.add_argument("--slurm", nargs="*", metavar="NAME=VALUE", help="as a job array: time=8:00:00 partition=...")
+    parser.add_argument(
+        "--slurm",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help="as a job array: time=8:00:00 partition=... sbatch.OPTION=...",
+    )
     parser.add_argument("--device", help="where to evaluate (default: a GPU if there is one)")
     parser.add_argument("--grid-only", action="store_true", help="write the grid file for `roberta sweep`, and stop")
     parser.set_defaults(run=run)
@@ -211,11 +216,10 @@ def gpus_of_a_run(args: argparse.Namespace, slurm: dict[str, str]) -> int:
     """GPUs that a training has: of those that SLURM is asked for, or of this machine's; 0: it computes on the CPU."""
     import torch
 
+    from roberta_plugin.cluster.sbatch_options import parse_gpus
+
     if args.slurm is not None:
-        number = slurm.get("gpus_per_node", "0")
-        if not number.isdecimal():
-            raise ValueError(f"--slurm gpus_per_node must be a whole number, got {number!r}.")
-        return int(number)
+        return parse_gpus(slurm.get("gpus_per_node", "0")).num
     if args.gpus_per_run is None:
         args.gpus_per_run = 1 if torch.cuda.is_available() else 0
     asked = int(args.gpus_per_run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,10 +46,13 @@ def checkpoint_of(path: Path) -> Path:
     Raises:
         FileNotFoundError: if the folder holds no finished run.
     """
+    from roberta_plugin.cluster.json_files import read_json
+
     report = path / "runs" / "report.json"
     if not path.is_dir():
         return path
-    members = json.loads(report.read_text(encoding="utf-8"))["ensemble"] if report.is_file() else []
+    content = read_json(report, keys=["ensemble"], remedy=f"run the fine-tuning in {path} again, which writes it anew")
+    members = content["ensemble"] if content else []
     if not members:
         raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
     return Path(members[0]["checkpoint"])

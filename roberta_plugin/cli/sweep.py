@@ -38,6 +38,11 @@ def add_parser(subparsers: Any) -> None:
         "--slurm", action="store_true", help="submit the runs as a job array instead of doing them here"
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: stay until the runs have left the queue")
+    parser.add_argument(
+        "--renew-code",
+        action="store_true",
+        help="from now on run the present code of this plugin, and not the copy that the first start has made",
+    )
     parser.add_argument("--ensemble", type=int, default=5, help="members of an ensemble to list (5)")
     parser.add_argument(
         "--keep",
@@ -64,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def do(args: argparse.Namespace) -> dict[str, Any]:
     """Do what is left of the sweep, report, and return what report.json holds."""
     from roberta_plugin.cluster.grid import read_grid
-    from roberta_plugin.cluster.sweep import check_options, prepare, to_do
+    from roberta_plugin.cluster.sweep import check_options, prepare, to_do, use_snapshot
     from roberta_plugin.cluster.sweep_keep import keep_best, keep_weights
     from roberta_plugin.cluster.sweep_report import write_report
 
@@ -73,7 +78,11 @@ def do(args: argparse.Namespace) -> dict[str, Any]:
     if not args.report_only:
         check_options(grid)
     folders = prepare(grid, root)
+    if not args.report_only:
+        stop_orphans(folders)
     chosen = [] if args.report_only else to_do(folders, root=root)
+    if chosen and use_snapshot(chosen, root=root, renew=args.renew_code):
+        print(f"the runs use the code in {root / 'snapshots'}, which is not the present one: see --renew-code")
     try:
         if chosen and args.slurm:
             do_on_slurm(chosen, grid, root=root, args=args)
@@ -87,6 +96,15 @@ def do(args: argparse.Namespace) -> dict[str, Any]:
         facts = write_report(grid, folders, root=root, ensemble_size=args.ensemble)
     show(facts, root)
     return facts
+
+
+def stop_orphans(folders: Sequence[RunFolder]) -> None:
+    """End what a sweep that was killed has left behind on this machine: it goes on under our eyes."""
+    from roberta_plugin.cluster.sweep_orphans import stop_orphan
+
+    for folder in folders:
+        if stop_orphan(folder.path / "lock"):
+            print(f"{folder.run.name} was still running, without the sweep that had started it: stopped, to be resumed")
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -152,7 +170,9 @@ def do_on_slurm(folders: Sequence[RunFolder], grid: Grid, *, root: Path, args: a
     from roberta_plugin.cluster.sweep_progress import SweepProgress
     from roberta_plugin.cluster.sweep_slurm import queued_runs, submit
 
-    jobs = submit(folders, root=root, num_parallel=args.parallel, settings=grid.slurm)
+    code = folders[0].code
+    assert code is not None
+    jobs = submit(folders, root=root, code=code, num_parallel=args.parallel, settings=grid.slurm)
     array = next(iter(jobs.values())).split("_")[0]
     print(f"{len(jobs)} runs submitted as job {array}, at most {args.parallel} at a time", flush=True)
     if not args.wait:

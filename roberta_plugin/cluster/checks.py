@@ -9,23 +9,9 @@ from pathlib import Path
 
 from . import slurm_commands, status, train_arguments
 from .recipe import Recipe, minutes_of
+from .sbatch_options import Gpus, check_text, gpu_option
 
 RUNTIMES = ("pyxis", "apptainer")
-SET_BY_THE_RECIPE = (
-    *(
-        "nodes",
-        "ntasks",
-        "ntasks-per-node",
-        "gpus-per-node",
-        "gpus",
-        "cpus-per-task",
-        "mem",
-        "time",
-        "partition",
-        "account",
-    ),
-    *("qos", "constraint", "exclude", "signal", "requeue", "distribution", "output", "error", "job-name", "array"),
-)
 ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "configuring")
 
 
@@ -48,16 +34,23 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(f"--port must lie between 1024 and 65534, got {recipe.port}.")
     if recipe.container_runtime not in RUNTIMES:
         raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
-    for option, words in (("--env", recipe.env), ("--sbatch", recipe.sbatch)):
-        for word in words:
-            if not word.partition("=")[1] or not word.partition("=")[0].replace("-", "_").isidentifier():
-                raise ValueError(f"{option} {word!r} is no NAME=VALUE.")
-    for word in recipe.sbatch:
-        name = word.partition("=")[0].replace("_", "-")
-        if name in SET_BY_THE_RECIPE:
-            raise ValueError(
-                f"--sbatch {word!r}: --{name} follows from the other options of `roberta launch`, use those."
-            )
+    for word in recipe.env:
+        if not word.partition("=")[1] or not word.partition("=")[0].isidentifier():
+            raise ValueError(f"--env {word.partition('=')[0]!r} is no NAME=VALUE.")  # the value may be a secret
+    gpu_option(Gpus(recipe.gpus_per_node, recipe.gpu_type), request=recipe.gpu_request, sbatch=recipe.sbatch_options)
+    lines = (
+        "name",
+        "partition",
+        "account",
+        "qos",
+        "constraint",
+        "exclude",
+        "gpu_type",
+        "container",
+        "container_mounts",
+    )
+    check_text({f"--{name.replace('_', '-')}": getattr(recipe, name) for name in lines})
+    check_text({"--run-dir": recipe.run_dir})
     seconds = minutes_of(recipe.time) * 60
     if recipe.signal_delay >= seconds:
         raise ValueError(
