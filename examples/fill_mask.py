@@ -7,7 +7,7 @@ Hardware: any CPU; a second or two, most of it loading.
 
 import argparse
 
-from roberta_plugin.models.hub_interface import RobertaHub
+from roberta_plugin.hub import RobertaHub
 
 
 def main() -> None:

@@ -1,8 +1,28 @@
 """RoBERTa (Liu et al. 2019, arXiv 1907.11692) as a fairseq plugin.
 
-Importing this package, plainly or by `fairseq-train --user-dir roberta_plugin`, registers everything with fairseq.
-The console command `roberta` alone is spared that: it registers when one of its verbs needs a model, so that
-`roberta --help` answers at once and the processes that binarize text stay small.
+`fairseq-train --user-dir roberta_plugin` registers everything with fairseq. So does importing this package in a program
+that has imported fairseq already. A program that has not calls `roberta_plugin.register()` before it asks fairseq for
+our tasks and models; `RobertaHub` and the commands do so themselves. A plain import stays light: neither torch nor
+fairseq is loaded.
+
+The floors of the house, top to bottom; a module imports only what stands below it:
+
+    cli/                  the command `roberta`: parse, call, print
+    experiments/          many trainings: sweeps, and the paper's fine-tuning procedure
+    planner/              what a training will take: FLOPs, time, memory
+    launch/               one training on SLURM, from a recipe to its end, through faults
+    demo/                 a whole pretraining in minutes, with nothing downloaded
+    training/             one fairseq-train: options, process, log
+    hub                   a trained model in a few lines of Python
+    tasks/  criterions/   registration with fairseq, and wiring
+    fairseq_workarounds/  faults of fairseq that we work around, by number
+    optim/                roberta_adamw
+    finetuning/           GLUE, SQuAD, RACE: official files in, official metrics out
+    models/               config -> encoder -> heads
+    data/                 text in, batches out
+    checkpoint_files      whole or damaged?            json_files   errors that name the file
+    stop_signals          SIGINT and SIGTERM           files        atomic writing
+    machine               usable cores                 progress     bars and log lines
 """
 
 import importlib
@@ -45,5 +65,5 @@ def register_as(alias: str) -> None:
 
 if __name__ != "roberta_plugin":
     register_as(__name__)
-elif Path(sys.argv[0] if sys.argv else "").stem != "roberta":
+elif "fairseq" in sys.modules:
     register()

@@ -1,6 +1,6 @@
 """Signals that are noted instead of acted on, by a training that stops after the update at hand.
 
-`fairseq_workarounds/interruption.py` has them for Ctrl-C and SIGTERM in any fairseq-train, `cluster/preemption.py` for
+`fairseq_workarounds/interruption.py` has them for Ctrl-C and SIGTERM in any fairseq-train, `launch/preemption.py` for
 what SLURM sends.
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.glue.tasks import TABLES
 from tests.real_data import unpack
 
 FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.suite import prepare
+from roberta_plugin.finetuning.squad.benchmark import prepare
 from tests.tiny_suites import words_tokenizer
 
 VERSIONS = {"squad1": "1.1", "squad2": "2.0"}

@@ -15,7 +15,7 @@ shift 4
 tune() { # task, folder of its files, model to start from, options
   local task=$1 files=$2 start=$3
   shift 3
-  roberta finetune "$task" --raw "$raw/$files" --tokenizer "$tokenizer" --model "$start" --folder "$runs/$task" "$@"
+  roberta finetune "$task" --raw "$raw/$files" --tokenizer "$tokenizer" --model "$start" --output-dir "$runs/$task" "$@"
 }
 
 for task in MNLI CoLA SST-2 QQP QNLI WNLI; do
@@ -28,4 +28,4 @@ done
 
 # QNLI's test set is answered by ranking; the development set was measured as classification, too.
 tasks=(MNLI CoLA SST-2 QQP QNLI-ranking WNLI RTE STS-B MRPC)
-roberta evaluate --results "${tasks[@]/#/$runs/}" --folder "$runs/results" --submission "$runs/results/glue.zip"
+roberta evaluate --results "${tasks[@]/#/$runs/}" --output-dir "$runs/results" --submission "$runs/results/glue.zip"

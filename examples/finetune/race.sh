@@ -10,4 +10,4 @@ set -euo pipefail
 raw=$1 tokenizer=$2 model=$3 runs=$4
 shift 4
 
-roberta finetune race --raw "$raw" --tokenizer "$tokenizer" --model "$model" --folder "$runs/race" "$@"
+roberta finetune race --raw "$raw" --tokenizer "$tokenizer" --model "$model" --output-dir "$runs/race" "$@"

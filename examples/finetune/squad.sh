@@ -9,6 +9,6 @@ raw=$1 tokenizer=$2 model=$3 runs=$4
 shift 4
 
 for task in squad2 squad1; do
-  roberta finetune "$task" --raw "$raw" --tokenizer "$tokenizer" --model "$model" --folder "$runs/$task" "$@"
+  roberta finetune "$task" --raw "$raw" --tokenizer "$tokenizer" --model "$model" --output-dir "$runs/$task" "$@"
 done
-roberta evaluate --results "$runs/squad1" "$runs/squad2" --folder "$runs/results"
+roberta evaluate --results "$runs/squad1" "$runs/squad2" --output-dir "$runs/results"

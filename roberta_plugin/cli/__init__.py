@@ -3,6 +3,13 @@
 A verb's module has `add_parser(subparsers)`, which adds its options and sets `run`, a function from the parsed
 arguments to an exit code. What the user can mend (a wrong option, a missing or broken file) becomes one line on
 stderr and exit code 2; `--debug` shows where it came from.
+
+    doctor  demo                      check the installation; a first pretraining
+    tokenizer  binarize  inspect      text -> data-bin, and what is in it
+    prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
+    plan  launch  jobs  sweep         before, during and across trainings
+    profile                           where a training step spends its time
+    interrupts                        Ctrl-C and SIGTERM in commands that clean up
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from collections.abc import Callable, Sequence
 VERBS = {
     "doctor": "check the installation, and say how to mend what is missing",
     "demo": "pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
-    "vocabulary": "train a tokenizer, or look at one",
+    "tokenizer": "train a tokenizer, or look at one",
     "binarize": "turn text files into the binary files that fairseq-train reads",
     "inspect": "show and check what is in a folder of binary files",
     "prepare": "turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",

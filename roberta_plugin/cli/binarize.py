@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.data.binarize_checks import MAX_UNKNOWN
+from roberta_plugin.data.binarize.checks import MAX_UNKNOWN
 from roberta_plugin.data.text_inputs_files import FORMATS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--padding-factor", type=int, help="make a dict.txt of --train whose size is a multiple of this (8)"
     )
-    parser.add_argument("--destination", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--output-dir", type=Path, required=True, help="folder to write to")
     parser.add_argument("--workers", type=int, help="processes (default: as many as there are processors)")
     parser.add_argument(
         "--keep-spaces",
@@ -112,8 +112,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Binarize the splits one after the other."""
-    from roberta_plugin.data.binarize import binarize
-    from roberta_plugin.data.binarize_checks import warnings_about
+    from roberta_plugin.data.binarize.checks import warnings_about
+    from roberta_plugin.data.binarize.pipeline import binarize
     from roberta_plugin.data.text_inputs import LineRules
     from roberta_plugin.data.tokenizers import load_tokenizer
 
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
                 split=split,
                 tokenizer=tokenizer,
                 vocabulary=vocabulary,
-                destination=args.destination,
+                destination=args.output_dir,
                 workers=args.workers,
                 progress=not args.no_progress,
                 rules=rules,
@@ -149,7 +149,7 @@ def vocabulary_of(
     args: argparse.Namespace, splits: dict[str, list[str]], tokenizer: Tokenizer, rules: LineRules
 ) -> Vocabulary:
     """The dict.txt that the options name; one made of the training text if they ask for it, or if there is none."""
-    from roberta_plugin.data.binarize_dictionary import build_vocabulary
+    from roberta_plugin.data.binarize.dictionary import build_vocabulary
     from roberta_plugin.data.vocabulary import Vocabulary
 
     wishes = {name: getattr(args, name) for name in _DICTIONARY_OPTIONS if getattr(args, name) is not None}
@@ -159,7 +159,7 @@ def vocabulary_of(
         )
     if not wishes:
         # fairseq reuses no dict.txt of an earlier split by itself, but all splits of a folder must share one.
-        for path in filter(None, [args.dict, args.tokenizer / "dict.txt", args.destination / "dict.txt"]):
+        for path in filter(None, [args.dict, args.tokenizer / "dict.txt", args.output_dir / "dict.txt"]):
             if path == args.dict or path.is_file():
                 return Vocabulary.load(path)
     if "train" not in splits:

@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
         "downloaded. Interrupted? The same command goes on where it stopped.",
     )
     parser.add_argument(
-        "--folder", type=Path, default=Path("runs/demo"), help="where everything is written (runs/demo)"
+        "--output-dir", type=Path, default=Path("runs/demo"), help="where everything is written (runs/demo)"
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="time for the pretraining at most (5)")
     parser.add_argument("--vocab-size", type=int, default=4000, help="tokens of the tokenizer (4000)")
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     settings = DemoSettings(
         minutes=args.minutes, max_megabytes=args.max_megabytes, vocab_size=args.vocab_size, seed=args.seed
     )
-    folder = RunFolder(args.folder, settings)
+    folder = RunFolder(args.output_dir, settings)
     with folder.locked():
         run_steps(folder)
     show_results(folder)

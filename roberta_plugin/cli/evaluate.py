@@ -15,15 +15,15 @@ def add_parser(subparsers: Any) -> None:
         "evaluate",
         help="evaluate fine-tuned models by the official metrics, beside the paper's numbers",
         description="With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction "
-        "files into --folder; several checkpoints are also averaged, as an ensemble. With --results alone: one table "
-        "of everything that was evaluated below these folders, as results.md, results.json and results.png in "
-        "--folder; and with --submission the zip file for GLUE's leaderboard.",
+        "files into --output-dir; several checkpoints are also averaged, as an ensemble. With --results alone: one "
+        "table of everything that was evaluated below these folders, as results.md, results.json and results.png in "
+        "--output-dir; and with --submission the zip file for GLUE's leaderboard.",
     )
     parser.add_argument("--data", type=Path, help="prepared folder")
     parser.add_argument("--checkpoint", type=Path, nargs="+", help="fine-tuned checkpoint, or members of an ensemble")
     parser.add_argument("--split", nargs="+", help="splits to evaluate (default: all but train)")
     parser.add_argument("--results", type=Path, nargs="+", help="folders to collect evaluations from")
-    parser.add_argument("--folder", type=Path, required=True, help="where to write")
+    parser.add_argument("--output-dir", type=Path, required=True, help="where to write")
     parser.add_argument(
         "--submission", type=Path, metavar="ZIP", help="with --results: write GLUE's submission from the predictions"
     )
@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
     import roberta_plugin
 
     roberta_plugin.register()  # first: what follows imports fairseq
-    from roberta_plugin.finetuning.evaluation import where_predictions_are
-    from roberta_plugin.finetuning.report import find_evaluations, write_report
+    from roberta_plugin.experiments.evaluation import where_predictions_are
+    from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
 
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if args.results:
         found = find_evaluations(args.results)
-        print(write_report(found, args.folder))
+        print(write_report(found, args.output_dir))
         if args.submission:
             from roberta_plugin.finetuning.glue.submission import write_submission
 
@@ -65,14 +65,14 @@ def run(args: argparse.Namespace) -> int:
     if args.submission:
         raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
     evaluations = evaluate_splits(args)
-    print(write_report(evaluations, args.folder))
+    print(write_report(evaluations, args.output_dir))
     print(where_predictions_are(evaluations), end="")
     return 0
 
 
 def evaluate_splits(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Evaluate the checkpoints on each split."""
-    from roberta_plugin.finetuning.evaluation import evaluate
+    from roberta_plugin.experiments.evaluation import evaluate
     from roberta_plugin.finetuning.prepared import Prepared
 
     prepared = Prepared.open(args.data)
@@ -81,7 +81,7 @@ def evaluate_splits(args: argparse.Namespace) -> list[dict[str, Any]]:
             prepared,
             args.checkpoint,
             split=split,
-            folder=args.folder,
+            folder=args.output_dir,
             device=args.device or default_device(),
             max_tokens=args.max_tokens,
             options=named_values(args.option, "--option"),

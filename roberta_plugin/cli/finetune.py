@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roberta_plugin.cli.finetune_start import Start, check_model, check_positions, starting_model
-from roberta_plugin.cli.prepare import MAX_LENGTH, named_values, prepare
 from roberta_plugin.cli.prepare import add_options as add_prepare_options
+from roberta_plugin.cli.prepare import named_values, prepare
+from roberta_plugin.experiments.finetuning_start import Start, check_model, check_positions, starting_model
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 
 if TYPE_CHECKING:
     from roberta_plugin.finetuning.prepared import Prepared
@@ -18,7 +19,7 @@ GRID = "finetune.yaml"
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta finetune` and its options."""
-    from roberta_plugin.finetuning.suites import TASKS
+    from roberta_plugin.finetuning.benchmarks import TASKS
 
     parser = subparsers.add_parser(
         "finetune",
@@ -33,10 +34,10 @@ def add_parser(subparsers: Any) -> None:
         "--model",
         type=Path,
         required=True,
-        help="pretrained checkpoint (.pt), ours or fairseq's; or the --folder of a finished `roberta finetune`, whose "
-        "best run is taken, as the paper starts RTE, STS-B and MRPC from MNLI",
+        help="pretrained checkpoint (.pt), ours or fairseq's; or the --output-dir of a finished `roberta finetune`, "
+        "whose best run is taken, as the paper starts RTE, STS-B and MRPC from MNLI",
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the runs and the results are written")
+    parser.add_argument("--output-dir", type=Path, required=True, help="where the runs and the results are written")
     parser.add_argument("--data", type=Path, help="prepared folder (default: FOLDER/data, made from --raw)")
     add_prepare_options(parser)
     parser.add_argument(
@@ -89,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prepare, train, evaluate; 1 if a run has failed."""
     import roberta_plugin
-    from roberta_plugin.cluster.sweep_run import RUNNING, WAITING
+    from roberta_plugin.experiments.sweep_run import RUNNING, WAITING
 
     check_arguments(args)
     roberta_plugin.register()
@@ -132,16 +133,16 @@ def options_of(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]
     Raises:
         ValueError: if a name is neither's.
     """
-    from roberta_plugin.finetuning.suites import suite_of
+    from roberta_plugin.finetuning.benchmarks import benchmark_of
 
-    suite, options = suite_of(args.task), named_values(args.option, "--option")
-    known = [*suite.PREPARING_OPTIONS, *suite.SCORING_OPTIONS]
+    benchmark, options = benchmark_of(args.task), named_values(args.option, "--option")
+    known = [*benchmark.PREPARING_OPTIONS, *benchmark.SCORING_OPTIONS]
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise ValueError(
             f"--option {unknown[0]}: {args.task} has {'the options ' + ', '.join(known) if known else 'none'}."
         )
-    scoring = {name: value for name, value in options.items() if name in suite.SCORING_OPTIONS}
+    scoring = {name: value for name, value in options.items() if name in benchmark.SCORING_OPTIONS}
     return {name: value for name, value in options.items() if name not in scoring}, scoring
 
 
@@ -151,11 +152,11 @@ def prepared_data(args: argparse.Namespace, start: Start) -> Prepared:
     Raises:
         ValueError: if it is for another task, or was prepared otherwise than the command says.
     """
+    from roberta_plugin.finetuning.benchmarks import benchmark_of
     from roberta_plugin.finetuning.preparation import Asked, check_same
     from roberta_plugin.finetuning.prepared import NAME, Prepared
-    from roberta_plugin.finetuning.suites import suite_of
 
-    folder, suite = args.data or args.folder / "data", suite_of(args.task)
+    folder, benchmark = args.data or args.output_dir / "data", benchmark_of(args.task)
     if args.raw is not None and args.max_length is None:
         args.max_length = min(MAX_LENGTH, start.max_positions)
     options, _ = options_of(args)
@@ -165,18 +166,18 @@ def prepared_data(args: argparse.Namespace, start: Start) -> Prepared:
     prepared = Prepared.open(folder)
     if prepared.task != args.task:
         raise ValueError(f"{folder} is prepared for {prepared.task}, not for {args.task}: give another --data.")
-    check_same(prepared, Asked(args.raw, args.tokenizer, args.max_length, options), suite)
+    check_same(prepared, Asked(args.raw, args.tokenizer, args.max_length, options), benchmark)
     return prepared
 
 
 def write_grid(args: argparse.Namespace, prepared: Prepared, start: Start) -> Path:
     """Write the grid file of all runs."""
-    from roberta_plugin.data.atomic_files import atomic_write
-    from roberta_plugin.finetuning.runs import as_yaml, grid_of
-    from roberta_plugin.finetuning.suites import suite_of
+    from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+    from roberta_plugin.files import atomic_write
+    from roberta_plugin.finetuning.benchmarks import benchmark_of
 
     check_model(start, prepared)
-    recipe = suite_of(args.task).recipe(args.task, prepared, epochs=args.epochs)
+    recipe = benchmark_of(args.task).recipe(args.task, prepared, epochs=args.epochs)
     if recipe.starts_from and start.checkpoint == args.model:
         print(
             f"The paper starts {args.task} from its {recipe.starts_from} model: give --model the folder of "
@@ -200,8 +201,8 @@ def write_grid(args: argparse.Namespace, prepared: Prepared, start: Start) -> Pa
         slurm=slurm,
         num_ranks=max(1, num_gpus),
     )
-    path: Path = args.folder / GRID
-    args.folder.mkdir(parents=True, exist_ok=True)
+    path: Path = args.output_dir / GRID
+    args.output_dir.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "w") as file:
         file.write(as_yaml(content))
     return path
@@ -216,7 +217,7 @@ def gpus_of_a_run(args: argparse.Namespace, slurm: dict[str, str]) -> int:
     """GPUs that a training has: of those that SLURM is asked for, or of this machine's; 0: it computes on the CPU."""
     import torch
 
-    from roberta_plugin.cluster.sbatch_options import parse_gpus
+    from roberta_plugin.training.sbatch_options import parse_gpus
 
     if args.slurm is not None:
         return parse_gpus(slurm.get("gpus_per_node", "0")).num
@@ -230,7 +231,7 @@ def train(args: argparse.Namespace, grid_path: Path) -> dict[str, Any]:
     """Do all runs that are not done, and return the sweep's report."""
     from roberta_plugin.cli import sweep
 
-    words = [str(grid_path), "--folder", str(args.folder / "runs"), "--parallel", str(args.parallel)]
+    words = [str(grid_path), "--output-dir", str(args.output_dir / "runs"), "--parallel", str(args.parallel)]
     words += ["--keep", "all" if args.keep == "all" else "weights"]  # of each cell's runs, some are evaluated first
     if args.slurm is not None:
         words += ["--slurm", "--wait"]
@@ -244,27 +245,27 @@ def train(args: argparse.Namespace, grid_path: Path) -> dict[str, Any]:
 def evaluate_runs(args: argparse.Namespace, prepared: Prepared, grid_path: Path, best_cell: str) -> None:
     """Evaluate the best cell's finished runs on every split but train, print the table, keep what is to be kept."""
     from roberta_plugin.cli.evaluate import default_device
-    from roberta_plugin.cluster.grid import read_grid
-    from roberta_plugin.cluster.sweep_keep import keep_best
-    from roberta_plugin.cluster.sweep_report import write_report as write_sweep_report
-    from roberta_plugin.cluster.sweep_run import DONE, RunFolder
-    from roberta_plugin.finetuning.evaluation import evaluate_splits, where_predictions_are
-    from roberta_plugin.finetuning.report import write_report
+    from roberta_plugin.experiments.evaluation import evaluate_splits, where_predictions_are
+    from roberta_plugin.experiments.evaluation_report import write_report
+    from roberta_plugin.experiments.grid import read_grid
+    from roberta_plugin.experiments.sweep_keep import keep_best
+    from roberta_plugin.experiments.sweep_report import write_report as write_sweep_report
+    from roberta_plugin.experiments.sweep_run import DONE, RunFolder
 
-    grid, root = read_grid(grid_path), args.folder / "runs"
+    grid, root = read_grid(grid_path), args.output_dir / "runs"
     folders = [RunFolder(root, item, grid.metric) for item in grid.runs]
     members = [folder for folder in folders if folder.run.cell == best_cell and folder.state() == DONE]
     found = evaluate_splits(
         prepared,
         [folder.path / "checkpoints" / "checkpoint_best.pt" for folder in members],
-        folder=args.folder / "results",
+        folder=args.output_dir / "results",
         options=options_of(args)[1],
         device=args.device or default_device(),
         show_progress=True,
     )
-    print(write_report(found, args.folder / "results"))
+    print(write_report(found, args.output_dir / "results"))
     print(where_predictions_are(found), end="")
-    print(f"results: {args.folder / 'results'}")
+    print(f"results: {args.output_dir / 'results'}")
     if args.keep == "best" and all(folder.state() == DONE for folder in folders):
         keep_best(folders, grid.metric)
         write_sweep_report(grid, folders, root=root.resolve(), ensemble_size=len(members))

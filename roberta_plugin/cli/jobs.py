@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.cluster import slurm_commands
-from roberta_plugin.cluster.restart.attempts import read_attempts
-from roberta_plugin.cluster.slurm_commands import Job
-from roberta_plugin.cluster.status import Launch, Status, find_runs, read_launch, read_status
+from roberta_plugin.launch.restart.attempts import read_attempts
+from roberta_plugin.launch.status import Launch, Status, find_runs, read_launch, read_status
+from roberta_plugin.training import slurm_commands
+from roberta_plugin.training.slurm_commands import Job
 
 COLUMNS = ("job", "state", "update", "loss", "tokens/s", "time left", "last sign", "restarts", "run folder")
 NO_ANSWER = "SLURM does not answer"
@@ -60,18 +60,18 @@ def ask_slurm(launches: list[Launch]) -> dict[str, Job] | None:
         return None
 
 
-def row_of(run_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
+def row_of(output_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
     """One run as the cells of COLUMNS."""
-    launch, status = read_launch(run_dir), current_status(run_dir)
+    launch, status = read_launch(output_dir), current_status(output_dir)
     job_id = "" if launch is None or launch.job_id is None else launch.job_id
     job = job_of(job_id, known)
     progress = ("-",) * 6 if status is None else progress_of(status, job)
-    return (job_id or "-", state_of(job, status), *progress, str(run_dir))
+    return (job_id or "-", state_of(job, status), *progress, str(output_dir))
 
 
-def current_status(run_dir: Path) -> Status | None:
+def current_status(output_dir: Path) -> Status | None:
     """What rank 0 last wrote, unless the run was launched again since."""
-    launch, status = read_launch(run_dir), read_status(run_dir)
+    launch, status = read_launch(output_dir), read_status(output_dir)
     return status if launch is not None and status is not None and status.job_id == launch.job_id else None
 
 
@@ -122,22 +122,21 @@ def progress_of(status: Status, job: Job) -> tuple[str, ...]:
     )
 
 
-def note_of(run_dir: Path, known: dict[str, Job] | None) -> str:
+def note_of(output_dir: Path, known: dict[str, Job] | None) -> str:
     """How the job's last attempt has ended, what followed, and the log to open; empty for a run that goes well."""
-    launch, status = read_launch(run_dir), current_status(run_dir)
+    launch, status = read_launch(output_dir), current_status(output_dir)
     if launch is None or launch.job_id is None or (status is not None and status.phase == "finished"):
         return ""
     job = job_of(launch.job_id, known)
-    records = [record for record in read_attempts(run_dir) if record["job_id"] == launch.job_id]
+    records = [record for record in read_attempts(output_dir) if record["job_id"] == launch.job_id]
     if not records:
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
-        return f"{job.reason}; log: {run_dir}/logs/{launch.job_id}_0_log.err" if is_bad else ""
+        return f"{job.reason}; log: {output_dir}/logs/{launch.job_id}_0_log.err" if is_bad else ""
     last = records[-1]
     if status is not None and status.attempt > last["attempt"] and job.state == "running":
         return ""  # it has started again, and runs
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
     then = last.get("then", "")
-    return (
-        f"attempt {last['attempt']} {last['kind']}{reason}: {then}{excluded}; log: {run_dir}/{last.get('log', 'logs')}"
-    )
+    log = f"{output_dir}/{last.get('log', 'logs')}"
+    return f"attempt {last['attempt']} {last['kind']}{reason}: {then}{excluded}; log: {log}"

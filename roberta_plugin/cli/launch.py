@@ -8,8 +8,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.cluster.options_file import locate
-from roberta_plugin.cluster.recipe import Recipe, load_recipe
+from roberta_plugin.launch.recipe import Recipe, load_recipe
+from roberta_plugin.training.options_file import locate
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Submit, or print what would be submitted."""
-    from roberta_plugin.cluster.submission import submit
+    from roberta_plugin.launch.submission import submit
 
     names = [item.name for item in dataclasses.fields(Recipe) if item.name != "train"]
     recipe = load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(submission.commands))
         return 0
     print(
-        f"job {submission.job_id}: logs in {submission.run_dir}/logs, progress by `roberta jobs {submission.run_dir}`"
+        f"job {submission.job_id}: logs in {submission.output_dir}/logs, "
+        f"progress by `roberta jobs {submission.output_dir}`"
     )
     return 0

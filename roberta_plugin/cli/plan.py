@@ -29,11 +29,11 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan."""
-    from roberta_plugin.cluster.network import MACHINES
-    from roberta_plugin.cluster.plan import GPU_COUNTS, as_json, as_markdown, plan_table
-    from roberta_plugin.cluster.plan_inputs import training_of
-    from roberta_plugin.cluster.recipe import load_recipe
-    from roberta_plugin.data.atomic_files import atomic_write
+    from roberta_plugin.files import atomic_write
+    from roberta_plugin.launch.recipe import load_recipe
+    from roberta_plugin.planner.inputs import training_of
+    from roberta_plugin.planner.network import MACHINES
+    from roberta_plugin.planner.plan import GPU_COUNTS, as_json, as_markdown, plan_table
 
     if args.machine not in MACHINES:
         raise ValueError(f"--machine must be one of {', '.join(MACHINES)}, got {args.machine!r}.")

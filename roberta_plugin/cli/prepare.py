@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-MAX_LENGTH = 512
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta prepare` and its options."""
-    from roberta_plugin.finetuning.suites import TASKS
+    from roberta_plugin.finetuning.benchmarks import TASKS
 
     parser = subparsers.add_parser(
         "prepare",
@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
     add_options(parser)
-    parser.add_argument("--destination", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--output-dir", type=Path, required=True, help="folder to write to")
     parser.add_argument("--overwrite", action="store_true", help="replace a prepared folder that is there already")
     parser.set_defaults(run=run)
 
@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
     """Prepare, and say what is there now."""
     from roberta_plugin.finetuning.prepared import Prepared
 
-    prepare(args, args.task, args.destination, overwrite=args.overwrite)
-    prepared = Prepared.open(args.destination)
+    prepare(args, args.task, args.output_dir, overwrite=args.overwrite)
+    prepared = Prepared.open(args.output_dir)
     for name, facts in prepared.content["splits"].items():
         print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
     return 0
@@ -63,11 +63,11 @@ def prepare(
     overwrite: bool,
     options: dict[str, str] | None = None,
 ) -> None:
-    """Official files -> prepared folder, by the task's suite; an earlier folder stays until the new one is complete."""
+    """Official files -> prepared folder; an earlier folder stays until the new one is complete."""
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
+    from roberta_plugin.finetuning.benchmarks import benchmark_of
     from roberta_plugin.finetuning.prepared import NAME, replace_folder
-    from roberta_plugin.finetuning.suites import suite_of
 
     for name, what in (("raw", "the folder with the official files"), ("tokenizer", "the tokenizer's folder")):
         if getattr(args, name) is None:
@@ -78,7 +78,7 @@ def prepare(
     folder = destination.with_name(f".{destination.name}.new") if is_replaced else destination
     if is_replaced:
         shutil.rmtree(folder, ignore_errors=True)
-    suite_of(task).prepare(
+    benchmark_of(task).prepare(
         task,
         args.raw,
         folder,

@@ -18,10 +18,10 @@ def add_parser(subparsers: Any) -> None:
         description="Runs some updates of a fairseq-train command in this process, on one device, and writes a trace "
         "(trace.json, for chrome://tracing or ui.perfetto.dev) and a table of the costliest operations (table.txt). "
         "Nothing is saved.",
-        usage="roberta profile [--destination FOLDER] [--steps N] [--warm-up N] -- DATA-BIN [fairseq-train options]",
+        usage="roberta profile [--output-dir FOLDER] [--steps N] [--warm-up N] -- DATA-BIN [fairseq-train options]",
     )
     parser.add_argument(
-        "--destination", type=Path, default=Path("runs/profile"), help="folder to write to (runs/profile)"
+        "--output-dir", type=Path, default=Path("runs/profile"), help="folder to write to (runs/profile)"
     )
     parser.add_argument("--steps", type=int, default=5, help="updates to profile (5)")
     parser.add_argument("--warm-up", type=int, default=3, help="updates before them, of which nothing is kept (3)")
@@ -35,19 +35,19 @@ def run(args: argparse.Namespace) -> int:
     for option in ("steps", "warm_up", "rows"):
         if getattr(args, option) < 1:
             raise ValueError(f"--{option.replace('_', '-')} must be 1 or more, got {getattr(args, option)}.")
-    args.destination.mkdir(parents=True, exist_ok=True)
+    args.output_dir.mkdir(parents=True, exist_ok=True)
     trainer, updates = prepare(args.training)
     key = "self_device_time_total" if trainer.cuda else "self_cpu_time_total"
 
     def write(profiler: Any) -> None:
-        profiler.export_chrome_trace(str(args.destination / "trace.json"))
+        profiler.export_chrome_trace(str(args.output_dir / "trace.json"))
         table = profiler.key_averages().table(sort_by=key, row_limit=args.rows, max_name_column_width=60)
-        (args.destination / "table.txt").write_text(table + "\n", encoding="utf-8")
+        (args.output_dir / "table.txt").write_text(table + "\n", encoding="utf-8")
         print(table)
 
     seconds, num_tokens = profile_updates(trainer, updates, warm_up=args.warm_up, steps=args.steps, write=write)
     speed = f"{args.steps} updates, {num_tokens / seconds:,.0f} tokens/s with the profiler on"
-    print(f"{speed}; trace and table in {args.destination}")
+    print(f"{speed}; trace and table in {args.output_dir}")
     return 0
 
 
@@ -58,7 +58,7 @@ def prepare(words: list[str]) -> tuple[Any, Any]:
     from fairseq.data import iterators
     from fairseq.trainer import Trainer
 
-    from roberta_plugin.cluster import train_arguments
+    from roberta_plugin.training import arguments as train_arguments
 
     cfg = train_arguments.to_config(train_arguments.parse(words))
     utils.import_user_module(cfg.common)

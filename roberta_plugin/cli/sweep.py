@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roberta_plugin.cluster.grid import Grid
-    from roberta_plugin.cluster.sweep_run import RunFolder
+    from roberta_plugin.experiments.grid import Grid
+    from roberta_plugin.experiments.sweep_run import RunFolder
 
 _SLURM_POLL_S = 10.0
 FAILURES = 1
@@ -23,12 +23,12 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sweep",
         help="run a grid of trainings, and compare them",
-        description="Trains every cell of a grid file (`roberta_plugin/cluster/grid.py` has the format, slurm/ has "
+        description="Trains every cell of a grid file (`roberta_plugin/experiments/grid.py` has the format, slurm/ has "
         "examples) with every seed, and writes report.md, report.json and report.png. Run the same command again: it "
         "goes on where it stopped, leaves alone what is done or running, and tries again what failed.",
     )
     parser.add_argument("grid", type=Path, help="grid file (YAML)")
-    parser.add_argument("--folder", type=Path, required=True, help="where the runs and the report are written")
+    parser.add_argument("--output-dir", type=Path, required=True, help="where the runs and the report are written")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--retries", type=int, default=0, help="start a failed run again so often at once (0)")
     parser.add_argument(
@@ -58,23 +58,23 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what is left of the sweep, then report; 1 if a run has failed."""
-    from roberta_plugin.cluster.grid import read_grid
+    from roberta_plugin.experiments.grid import read_grid
 
     check_arguments(args)
     if args.dry_run:
-        return show_commands(read_grid(args.grid), args.folder.resolve())
+        return show_commands(read_grid(args.grid), args.output_dir.resolve())
     return FAILURES if do(args)["failures"] else 0
 
 
 def do(args: argparse.Namespace) -> dict[str, Any]:
     """Do what is left of the sweep, report, and return what report.json holds."""
-    from roberta_plugin.cluster.grid import read_grid
-    from roberta_plugin.cluster.sweep import check_options, prepare, to_do, use_snapshot
-    from roberta_plugin.cluster.sweep_keep import keep_best, keep_weights
-    from roberta_plugin.cluster.sweep_report import write_report
+    from roberta_plugin.experiments.grid import read_grid
+    from roberta_plugin.experiments.sweep import check_options, prepare, to_do, use_snapshot
+    from roberta_plugin.experiments.sweep_keep import keep_best, keep_weights
+    from roberta_plugin.experiments.sweep_report import write_report
 
     check_arguments(args)
-    grid, root = read_grid(args.grid), args.folder.resolve()
+    grid, root = read_grid(args.grid), args.output_dir.resolve()
     if not args.report_only:
         check_options(grid)
     folders = prepare(grid, root)
@@ -100,7 +100,7 @@ def do(args: argparse.Namespace) -> dict[str, Any]:
 
 def stop_orphans(folders: Sequence[RunFolder]) -> None:
     """End what a sweep that was killed has left behind on this machine: it goes on under our eyes."""
-    from roberta_plugin.cluster.sweep_orphans import stop_orphan
+    from roberta_plugin.experiments.sweep_orphans import stop_orphan
 
     for folder in folders:
         if stop_orphan(folder.path / "lock"):
@@ -124,7 +124,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 def show_commands(grid: Grid, root: Path) -> int:
     """Print every run's command."""
-    from roberta_plugin.train_program import train_program
+    from roberta_plugin.training.program import train_program
 
     for item in grid.runs:
         print(f"# {item.name}\n{shlex.join([*train_program(), *item.words_in(root / item.name, grid.metric)])}")
@@ -134,12 +134,13 @@ def show_commands(grid: Grid, root: Path) -> int:
 
 def do_here(folders: Sequence[RunFolder], *, args: argparse.Namespace, num_runs: int) -> None:
     """Do the runs on this machine, and show how far they are."""
-    from roberta_plugin.cluster.sweep_keep import keep_weights
-    from roberta_plugin.cluster.sweep_local import run_locally
-    from roberta_plugin.cluster.sweep_progress import SweepProgress
+    from roberta_plugin.experiments.sweep_keep import keep_weights
+    from roberta_plugin.experiments.sweep_local import run_locally
+    from roberta_plugin.experiments.sweep_progress import SweepProgress
 
     print(
-        f"{len(folders)} of {num_runs} runs to do, {args.parallel} at a time; logs: {args.folder}/CELL/seed-N/log.txt",
+        f"{len(folders)} of {num_runs} runs to do, {args.parallel} at a time; "
+        f"logs: {args.output_dir}/CELL/seed-N/log.txt",
         flush=True,
     )
     with SweepProgress(folders) as progress:
@@ -166,9 +167,9 @@ def grid_value(value: float) -> str:
 
 def do_on_slurm(folders: Sequence[RunFolder], grid: Grid, *, root: Path, args: argparse.Namespace) -> None:
     """Submit the runs as a job array, and wait for them where asked."""
-    from roberta_plugin.cluster.sweep_keep import keep_weights
-    from roberta_plugin.cluster.sweep_progress import SweepProgress
-    from roberta_plugin.cluster.sweep_slurm import queued_runs, submit
+    from roberta_plugin.experiments.sweep_keep import keep_weights
+    from roberta_plugin.experiments.sweep_progress import SweepProgress
+    from roberta_plugin.experiments.sweep_slurm import queued_runs, submit
 
     code = folders[0].code
     assert code is not None

@@ -1,6 +1,15 @@
-"""Criterions: from a model and a batch to a loss, its denominator and what is logged."""
+"""Criterions: from a model and a batch to a loss, its denominator and what is logged.
 
-from . import masked_lm as masked_lm
-from . import race as race
-from . import sentence_prediction as sentence_prediction
-from . import squad2 as squad2
+masked_lm             pretraining
+sentence_prediction   GLUE: classification, regression, ranking
+squad2                spans and answerability
+race                  multiple choice
+choices               logits of competing sequences -> one row per example
+metrics               sums from all workers -> the figures of the log
+pairing               which task a criterion goes with
+"""
+
+from roberta_plugin.criterions import masked_lm as masked_lm
+from roberta_plugin.criterions import race as race
+from roberta_plugin.criterions import sentence_prediction as sentence_prediction
+from roberta_plugin.criterions import squad2 as squad2

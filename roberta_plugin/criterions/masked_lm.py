@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 
-from . import metrics
+from roberta_plugin.criterions import metrics
 
 
 @dataclass

@@ -20,11 +20,10 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics as fairseq_metrics
 from torch import Tensor
 
+from roberta_plugin.criterions import metrics
+from roberta_plugin.criterions.choices import by_example
+from roberta_plugin.criterions.pairing import check_task
 from roberta_plugin.finetuning.race.reader import LEVELS
-
-from . import metrics
-from .choices import by_example
-from .pairing import check_task
 
 _GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of accuracies and counts
 

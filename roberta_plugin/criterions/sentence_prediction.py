@@ -18,12 +18,11 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
+from roberta_plugin.criterions import metrics
+from roberta_plugin.criterions.choices import by_example
+from roberta_plugin.criterions.pairing import check_task
 from roberta_plugin.finetuning.glue import metrics as glue
 from roberta_plugin.finetuning.glue.ranking import decide
-
-from . import metrics
-from .choices import by_example
-from .pairing import check_task
 
 Sums = dict[str, Any]
 

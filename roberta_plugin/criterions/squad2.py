@@ -22,11 +22,10 @@ from fairseq.logging import metrics as fairseq_metrics
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roberta_plugin.finetuning.squad.decoding import MAX_ANSWER_LENGTH, best_of_window
-from roberta_plugin.finetuning.squad.metric import best_threshold
-
-from . import metrics
-from .pairing import check_task
+from roberta_plugin.criterions import metrics
+from roberta_plugin.criterions.pairing import check_task
+from roberta_plugin.finetuning.squad.metrics import best_threshold
+from roberta_plugin.finetuning.squad.predictions import MAX_ANSWER_LENGTH, best_of_window
 
 _NOT_HERE = -100
 _NULL_THRESHOLD = {"squad1": 1.0, "squad2": 0.5}  # a question counts as not answered above it

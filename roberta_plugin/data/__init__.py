@@ -1,11 +1,11 @@
 """From raw text to batches: the map of this package. File names are the words of the map.
 
-Once, by `roberta vocabulary train` and `roberta binarize`:
+Once, by `roberta tokenizer train` and `roberta binarize`:
 
     text_inputs          files and pipes (also compressed, JSONL) -> lines of text
     tokenizers/          lines                                   -> tokenizer ids (three kinds, one signature)
     vocabulary           tokenizer ids, dict.txt                 -> model ids; knows <s> <pad> </s> <unk> <mask>
-    binarize             the three above, in parallel            -> mmap_tokens files and a manifest
+    binarize/            the three above, in parallel            -> mmap_tokens files and a manifest
     ---------------------------------------------------------------------------------------------------------
     mmap_tokens          the .bin/.idx format of fairseq: writer and memory-mapped reader; nothing else knows it
     ---------------------------------------------------------------------------------------------------------
@@ -26,18 +26,13 @@ In every epoch, by `fairseq-train`:
 
 Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, on top of this one.
 
-Parts of a stage have its name and a word more:
+Parts of a stage carry its name and another word:
 
-    text_inputs_files     names and pipes -> what each is        text_inputs_compressed   archives -> their content
-    text_inputs_sample    a sample to train a vocabulary on      mmap_tokens_parts        one .bin, several writers
-    binarize_plan         what to make; is it made already?      binarize_folder          locks; one vocabulary a folder
-    binarize_parts        text -> tasks -> part files            binarize_part_files      what is in those files
-    binarize_workers      the processes that do tasks            binarize_sharing         many processes for one archive
-    binarize_merge        part files -> .bin and .idx            binarize_checks          can it be what was wanted?
-    binarize_dictionary   dict.txt of the training text
+    text_inputs_files     names and pipes -> what each is
+    text_inputs_compressed   archives -> their content
+    text_inputs_sample    a sample of the text, to train a tokenizer on
+    mmap_tokens_parts     one .bin, several writers
 
-Beside the flow: `array_files` (arrays larger than the memory), `atomic_files` (write under a temporary name, fsync,
-rename), `progress` (bars and log lines) and
-`corpus_statistics` (what `roberta inspect` shows and checks). A stage imports earlier stages only; fairseq appears in
-*_dataset files alone.
+Beside the flow: `array_files` (arrays larger than the memory) and `corpus_statistics` (what `roberta inspect` shows and
+checks). A stage imports earlier stages only; fairseq appears in the *_dataset files alone.
 """

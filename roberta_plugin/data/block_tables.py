@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.array_files import take_mapped
-from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.blocks import (
     Blocks,
     BreakMode,
@@ -46,6 +45,7 @@ from roberta_plugin.data.blocks import (
     windows,
 )
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
+from roberta_plugin.files import atomic_write
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.files import atomic_write
 
 NAME = "manifest.json"
 _FORMAT = 1

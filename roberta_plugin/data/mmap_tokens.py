@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.array_files import ArrayOnDisk, take_mapped
-from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.files import atomic_write
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, type code, number of items

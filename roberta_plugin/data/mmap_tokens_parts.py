@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.atomic_files import sync_folder
 from roberta_plugin.data.mmap_tokens import _HEADER, _MAGIC, _TYPE_OF_CODE
+from roberta_plugin.files import sync_folder
 
 
 @dataclass(frozen=True, kw_only=True)

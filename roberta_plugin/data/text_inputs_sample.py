@@ -10,9 +10,9 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
-from roberta_plugin.data.progress import Progress
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.progress import Progress
 
 _PIECE_BYTES = 2**16
 _ARCHIVES_TO_LOOK_INTO = 16

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.files import atomic_write
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
@@ -89,7 +89,7 @@ class Vocabulary:
         if not path.is_file():
             raise FileNotFoundError(
                 f"{path} does not exist: name the folder that holds dict.txt, or make one with "
-                "`roberta vocabulary train`."
+                "`roberta tokenizer train`."
             )
         try:
             vocabulary = cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))

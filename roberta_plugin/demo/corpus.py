@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.demo.prose import paragraphs_of
 from roberta_plugin.demo.source_documents import Document
+from roberta_plugin.files import atomic_write
 
 SPLITS = ("train", "valid", "test")
 VALID_SHARE, TEST_SHARE = 0.02, 0.04  # of the documents: the first for the loss curve, the second for the report

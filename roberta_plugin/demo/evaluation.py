@@ -22,7 +22,7 @@ from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
-from roberta_plugin.models.hub_interface import RobertaHub
+from roberta_plugin.hub import RobertaHub
 
 NUM_PASSES = 4  # masks for each block: more predictions from the same text
 MASK_SEED = 20191107

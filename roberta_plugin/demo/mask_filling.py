@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from roberta_plugin.models.hub_interface import MASK, Filling, RobertaHub
+from roberta_plugin.hub import MASK, Filling, RobertaHub
 
 NUM_EXAMPLES = 8
 MIN_WORDS, MAX_WORDS = 8, 20

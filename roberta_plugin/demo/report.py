@@ -14,9 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.files import atomic_write
 from roberta_plugin.machine import num_cores
-from roberta_plugin.training_log import Curve, curve, median_speed
+from roberta_plugin.training.log import Curve, curve, median_speed
 
 
 def write_report(folder: Path, *, results: dict[str, dict[str, Any]], log_lines: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.files import atomic_write
 
 LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 
@@ -95,7 +95,7 @@ class RunFolder:
             while not _lock(file.fileno()):
                 if time.monotonic() > deadline:
                     raise ValueError(
-                        f"Another `roberta demo` works in {self.path}: wait for it, or give this one a --folder."
+                        f"Another `roberta demo` works in {self.path}: wait for it, or give this one a --output-dir."
                     )
                 time.sleep(0.2)
             self.lock_descriptor = file.fileno()

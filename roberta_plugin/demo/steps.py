@@ -52,7 +52,7 @@ def train_vocabulary(run: RunFolder) -> dict[str, Any]:
 
 def binarize_splits(run: RunFolder) -> dict[str, Any]:
     """Write data-bin/{train,valid,test}.bin and .idx."""
-    from roberta_plugin.data.binarize import binarize
+    from roberta_plugin.data.binarize.pipeline import binarize
     from roberta_plugin.data.mmap_tokens import MmapTokens
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
@@ -98,7 +98,7 @@ def evaluate_model(run: RunFolder) -> dict[str, Any]:
     import roberta_plugin
     from roberta_plugin.demo.evaluation import evaluate
     from roberta_plugin.demo.mask_filling import fill
-    from roberta_plugin.models.hub_interface import RobertaHub
+    from roberta_plugin.hub import RobertaHub
 
     roberta_plugin.register()
     torch.set_num_threads(run.results()["plan"]["threads"])

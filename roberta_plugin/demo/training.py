@@ -23,8 +23,8 @@ from roberta_plugin.demo.child_process import failure, lines_of
 from roberta_plugin.demo.progress import progress_bar
 from roberta_plugin.demo.run_folder import RunFolder
 from roberta_plugin.machine import num_cores
-from roberta_plugin.train_program import train_program
-from roberta_plugin.training_log import Record, parse_line
+from roberta_plugin.training.log import Record, parse_line
+from roberta_plugin.training.program import train_program
 
 # Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate high,
 # because a model this young needs updates more than tokens; and more than the paper's 15 % of the tokens are

@@ -53,12 +53,12 @@ A fault has a number here and a file that mends it:
    tasks call `logging.basicConfig` at import, the first with level DEBUG: a program that had no set-up of its own then
    prints every library's debugging. We import fairseq where these calls change nothing.
 
-In a job of `roberta launch`, `cluster/update_hook.py` and `cluster/preemption.py` are there for signals instead of 9.
+In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` are there for signals instead of 9.
 8 to 10 wrap functions of fairseq's training loop (`training_loop`).
 """
 
-from . import logging_setup  # isort: skip  -- before anything else of fairseq is imported
-from . import (
+from roberta_plugin.fairseq_workarounds import logging_setup  # isort: skip  -- before anything else of fairseq is imported
+from roberta_plugin.fairseq_workarounds import (
     amp_scaling,
     checkpoint_loading,
     checkpoint_writing,

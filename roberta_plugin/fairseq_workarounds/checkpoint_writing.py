@@ -16,7 +16,8 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from roberta_plugin.checkpoint_files import fault_of, lock_unfinished, remove_unfinished
-from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.fairseq_workarounds.training_loop import wrap
+from roberta_plugin.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT
 
 _fairseq_copy = PathManager.copy
 _fairseq_save = checkpoint_utils.torch_persistent_save
-_fairseq_load_checkpoint = checkpoint_utils.load_checkpoint
 
 
 def save_whole(obj: Any, filename: str, async_write: bool = False) -> None:
@@ -85,12 +85,12 @@ def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     return True
 
 
-def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
     """fairseq's `load_checkpoint`, with which a training starts: first removes what an earlier one left unfinished."""
     if trainer.data_parallel_rank == 0 and os.path.isdir(cfg.save_dir):
         for name in remove_unfinished(Path(cfg.save_dir)):
             logger.info("Removed %s from %s: an earlier run was stopped while it wrote that file.", name, cfg.save_dir)
-    return _fairseq_load_checkpoint(cfg, trainer, **options)
+    return fairseqs(cfg, trainer, **options)
 
 
 def install() -> None:
@@ -98,7 +98,7 @@ def install() -> None:
     PathManager.copy = staticmethod(atomic_copy)
     checkpoint_utils.torch_persistent_save = save_whole
     checkpoint_utils._torch_persistent_save = save_once
-    checkpoint_utils.load_checkpoint = load_checkpoint
+    wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
 
 
 def _write_patiently(path: Path, write: Callable[[IO[bytes]], None]) -> None:

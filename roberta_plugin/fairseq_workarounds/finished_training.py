@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 
-from .training_loop import programs, wrap
+from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
 
 logger = logging.getLogger(__name__)
 

@@ -28,9 +28,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from torch.multiprocessing.spawn import ProcessExitedException
 
+from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
 from roberta_plugin.stop_signals import StopSignals
-
-from .training_loop import programs, wrap
 
 logger = logging.getLogger(__name__)
 

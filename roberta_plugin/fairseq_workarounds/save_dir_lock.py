@@ -14,7 +14,7 @@ from typing import Any
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from .training_loop import wrap
+from roberta_plugin.fairseq_workarounds.training_loop import wrap
 
 logger = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 Once, by `roberta prepare TASK`:
 
-    SUITE/reader       official files                       -> checked examples: texts, labels, ids
+    BENCHMARK/reader       official files                       -> checked examples: texts, labels, ids
     raw_files          official files                       -> what identifies their content
-    SUITE/prepare      examples, tokenizer                  -> a prepared folder
+    BENCHMARK/prepare      examples, tokenizer                  -> a prepared folder
     model_inputs       texts                                -> `<s> a </s> </s> b </s>`, cut to length
     ----------------------------------------------------------------------------------------------
     prepared           the prepared folder: writer and memory-mapped reader
@@ -19,17 +19,13 @@ At any time, by `roberta inspect`:
 
     inspection         a prepared folder                    -> what is in it, and whether it is sound
 
-And after training, by `roberta evaluate` and `roberta finetune`:
+And after training, in `roberta_plugin/experiments/`:
 
-    preparation        a prepared folder, a command         -> whether it is the one that is asked for
-    paper_settings     a task                               -> the paper's settings, which SUITE/suite turns into a grid
-    runs               a grid, a model                      -> the file that `roberta sweep` runs
-    inference          checkpoint, a split                  -> the model's raw outputs
     averaging          raw outputs of several models        -> mean probabilities
-    SUITE/suite        raw outputs                          -> official metrics and prediction files
-    evaluation         all of this for some checkpoints     -> evaluation_SPLIT.json: of each, median, averaged
-    report             evaluations                          -> table and plot beside the paper's numbers
+    BENCHMARK/benchmark  raw outputs                        -> official metrics and prediction files
 
-`suites` is the table of the tasks and says what a suite offers. SUITE is `glue`, `squad` or `race`; each has a map of
-its own. Nothing here knows fairseq but examples_dataset and inference.
+`benchmarks` is the table of all tasks, and says what a benchmark offers. `paper_settings` has the paper's settings.
+`preparation` compares a prepared folder with what a command asks for; `prepared_files` has the sums and sizes of its
+files, `raw_files` those of official files. BENCHMARK is `glue`, `squad` or `race`; each has a map of its own. Only
+examples_dataset knows fairseq.
 """

@@ -1,4 +1,4 @@
-"""Settings of the paper's Table 10 that all suites share."""
+"""Settings of the paper's Table 10 that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 WARM_UP = 0.06  # share of the updates
+MAX_LENGTH = 512  # tokens of a sequence
 
 # Adam's betas and epsilon and the clipping are those of pretraining (Table 9); the paper names no others.
 COMMON: Mapping[str, str] = {

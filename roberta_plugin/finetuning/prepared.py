@@ -9,7 +9,7 @@
 
 prepared.json says what each split has, and size and SHA-256 of every other file.
 
-An example is what has one label. It has one sequence, or several that are compared, as in multiple choice. A suite
+An example is what has one label. It has one sequence, or several that are compared, as in multiple choice. A benchmark
 decides what its columns and records mean; nothing here knows.
 
 Shapes: N examples of a split, S sequences.
@@ -30,11 +30,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, best_dtype, check_sizes
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import prepared_files as checked
 
 NAME = "prepared.json"
@@ -113,7 +113,7 @@ class PreparedWriter:
             task: what it is for, as `roberta prepare` calls it.
             tokenizer: made the ids; saved beside them.
             vocabulary: the same.
-            settings: what the suite wants to remember: plain JSON values.
+            settings: what the benchmark wants to remember: plain JSON values.
             source: what identifies the official files (`raw_files.describe`).
 
         Raises:
@@ -273,7 +273,7 @@ class Prepared:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the suite remembers of the preparation."""
+        """What the benchmark remembers of the preparation."""
         return self.content["settings"]  # type: ignore[no-any-return]
 
     @property

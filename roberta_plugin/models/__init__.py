@@ -1,3 +1,16 @@
-"""Models: config -> encoder -> heads; only config.py, roberta.py and what loads checkpoints for use know fairseq."""
+"""The model: config -> embeddings -> encoder -> heads. Architecture only; fairseq appears in config and roberta.
 
-from . import roberta as roberta
+config                 options of the architecture, and the sizes tiny, small, base and large
+roberta                the registered model `fast_roberta`, in fairseq's words
+embeddings             ids (B, T)                 -> vectors (B, T, D)
+encoder                vectors                    -> features (B, T, D)
+attention/             self-attention and its interchangeable backends
+heads                  features                   -> logits of tokens, classes or spans
+linear_cross_entropy   features, labels           -> loss, without holding all logits
+initialization         BERT's initial weights
+checkpoints/           state dicts of other layouts, heads and options
+cpu/                   what makes a training step fast on a CPU
+flops                  FLOPs of a training step, and the peak speed of devices
+"""
+
+from roberta_plugin.models import roberta as roberta

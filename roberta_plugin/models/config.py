@@ -7,8 +7,8 @@ from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from .activations import ACTIVATIONS
-from .attention_backends import BACKEND_NAMES
+from roberta_plugin.models.attention.registry import BACKEND_NAMES
+from roberta_plugin.models.cpu.activations import ACTIVATIONS
 
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))

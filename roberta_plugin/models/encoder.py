@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from .attention import SelfAttention
-from .cpu_products import Linear
-from .dropout import Dropout
-from .embeddings import LearnedPositions
-from .sequences import Sequences
+from roberta_plugin.models.attention.self_attention import SelfAttention
+from roberta_plugin.models.attention.sequences import Sequences
+from roberta_plugin.models.cpu.dropout import Dropout
+from roberta_plugin.models.cpu.linear import Linear
+from roberta_plugin.models.embeddings import LearnedPositions
 
 
 class Layer(nn.Module):
@@ -127,7 +127,7 @@ class SentenceEncoder(nn.Module):
         if predicted is not None:
             queries = x.gather(1, predicted["positions"][..., None].expand(-1, -1, x.size(-1)))  # -> (B, Q, D)
             if sequences is not None:
-                sequences = sequences._replace(q_edges=predicted["edges"], q_longest=predicted["longest"])
+                sequences = sequences._replace(cu_seqlens_q=predicted["edges"], max_seqlen_q=predicted["longest"])
             return self._run(last, x, is_padding, sequences, queries), []
         x = self._run(last, x, is_padding, sequences)
         return x, [*hidden, x] if keep_hidden else []

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .cpu_products import Linear, linear
-from .dropout import Dropout
-from .linear_cross_entropy import summed_cross_entropy
+from roberta_plugin.models.cpu.dropout import Dropout
+from roberta_plugin.models.cpu.linear import Linear, linear
+from roberta_plugin.models.linear_cross_entropy import summed_cross_entropy
 
 
 class MaskedLMHead(nn.Module):

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .cpu_products import linear
+from roberta_plugin.models.cpu.linear import linear
 
 ROWS_IN_CHUNK = 256
 

@@ -22,15 +22,15 @@ from fairseq.models import (
 )
 from torch import Tensor, nn
 
-from .activations import ACTIVATIONS
-from .attention_backends import choose_backend
-from .checkpoint_heads import check_sizes, settle_heads
-from .checkpoint_names import from_older_fairseq
-from .config import SIZES, FastRobertaConfig, read_config, set_size
-from .encoder import Layer, SentenceEncoder
-from .flops import peak_flops, training_flops
-from .heads import ClassificationHead, MaskedLMHead, SpanHead
-from .initialization import initialize
+from roberta_plugin.models.attention.registry import choose_backend
+from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
+from roberta_plugin.models.checkpoints.names import from_older_fairseq
+from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
+from roberta_plugin.models.cpu.activations import ACTIVATIONS
+from roberta_plugin.models.encoder import Layer, SentenceEncoder
+from roberta_plugin.models.flops import peak_flops, training_flops
+from roberta_plugin.models.heads import ClassificationHead, MaskedLMHead, SpanHead
+from roberta_plugin.models.initialization import initialize
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         Raises:
             TypeError: for bpe="gpt2" and other options of fairseq's tokenizers.
         """
-        from .hub_interface import RobertaHub
+        from roberta_plugin.hub import RobertaHub
 
         if others:
             raise TypeError(
@@ -212,7 +212,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             others: what else fairseq's tasks put into their batches, as src_id; not needed, as in fairseq's roberta.
         """
         if self.training and not self._has_said_how:
-            self._say_how(src_tokens, packing)
+            self._log_backend_once(src_tokens, packing)
         output, extra = self.encoder(
             src_tokens,
             features_only=features_only or classification_head_name is not None or span_head_name is not None,
@@ -253,7 +253,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         """What the device of the parameters can do in their type, FLOP/s; 0 where we do not know."""
         return peak_flops(self.encoder.lm_head.bias.device, self.encoder.lm_head.bias.dtype)
 
-    def _say_how(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
+    def _log_backend_once(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
         """Log, once a training, which attention backend was chosen and for what."""
         self._has_said_how = True
         weight = self.encoder.lm_head.bias
@@ -311,7 +311,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         state_dict.clear()
         state_dict.update(renamed)
         check_sizes(self, state_dict)
-        settle_heads(self, state_dict)
+        reconcile_heads(self, state_dict)
 
 
 def _register_size(size: str) -> None:

@@ -1,3 +1,7 @@
-"""Optimizers for fairseq's trainer."""
+"""Optimizers for fairseq's trainer.
 
-from . import adamw as adamw
+adamw            roberta_adamw: torch's fused AdamW with the paper's settings
+master_weights   fp32 copies of half-precision weights
+"""
+
+from roberta_plugin.optim import adamw as adamw

@@ -26,7 +26,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
-from . import master_weights
+from roberta_plugin.optim import master_weights
 
 logger = logging.getLogger(__name__)
 

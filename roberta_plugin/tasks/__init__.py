@@ -1,6 +1,17 @@
-"""Tasks: an option group, the vocabulary and the datasets of one kind of training."""
+"""Tasks: the options, the vocabulary and the datasets of one kind of training.
 
-from . import masked_lm as masked_lm
-from . import race as race
-from . import sentence_prediction as sentence_prediction
-from . import squad2 as squad2
+masked_lm             pretraining                  masked_lm_options   its options, and their checks
+sentence_prediction   GLUE
+squad2                spans
+race                  multiple choice
+finetuning            what the last three share    finetuning_options  their options
+block_task            what all tasks share
+epoch_iterator        batches of an epoch for each rank, with the position kept in blocks
+ignored_options       fairseq's options that have no effect here
+layer_depth           the depth of each parameter, for --layer-lr-decay
+"""
+
+from roberta_plugin.tasks import masked_lm as masked_lm
+from roberta_plugin.tasks import race as race
+from roberta_plugin.tasks import sentence_prediction as sentence_prediction
+from roberta_plugin.tasks import squad2 as squad2

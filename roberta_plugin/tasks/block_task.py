@@ -17,9 +17,8 @@ from roberta_plugin.data.block_batches import BlockBatches
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_workarounds import interruption
-
-from .epoch_iterator import BlockEpochIterator
-from .ignored_options import ignored_options
+from roberta_plugin.tasks.epoch_iterator import BlockEpochIterator
+from roberta_plugin.tasks.ignored_options import ignored_options
 
 logger = logging.getLogger(__name__)
 

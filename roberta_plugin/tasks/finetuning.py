@@ -16,13 +16,12 @@ from torch import Tensor
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import fairseq_task_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.suites import fairseq_task_of
-
-from .block_task import BlockTask, load_vocabulary
-from .finetuning_options import FineTuningConfig
-from .layer_depth import tell_layers
+from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
+from roberta_plugin.tasks.finetuning_options import FineTuningConfig
+from roberta_plugin.tasks.layer_depth import set_layer_depths
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +98,7 @@ class FineTuningTask(BlockTask):
                 "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
             )
         self.register_heads(model)
-        tell_layers(model)
+        set_layer_depths(model)
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:

@@ -14,7 +14,7 @@ _LAYER = re.compile(r"encoder\.sentence_encoder\.layers\.(\d+)\.")
 _ENCODER = "encoder.sentence_encoder."
 
 
-def tell_layers(model: nn.Module) -> None:
+def set_layer_depths(model: nn.Module) -> None:
     """Tell each parameter of a RoBERTa, ours or fairseq's, how many layers lie above it: heads 0, the top layer 1."""
     numbers = {name: int(found[1]) for name, _ in model.named_parameters() if (found := _LAYER.match(name))}
     num_layers = max(numbers.values(), default=-1) + 1

@@ -25,10 +25,14 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-
-from .block_task import BlockTask, load_vocabulary
-from .ignored_options import token_limit_name
-from .masked_lm_options import RobertaMaskedLMConfig, check_config, check_positions, check_same_vocabulary
+from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
+from roberta_plugin.tasks.ignored_options import token_limit_name
+from roberta_plugin.tasks.masked_lm_options import (
+    RobertaMaskedLMConfig,
+    check_config,
+    check_positions,
+    check_same_vocabulary,
+)
 
 logger = logging.getLogger(__name__)
 

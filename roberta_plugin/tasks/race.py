@@ -14,9 +14,8 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
-
-from .finetuning import FineTuningTask
-from .finetuning_options import FineTuningConfig
+from roberta_plugin.tasks.finetuning import FineTuningTask
+from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from fairseq.tasks import register_task
 from torch import Tensor
 
 from roberta_plugin.finetuning.glue.phrase_scores import phrase_scores
-from roberta_plugin.finetuning.glue.tables import TABLES
-
-from .finetuning import FineTuningTask
-from .finetuning_options import FineTuningConfig
+from roberta_plugin.finetuning.glue.tasks import TABLES
+from roberta_plugin.tasks.finetuning import FineTuningTask
+from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 
 
 @dataclass

@@ -11,9 +11,8 @@ from typing import Any
 from fairseq.tasks import register_task
 
 from roberta_plugin.finetuning.squad.questions import Questions
-
-from .finetuning import FineTuningTask
-from .finetuning_options import FineTuningConfig
+from roberta_plugin.tasks.finetuning import FineTuningTask
+from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 
 
 @dataclass

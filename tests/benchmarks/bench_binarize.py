@@ -76,7 +76,7 @@ def binarize_command(text: Path, destination: Path, workers: str = WORKERS) -> l
     shutil.rmtree(destination, ignore_errors=True)
     return [
         *command("roberta"),
-        *("binarize", "--train", str(text), "--tokenizer", str(BPE), "--destination", str(destination)),
+        *("binarize", "--train", str(text), "--tokenizer", str(BPE), "--output-dir", str(destination)),
         *("--workers", workers, "--no-progress"),
     ]
 

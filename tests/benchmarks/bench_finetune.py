@@ -27,8 +27,8 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.benchmarks import benchmark_of, fairseq_task_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.suites import fairseq_task_of, suite_of
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.benchmarks.report import Report, machine
 from tests.conftest import SHARED_DATA
@@ -70,7 +70,7 @@ def prepare(task: str, folder: Path) -> PreparedSplit:
     raw = next(path for path in unpack(SHARED_DATA, data.archive, folder).rglob(data.folder) if path.is_dir())
     bpe = SHARED_DATA / "gpt2_bpe"
     tools = {"tokenizer": load_tokenizer(bpe), "vocabulary": Vocabulary.load(bpe / "dict.txt")}
-    suite_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options={})
+    benchmark_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options={})
     return Prepared.open(folder / "prepared").split(data.split)
 
 

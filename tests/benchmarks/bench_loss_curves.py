@@ -37,9 +37,9 @@ def make_data(folder: Path) -> Path:
     with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz") as file:
         (folder / "text.txt").write_bytes(file.read(TEXT_BYTES).rpartition(b"\n")[0] + b"\n")
     roberta, vocabulary, data = command("roberta"), str(folder / "vocabulary"), folder / "data"
-    train = ["vocabulary", "train", "--input", str(folder / "text.txt"), "--vocab-size", "4000"]
-    subprocess.run([*roberta, *train, "--destination", vocabulary], check=True, capture_output=True)
-    binarize = ["binarize", "--tokenizer", vocabulary, "--train", str(folder / "text.txt"), "--destination", str(data)]
+    train = ["tokenizer", "train", "--input", str(folder / "text.txt"), "--vocab-size", "4000"]
+    subprocess.run([*roberta, *train, "--output-dir", vocabulary], check=True, capture_output=True)
+    binarize = ["binarize", "--tokenizer", vocabulary, "--train", str(folder / "text.txt"), "--output-dir", str(data)]
     subprocess.run([*roberta, *binarize], check=True, capture_output=True)
     return data
 

@@ -17,12 +17,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from roberta_plugin.cluster.flops import Shape, flops_per_token
-from roberta_plugin.cluster.memory import Precision
-from roberta_plugin.cluster.network import ACHIEVED, Machine
-from roberta_plugin.cluster.plan import Training, plan
-from roberta_plugin.cluster.plan_inputs import vocabulary_size
-from roberta_plugin.training_log import curve
+from roberta_plugin.planner.flops import Shape, flops_per_token
+from roberta_plugin.planner.inputs import vocabulary_size
+from roberta_plugin.planner.memory import Precision
+from roberta_plugin.planner.network import ACHIEVED, Machine
+from roberta_plugin.planner.plan import Training, plan
+from roberta_plugin.training.log import curve
 from tests.benchmarks.report import Report, machine
 from tests.slurm_cluster import free_ports
 from tests.tiny_corpus import command, environment, write_data_bin

@@ -83,10 +83,10 @@ def pretrain(work: Path) -> None:
                 shutil.copyfileobj(packed, plain)
     if not (work / "tokenizer").is_dir():
         texts = ("--input", str(work / "train.txt"), "--vocab-size", "10000")
-        call("roberta", "vocabulary", "train", *texts, "--destination", str(work / "tokenizer"))
+        call("roberta", "tokenizer", "train", *texts, "--output-dir", str(work / "tokenizer"))
     if not (work / "data-bin").is_dir():
         texts = ("--train", str(work / "train.txt"), "--valid", str(work / "valid.txt"))
-        where = ("--tokenizer", str(work / "tokenizer"), "--destination", str(work / "data-bin"))
+        where = ("--tokenizer", str(work / "tokenizer"), "--output-dir", str(work / "data-bin"))
         call("roberta", "binarize", *texts, *where, "--no-progress")
     where = ("--user-dir", str(REPOSITORY / "roberta_plugin"), "--save-dir", str(work / "pretrained"))
     call("fairseq-train", str(work / "data-bin"), *where, *PRETRAINING.split())
@@ -119,7 +119,7 @@ def finetune(name: str, raw: Path, work: Path, side: str, *flags: str) -> dict:
     model = work / "pretrained" / "checkpoint_last.pt"
     words = ["--raw", str(raw), "--tokenizer", str(work / "tokenizer"), "--max-length", str(LENGTH)]
     words += [word for option in task.options for word in ("--option", option)]
-    words += ["--model", str(model), "--folder", str(folder), "--data", str(folder.parent / "data")]
+    words += ["--model", str(model), "--output-dir", str(folder), "--data", str(folder.parent / "data")]
     words += ["--epochs", str(task.epochs), "--only", f"lr={task.lr}", "--only", f"batch={task.batch}"]
     found = folder / "results" / "evaluation_valid.json"
     if not found.is_file():

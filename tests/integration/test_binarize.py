@@ -36,8 +36,8 @@ def corpus(tmp_path_factory):
     trained = run(
         [
             *command("roberta"),
-            *("vocabulary", "train", "--kind", "byte_level_bpe", "--vocab-size", "500"),
-            *("--input", str(folder / "sample.txt"), "--destination", str(folder / "tokenizer")),
+            *("tokenizer", "train", "--kind", "byte_level_bpe", "--vocab-size", "500"),
+            *("--input", str(folder / "sample.txt"), "--output-dir", str(folder / "tokenizer")),
         ]
     )
     assert trained.returncode == 0, trained.stderr
@@ -48,7 +48,7 @@ def binarize_command(corpus, destination, *options):
     return [
         *command("roberta"),
         *("binarize", "--train", str(corpus / "a.txt"), str(corpus / "b.txt.gz")),
-        *("--tokenizer", str(corpus / "tokenizer"), "--destination", str(destination)),
+        *("--tokenizer", str(corpus / "tokenizer"), "--output-dir", str(destination)),
         *("--part-bytes", "100000", "--no-progress", *options),
     ]
 
@@ -158,7 +158,7 @@ def test_terminated_as_by_slurm(corpus, whole, tmp_path, to_all):
 
 def test_the_standard_input_and_a_process_substitution(corpus, whole, tmp_path):
     """Compressed and not; the parts of one stream are made by several workers."""
-    rest = f"--tokenizer {corpus / 'tokenizer'} --part-bytes 100000 --workers 3 --destination"
+    rest = f"--tokenizer {corpus / 'tokenizer'} --part-bytes 100000 --workers 3 --output-dir"
     lines = [
         f"zcat {corpus / 'b.txt.gz'} | cat {corpus / 'a.txt'} - | roberta binarize --train - {rest} {tmp_path / 'stdin'}",
         f"roberta binarize --train {corpus / 'a.txt'} <(cat {corpus / 'b.txt.gz'}) {rest} {tmp_path / 'fifo'}",
@@ -174,7 +174,7 @@ def test_the_standard_input_and_a_process_substitution(corpus, whole, tmp_path):
 
 def test_a_run_that_waits_for_a_pipe_can_be_stopped(corpus, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    options = ["--tokenizer", str(corpus / "tokenizer"), "--destination", str(tmp_path / "data")]
+    options = ["--tokenizer", str(corpus / "tokenizer"), "--output-dir", str(tmp_path / "data")]
     process = subprocess.Popen(
         [*command("roberta"), "binarize", "--train", str(tmp_path / "pipe"), *options],
         env=environment(),
@@ -193,7 +193,7 @@ def test_training_a_vocabulary_stops_at_once_when_interrupted(tmp_path):
     rng = random.Random(2)
     words = ["".join(rng.choices("abcdefghijklmnop", k=12)) for _ in range(1_000_000)]
     (tmp_path / "long.txt").write_text("\n".join(words))
-    arguments = ["vocabulary", "train", "--input", str(tmp_path / "long.txt"), "--destination", str(tmp_path / "bpe")]
+    arguments = ["tokenizer", "train", "--input", str(tmp_path / "long.txt"), "--output-dir", str(tmp_path / "bpe")]
     process = subprocess.Popen(
         [*command("roberta"), *arguments], env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -243,7 +243,7 @@ def test_the_bar_shows_speed_and_time_left(corpus, tmp_path):
 
 def test_errors_are_one_line(corpus, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\n")
-    settings = ["--tokenizer", str(corpus / "tokenizer"), "--destination", str(tmp_path / "data"), "--no-progress"]
+    settings = ["--tokenizer", str(corpus / "tokenizer"), "--output-dir", str(tmp_path / "data"), "--no-progress"]
     cases = [
         (["--train", str(tmp_path / "bad.txt"), *settings], "bad.txt, line 2: byte 0xff"),
         (["--train", str(tmp_path / "absent.txt"), *settings], "No text file"),

@@ -25,7 +25,7 @@ def work(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finetune")
     tokenizer = write_tokenizer(folder / "tokenizer")
     (folder / "text.txt").write_text("good bad good\nbad good bad\n\n" * 40)
-    words = ["--train", str(folder / "text.txt"), "--tokenizer", str(tokenizer), "--destination", str(folder / "bin")]
+    words = ["--train", str(folder / "text.txt"), "--tokenizer", str(tokenizer), "--output-dir", str(folder / "bin")]
     assert run([*command("roberta"), "binarize", *words, "--no-progress"]).returncode == 0
     done = run(
         [
@@ -44,7 +44,7 @@ def work(tmp_path_factory) -> Path:
 
 def finetune(work: Path, folder: str, *options: str):
     words = ["--raw", str(work / "raw"), "--tokenizer", str(work / "tokenizer"), "--max-length", str(LENGTH)]
-    words += ["--option", "question-length=40", "--folder", str(work / folder), "--only", "lr=2e-3"]
+    words += ["--option", "question-length=40", "--output-dir", str(work / folder), "--only", "lr=2e-3"]
     words += ["--model", str(work / "pretrained" / "checkpoint_last.pt"), "--seeds", "1", "2", "--parallel", "2"]
     return run([*command("roberta"), "finetune", "race", *words, *options])
 
@@ -119,7 +119,7 @@ def test_of_finished_runs_the_weights_of_the_best_are_kept(finetuned):
 
 def test_evaluate_gives_the_same_numbers_and_collects_them(finetuned, tmp_path):
     (kept,) = finetuned.glob("runs/*/seed-*/checkpoints/*")
-    words = ["--data", str(finetuned / "data"), "--checkpoint", str(kept), "--folder", str(tmp_path / "alone")]
+    words = ["--data", str(finetuned / "data"), "--checkpoint", str(kept), "--output-dir", str(tmp_path / "alone")]
     done = run([*command("roberta"), "evaluate", *words, "--max-tokens", "500"])
     assert done.returncode == 0, done.stderr[-3000:]
     one, other = (
@@ -128,7 +128,7 @@ def test_evaluate_gives_the_same_numbers_and_collects_them(finetuned, tmp_path):
     )
     assert [member["metrics"] for member in other["members"] if member["checkpoint"] == str(kept)] == [one["median"]]
     done = run(
-        [*command("roberta"), "evaluate", "--results", str(tmp_path / "alone"), "--folder", str(tmp_path / "all")]
+        [*command("roberta"), "evaluate", "--results", str(tmp_path / "alone"), "--output-dir", str(tmp_path / "all")]
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "INFO:" not in done.stderr
@@ -137,7 +137,7 @@ def test_evaluate_gives_the_same_numbers_and_collects_them(finetuned, tmp_path):
 
 
 def test_a_checkpoint_of_another_kind_is_refused(finetuned, work, tmp_path):
-    words = ["--data", str(finetuned / "data"), "--folder", str(tmp_path)]
+    words = ["--data", str(finetuned / "data"), "--output-dir", str(tmp_path)]
     words += ["--checkpoint", str(work / "pretrained" / "checkpoint_last.pt")]
     done = run([*command("roberta"), "evaluate", *words])
     assert done.returncode == 2

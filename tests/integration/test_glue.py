@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.evaluation import evaluate
+from roberta_plugin.experiments.evaluation import evaluate
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
@@ -52,7 +52,7 @@ def trained(folders, tmp_path_factory) -> Callable[..., Path]:
 def test_roberta_prepare_writes_what_the_suite_writes(folders, tmp_path):
     tokenizer = write_tokenizer(tmp_path / "tokenizer")
     raw = folders["WNLI"].parent / "raw" / "WNLI"
-    options = ("--raw", str(raw), "--tokenizer", str(tokenizer), "--destination", str(tmp_path / "WNLI"))
+    options = ("--raw", str(raw), "--tokenizer", str(tokenizer), "--output-dir", str(tmp_path / "WNLI"))
     done = run([*command("roberta"), "prepare", "WNLI", *options, "--max-length", "128"])
     assert done.returncode == 0, done.stderr[-3000:]
     assert "train: 120 examples" in done.stdout

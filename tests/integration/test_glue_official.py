@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from roberta_plugin.cli import finetune
-from roberta_plugin.cluster import train_arguments
-from roberta_plugin.cluster.grid import read_grid
-from roberta_plugin.finetuning.evaluation import evaluate_splits
+from roberta_plugin.experiments.evaluation import evaluate_splits
+from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, rows_of
+from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.finetuning.glue.submission import expected_files, file_name
-from roberta_plugin.finetuning.glue.tables import TABLES
-from roberta_plugin.finetuning.inference import load_model
+from roberta_plugin.finetuning.glue.tasks import TABLES
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.report import as_markdown, find_evaluations, rows_of
+from roberta_plugin.training import arguments as train_arguments
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
 from tests.tiny_suites import words_tokenizer, write_tokenizer
@@ -57,7 +57,7 @@ def finetuned(work) -> Callable[[str], Path]:
     def run(task: str) -> Path:
         folder = work / "runs" / task
         words = [task, "--raw", work / "glue", "--tokenizer", work / "tokenizer", "--model", work / "model.pt"]
-        words += ["--folder", folder, "--seeds", "1", "--epochs", "1", "--grid-only"]
+        words += ["--output-dir", folder, "--seeds", "1", "--epochs", "1", "--grid-only"]
         parser = argparse.ArgumentParser()
         finetune.add_parser(parser.add_subparsers())
         args = parser.parse_args(["finetune", *map(str, words)])

@@ -11,10 +11,10 @@ import cloudpickle
 import pytest
 import torch
 
-from roberta_plugin.cluster import status
-from roberta_plugin.cluster.recipe import Recipe
-from roberta_plugin.cluster.train_arguments import complete
-from roberta_plugin.cluster.training_job import TrainingJob
+from roberta_plugin.launch import status
+from roberta_plugin.launch.arguments import complete
+from roberta_plugin.launch.job import TrainingJob
+from roberta_plugin.launch.recipe import Recipe
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, train_command
 
@@ -34,7 +34,7 @@ def recipe(tiny_data_bin, tmp_path_factory):
     words += ["--no-epoch-checkpoints", "--keep-interval-updates", "2", "--bf16"]  # fp32: test_pretrain
     words += ["--num-workers", "1", "--data-buffer-size", "0"]  # no batches ahead: the death of a worker shows at once
     return Recipe(
-        run_dir=tmp_path_factory.mktemp("runs") / "uninterrupted",
+        output_dir=tmp_path_factory.mktemp("runs") / "uninterrupted",
         train=tuple(words),
         gpus_per_node=2,
         batch_sequences=8,
@@ -45,18 +45,18 @@ class Ranks:
     """Both ranks of one attempt, started as srun would start them."""
 
     def __init__(self, recipe):
-        self.run_dir = recipe.run_dir
+        self.output_dir = recipe.output_dir
         recipe.save_dir.mkdir(parents=True, exist_ok=True)
         recipe = dataclasses.replace(recipe, port=free_ports(1)[0])
-        pickled = recipe.run_dir / "job.pkl"
+        pickled = recipe.output_dir / "job.pkl"
         pickled.write_bytes(cloudpickle.dumps(TrainingJob(recipe=recipe, arguments=complete(recipe))))
-        self.attempt = len(list(recipe.run_dir.glob("0_*.log")))
+        self.attempt = len(list(recipe.output_dir.glob("0_*.log")))
         self.processes = [self._start(pickled, rank) for rank in range(2)]
 
     def _start(self, pickled, rank):
         values = {"SLURM_JOB_ID": "7", "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": 0}
         values |= {"SLURM_NTASKS": 2, "SLURM_JOB_NODELIST": "localhost", "SLURM_RESTART_COUNT": self.attempt}
-        with open(self.run_dir / f"{rank}_{self.attempt}.log", "w") as log:
+        with open(self.output_dir / f"{rank}_{self.attempt}.log", "w") as log:
             return subprocess.Popen(
                 [sys.executable, "-u", "-c", START, str(pickled)],
                 env={**environment(), **{name: str(value) for name, value in values.items()}},
@@ -65,7 +65,7 @@ class Ranks:
             )
 
     def log(self, rank=0):
-        return (self.run_dir / f"{rank}_{self.attempt}.log").read_text(errors="replace")
+        return (self.output_dir / f"{rank}_{self.attempt}.log").read_text(errors="replace")
 
     def updates(self):
         return [int(number) for number in re.findall(r'train_inner \| .*"num_updates": "(\d+)"', self.log())]
@@ -104,7 +104,7 @@ def final_parameters(recipe):
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
 def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted, tmp_path, number):
     """One rank and its data-loader worker get the signal; both ranks save and stop; the next start goes on."""
-    recipe = dataclasses.replace(recipe, run_dir=tmp_path / "run", checkpoint_minutes=0.005)
+    recipe = dataclasses.replace(recipe, output_dir=tmp_path / "run", checkpoint_minutes=0.005)
     first = Ranks(recipe)
     first.wait_for_update(20)
     for pid in [*children_of(first.processes[1].pid), first.processes[1].pid]:
@@ -114,7 +114,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     stopped_at = first.updates()[-1]
     assert stopped_at < UPDATES
     assert f"told to stop by another rank: update {stopped_at} is done" in first.log()
-    last = status.read_status(recipe.run_dir)
+    last = status.read_status(recipe.output_dir)
     assert (last.phase, last.update) == ("stopped", stopped_at)
     by_the_clock = list(recipe.save_dir.glob("checkpoint_*_*.pt"))
     assert 0 < len(by_the_clock) <= 2
@@ -126,7 +126,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     found = final_parameters(recipe)
     assert found.keys() == uninterrupted.keys()
     assert all(torch.equal(found[name], uninterrupted[name]) for name in found)
-    assert status.read_status(recipe.run_dir).phase == "finished"
+    assert status.read_status(recipe.output_dir).phase == "finished"
 
 
 def test_a_finished_job_that_starts_again_does_nothing(recipe, uninterrupted):
@@ -137,7 +137,7 @@ def test_a_finished_job_that_starts_again_does_nothing(recipe, uninterrupted):
     assert again.updates() == []
     assert f"--max-update is {UPDATES}. Nothing is done" in again.log()
     assert last.stat().st_mtime_ns == before
-    found = status.read_status(recipe.run_dir)
+    found = status.read_status(recipe.output_dir)
     assert (found.phase, found.update, found.max_update) == ("finished", UPDATES, UPDATES)
 
 

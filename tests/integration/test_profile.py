@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 def test_a_trace_and_a_table_are_written(tiny_data_bin, tmp_path):
     training = train_command(tiny_data_bin, tmp_path / "unused", "--max-update", "100", "--total-num-update", "100")[1:]
     destination = tmp_path / "profile"
-    options = ["--destination", str(destination), "--steps", "2", "--warm-up", "1", "--rows", "7"]
+    options = ["--output-dir", str(destination), "--steps", "2", "--warm-up", "1", "--rows", "7"]
     done = run([*command("roberta"), "profile", *options, "--", *training])
     assert done.returncode == 0, done.stderr[-3000:]
     table = (destination / "table.txt").read_text()

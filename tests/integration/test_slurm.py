@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from roberta_plugin.cli import jobs
-from roberta_plugin.cluster import status
-from roberta_plugin.cluster.recipe import Recipe
-from roberta_plugin.cluster.submission import submit
+from roberta_plugin.launch import status
+from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.submission import submit
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 from tests.tiny_corpus import train_command
 
@@ -46,9 +46,9 @@ def talk_to(cluster, monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-def recipe_of(data_bin, run_dir, *, updates=UPDATES, options=(), **fields):
+def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
     """A recipe of 2 nodes x 2 ranks and 16 sequences an update, saved every 20 updates."""
-    words = train_command(data_bin, run_dir)[1:]
+    words = train_command(data_bin, output_dir)[1:]
     for option in ("--save-dir", "--log-file", "--user-dir"):
         at = words.index(option)
         del words[at : at + 2]
@@ -66,35 +66,37 @@ def recipe_of(data_bin, run_dir, *, updates=UPDATES, options=(), **fields):
         *options,
     ]
     resources = {"nodes": 2, "gpus_per_node": 2, "cpus_per_gpu": 1, "time": "60", "partition": "main"}
-    return Recipe(run_dir=run_dir, train=tuple(words), **{**resources, "batch_sequences": 16, **fields})
+    return Recipe(output_dir=output_dir, train=tuple(words), **{**resources, "batch_sequences": 16, **fields})
 
 
-def row_of(run_dir):
+def row_of(output_dir):
     """The run's row of `roberta jobs`."""
-    return jobs.row_of(run_dir, jobs.ask_slurm([status.read_launch(run_dir)]))
+    return jobs.row_of(output_dir, jobs.ask_slurm([status.read_launch(output_dir)]))
 
 
-def log_of(run_dir, job_id, rank=0):
+def log_of(output_dir, job_id, rank=0):
     return "".join(
-        path.read_text(errors="replace") for path in sorted((run_dir / "logs").glob(f"{job_id}_{rank}_log.*"))
+        path.read_text(errors="replace") for path in sorted((output_dir / "logs").glob(f"{job_id}_{rank}_log.*"))
     )
 
 
-def updates_done(run_dir, job_id):
+def updates_done(output_dir, job_id):
     """The updates in rank 0's log, in the order in which they were done, over all attempts."""
-    return [int(number) for number in re.findall(r'train_inner \| .*"num_updates": "(\d+)"', log_of(run_dir, job_id))]
+    return [
+        int(number) for number in re.findall(r'train_inner \| .*"num_updates": "(\d+)"', log_of(output_dir, job_id))
+    ]
 
 
-def batches_seen(run_dir, job_id):
+def batches_seen(output_dir, job_id):
     """Tokens and loss of each update."""
-    found = re.findall(r'train_inner \| .*"loss": "([\d.]+)".*"wpb": "([\d.]+)"', log_of(run_dir, job_id))
+    found = re.findall(r'train_inner \| .*"loss": "([\d.]+)".*"wpb": "([\d.]+)"', log_of(output_dir, job_id))
     return [(float(tokens), float(loss)) for loss, tokens in found]
 
 
-def wait_for_update(cluster, run_dir, job_id, update):
+def wait_for_update(cluster, output_dir, job_id, update):
     def is_there():
-        assert cluster.state(job_id) in ("PENDING", "CONFIGURING", "RUNNING"), log_of(run_dir, job_id)[-4000:]
-        done = updates_done(run_dir, job_id)
+        assert cluster.state(job_id) in ("PENDING", "CONFIGURING", "RUNNING"), log_of(output_dir, job_id)[-4000:]
+        done = updates_done(output_dir, job_id)
         return bool(done) and done[-1] >= update
 
     wait_for(is_there, 90, f"update {update}")
@@ -112,19 +114,19 @@ def wait_for_restart(cluster, job_id, attempt):
     wait_for(lambda: cluster.state(job_id) == "RUNNING", 30, "the restarted job")
 
 
-def wait_for_end(cluster, run_dir, job_id, state="COMPLETED"):
+def wait_for_end(cluster, output_dir, job_id, state="COMPLETED"):
     wait_for(lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 120, "the end")
-    assert cluster.state(job_id) == state, log_of(run_dir, job_id)[-4000:]
+    assert cluster.state(job_id) == state, log_of(output_dir, job_id)[-4000:]
 
 
-def final_parameters(run_dir, update=UPDATES):
-    state = torch.load(run_dir / "checkpoints" / "checkpoint_last.pt", weights_only=True)
+def final_parameters(output_dir, update=UPDATES):
+    state = torch.load(output_dir / "checkpoints" / "checkpoint_last.pt", weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == update
     return state["model"]
 
 
-def assert_same_bits(run_dir, expected_run):
-    expected, found = final_parameters(expected_run), final_parameters(run_dir)
+def assert_same_bits(output_dir, expected_run):
+    expected, found = final_parameters(expected_run), final_parameters(output_dir)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
@@ -132,140 +134,140 @@ def assert_same_bits(run_dir, expected_run):
 @pytest.fixture(scope="module")
 def uninterrupted(cluster, tiny_data_bin, tmp_path_factory):
     """A run that nothing happens to, and its job."""
-    run_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
+    output_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
     with pytest.MonkeyPatch.context() as monkeypatch:
         talk_to(cluster, monkeypatch)
-        job_id = submit(recipe_of(tiny_data_bin, run_dir)).job_id
-        wait_for_end(cluster, run_dir, job_id)
-    return run_dir, job_id
+        job_id = submit(recipe_of(tiny_data_bin, output_dir)).job_id
+        wait_for_end(cluster, output_dir, job_id)
+    return output_dir, job_id
 
 
 def test_every_rank_has_its_place_and_trains(uninterrupted):
-    run_dir, job_id = uninterrupted
+    output_dir, job_id = uninterrupted
     for rank, node in enumerate(("node1", "node1", "node2", "node2")):
-        assert f"rank {rank} of world size 4 on {node}" in log_of(run_dir, job_id, rank)
-    assert updates_done(run_dir, job_id) == list(range(1, UPDATES + 1))
-    assert '"bsz": "16"' in log_of(run_dir, job_id)
-    assert len(list((run_dir / "checkpoints").glob("checkpoint_*_*.pt"))) == 3
-    last = status.read_status(run_dir)
+        assert f"rank {rank} of world size 4 on {node}" in log_of(output_dir, job_id, rank)
+    assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))
+    assert '"bsz": "16"' in log_of(output_dir, job_id)
+    assert len(list((output_dir / "checkpoints").glob("checkpoint_*_*.pt"))) == 3
+    last = status.read_status(output_dir)
     assert (last.phase, last.update, last.attempt) == ("finished", UPDATES, 0)
     assert last.tokens_per_second > 0
-    row = row_of(run_dir)
+    row = row_of(output_dir)
     assert row[:3] == (job_id, "finished", f"{UPDATES} of {UPDATES}")
     assert float(row[3]) == pytest.approx(last.loss, abs=1e-3)
-    assert (run_dir / "snapshots" / "0" / "code" / "roberta_plugin" / "cluster" / "training_job.py").is_file()
+    assert (output_dir / "snapshots" / "0" / "code" / "roberta_plugin" / "cluster" / "training_job.py").is_file()
 
 
 def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
-    run_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, run_dir)).job_id
-    wait_for_update(cluster, run_dir, job_id, 30)
+    output_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, output_dir)).job_id
+    wait_for_update(cluster, output_dir, job_id, 30)
     cluster.call("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
     wait_for_restart(cluster, job_id, 1)
-    wait_for_update(cluster, run_dir, job_id, 100)
+    wait_for_update(cluster, output_dir, job_id, 100)
     cluster.call("scancel", "--signal=TERM", job_id)  # no signal ahead of it, as where none is configured
     wait_for_restart(cluster, job_id, 2)
-    wait_for_end(cluster, run_dir, job_id)
+    wait_for_end(cluster, output_dir, job_id)
 
-    log = log_of(run_dir, job_id)
+    log = log_of(output_dir, job_id)
     assert "told to stop by SIGTERM" in log
     stops = [int(number) for number in re.findall(r"told to stop by .*: update (\d+) is done", log)]
     assert len(stops) == 2 and 30 <= stops[0] < 100 <= stops[1] < UPDATES
     assert re.findall(r"going on from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
-    assert updates_done(run_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
-    assert_same_bits(run_dir, uninterrupted[0])
-    assert status.read_status(run_dir).attempt == 2
+    assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
+    assert_same_bits(output_dir, uninterrupted[0])
+    assert status.read_status(output_dir).attempt == 2
 
 
 def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node(
     cluster, uninterrupted, tiny_data_bin, tmp_path
 ):
-    run_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, run_dir)).job_id
-    wait_for_update(cluster, run_dir, job_id, 105)  # 40 and 80 are ends of epochs, which get no file of their own
+    output_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, output_dir)).job_id
+    wait_for_update(cluster, output_dir, job_id, 105)  # 40 and 80 are ends of epochs, which get no file of their own
     os.kill(cluster.pid_of_rank(job_id, 3), signal.SIGKILL)
     wait_for(lambda: cluster.state(job_id) == "PENDING", 30, "the job's end after the death of a rank")
-    assert ": the job starts again from its last checkpoint" in log_of(run_dir, job_id)
-    assert "(SIGKILL)" in jobs.note_of(run_dir, jobs.ask_slurm([status.read_launch(run_dir)]))
-    checkpoints = run_dir / "checkpoints"
+    assert ": the job starts again from its last checkpoint" in log_of(output_dir, job_id)
+    assert "(SIGKILL)" in jobs.note_of(output_dir, jobs.ask_slurm([status.read_launch(output_dir)]))
+    checkpoints = output_dir / "checkpoints"
     named = sorted(checkpoints.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[-1]))
     assert len(named) == 3
     for path in (checkpoints / "checkpoint_last.pt", named[-1]):
         os.truncate(path, path.stat().st_size * 2 // 3)
     good = int(named[-2].stem.split("_")[-1])
-    before = len(updates_done(run_dir, job_id))
+    before = len(updates_done(output_dir, job_id))
 
     wait_for_restart(cluster, job_id, 1)
-    wait_for_update(cluster, run_dir, job_id, 140)
-    log = log_of(run_dir, job_id)
+    wait_for_update(cluster, output_dir, job_id, 140)
+    log = log_of(output_dir, job_id)
     assert f"{named[-1].name} is broken and was put aside as {named[-1].name}.broken" in log
     assert f"going on from {named[-2].name}, update {good}" in log
-    assert updates_done(run_dir, job_id)[before] == good + 1
+    assert updates_done(output_dir, job_id)[before] == good + 1
 
     cluster.kill_node("node2")
     try:
         wait_for_restart(cluster, job_id, 2)
-        wait_for_end(cluster, run_dir, job_id)
+        wait_for_end(cluster, output_dir, job_id)
     finally:
         cluster.start_node("node2")
         cluster.call("scontrol", "update", "nodename=node2", "state=resume")
-    nodes = re.findall(r"rank 2 of world size 4 on (node\d)", log_of(run_dir, job_id, 2))
+    nodes = re.findall(r"rank 2 of world size 4 on (node\d)", log_of(output_dir, job_id, 2))
     assert nodes[:2] == ["node2"] * 2 and len(nodes) == 3 and nodes[2] != "node2"
-    assert set(updates_done(run_dir, job_id)) == set(range(1, UPDATES + 1))
-    assert_same_bits(run_dir, uninterrupted[0])
+    assert set(updates_done(output_dir, job_id)) == set(range(1, UPDATES + 1))
+    assert_same_bits(output_dir, uninterrupted[0])
 
 
 @pytest.mark.slow  # SLURM's time limits are whole minutes
 def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluster, tiny_data_bin, tmp_path):
-    run_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, run_dir, updates=100_000, time="2", signal_delay=45)).job_id
+    output_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, output_dir, updates=100_000, time="2", signal_delay=45)).job_id
     wait_for_restart(cluster, job_id, 1)
-    log = log_of(run_dir, job_id)
+    log = log_of(output_dir, job_id)
     stopped_at = int(re.findall(r"told to stop by (?:SIGUSR2|another rank): update (\d+)", log)[0])
-    wait_for_update(cluster, run_dir, job_id, stopped_at + 10)
-    assert f"going on from checkpoint_last.pt, update {stopped_at}" in log_of(run_dir, job_id)
+    wait_for_update(cluster, output_dir, job_id, stopped_at + 10)
+    assert f"going on from checkpoint_last.pt, update {stopped_at}" in log_of(output_dir, job_id)
     cluster.call("scancel", job_id)
-    wait_for_end(cluster, run_dir, job_id, "CANCELLED")
-    last = status.read_status(run_dir)
+    wait_for_end(cluster, output_dir, job_id, "CANCELLED")
+    last = status.read_status(output_dir)
     assert (last.phase, last.attempt) == ("stopped", 1)
-    assert last.update == updates_done(run_dir, job_id)[-1]
-    assert "the job was cancelled, or SLURM itself starts it again" in log_of(run_dir, job_id)
+    assert last.update == updates_done(output_dir, job_id)[-1]
+    assert "the job was cancelled, or SLURM itself starts it again" in log_of(output_dir, job_id)
 
 
 def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):
-    run_dir = tmp_path / "run"
-    first = submit(recipe_of(tiny_data_bin, run_dir, max_requeues=0)).job_id
-    wait_for_update(cluster, run_dir, first, 30)
+    output_dir = tmp_path / "run"
+    first = submit(recipe_of(tiny_data_bin, output_dir, max_requeues=0)).job_id
+    wait_for_update(cluster, output_dir, first, 30)
     cluster.call("scancel", "--signal=TERM", first)
-    wait_for_end(cluster, run_dir, first, "FAILED")
-    assert "--max-requeues is 0" in log_of(run_dir, first)
-    last = status.read_status(run_dir)
-    assert (last.phase, last.update) == ("stopped", updates_done(run_dir, first)[-1])
+    wait_for_end(cluster, output_dir, first, "FAILED")
+    assert "--max-requeues is 0" in log_of(output_dir, first)
+    last = status.read_status(output_dir)
+    assert (last.phase, last.update) == ("stopped", updates_done(output_dir, first)[-1])
 
     with pytest.raises(ValueError, match="--batch-sequences 32 instead of 16"):
-        submit(recipe_of(tiny_data_bin, run_dir, nodes=1, batch_sequences=32))
-    second = submit(recipe_of(tiny_data_bin, run_dir, nodes=1, gpus_per_node=1)).job_id
-    wait_for_end(cluster, run_dir, second)
-    assert "rank 0 of world size 1 on" in log_of(run_dir, second)
-    assert updates_done(run_dir, first) + updates_done(run_dir, second) == list(range(1, UPDATES + 1))
-    expected, found = batches_seen(*uninterrupted), batches_seen(run_dir, first) + batches_seen(run_dir, second)
+        submit(recipe_of(tiny_data_bin, output_dir, nodes=1, batch_sequences=32))
+    second = submit(recipe_of(tiny_data_bin, output_dir, nodes=1, gpus_per_node=1)).job_id
+    wait_for_end(cluster, output_dir, second)
+    assert "rank 0 of world size 1 on" in log_of(output_dir, second)
+    assert updates_done(output_dir, first) + updates_done(output_dir, second) == list(range(1, UPDATES + 1))
+    expected, found = batches_seen(*uninterrupted), batches_seen(output_dir, first) + batches_seen(output_dir, second)
     assert len({tokens for tokens, _ in expected}) > 5, "all updates are of one size: the test shows nothing"
     assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
     assert [loss for _, loss in found] == pytest.approx([loss for _, loss in expected], abs=0.05)
 
 
 def test_a_node_that_hangs_is_named_within_a_minute(cluster, tiny_data_bin, tmp_path):
-    run_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, run_dir, preflight_seconds=25)).job_id
+    output_dir = tmp_path / "run"
+    job_id = submit(recipe_of(tiny_data_bin, output_dir, preflight_seconds=25)).job_id
     wait_for(lambda: cluster.has_rank(job_id, 3), 30, "rank 3")
     pid = cluster.pid_of_rank(job_id, 3)
     os.kill(pid, signal.SIGSTOP)
     try:
-        wait_for_end(cluster, run_dir, job_id, "FAILED")
+        wait_for_end(cluster, output_dir, job_id, "FAILED")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    log = log_of(run_dir, job_id)
+    log = log_of(output_dir, job_id)
     assert "node node2: rank 3: did not start within 25 s" in log
     assert "rank 2" not in log.split("Pre-flight: ")[1].splitlines()[0]
     fields = cluster.call("scontrol", "show", "job", "--oneliner", job_id)
@@ -275,13 +277,13 @@ def test_a_node_that_hangs_is_named_within_a_minute(cluster, tiny_data_bin, tmp_
 
 
 def test_nodes_without_a_working_gpu_are_named(cluster, tiny_data_bin, tmp_path):
-    run_dir = tmp_path / "run"
-    recipe = recipe_of(tiny_data_bin, run_dir, nodes=2, gpus_per_node=1, batch_sequences=8)
+    output_dir = tmp_path / "run"
+    recipe = recipe_of(tiny_data_bin, output_dir, nodes=2, gpus_per_node=1, batch_sequences=8)
     recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
     job_id = submit(recipe).job_id
     assert "TresPerNode=gres:gpu:1" in cluster.call("scontrol", "show", "job", "--oneliner", job_id)
-    wait_for_end(cluster, run_dir, job_id, "FAILED")
-    log = log_of(run_dir, job_id)
+    wait_for_end(cluster, output_dir, job_id, "FAILED")
+    log = log_of(output_dir, job_id)
     for rank, node in enumerate(("node1", "node2")):
         assert f"node {node}: rank {rank}: torch sees no GPU" in log
     assert "Restarts=0 " in cluster.call("scontrol", "show", "job", "--oneliner", job_id)
@@ -308,10 +310,12 @@ def test_two_jobs_in_one_run_folder_are_refused(cluster, tiny_data_bin, tmp_path
 
 
 def test_another_world_size_than_the_recipes_is_refused_by_every_rank(cluster, tiny_data_bin, tmp_path):
-    run_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, run_dir, setup=("export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=1",))).job_id
-    wait_for_end(cluster, run_dir, job_id, "FAILED")
-    seen = [log_of(run_dir, job_id, rank) for rank in range(2)]
+    output_dir = tmp_path / "run"
+    job_id = submit(
+        recipe_of(tiny_data_bin, output_dir, setup=("export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=1",))
+    ).job_id
+    wait_for_end(cluster, output_dir, job_id, "FAILED")
+    seen = [log_of(output_dir, job_id, rank) for rank in range(2)]
     assert any("2 nodes x 2 ranks = 4 ranks, and SLURM started 2 ranks on 2 nodes" in log for log in seen)
     assert not any("world size" in log.split("World size mismatch")[0] for log in seen)
     assert "Restarts=0 " in cluster.call("scontrol", "show", "job", "--oneliner", job_id)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.cluster import train_arguments
-from roberta_plugin.cluster.grid import read_grid
-from roberta_plugin.cluster.recipe import load_recipe, minutes_of
-from roberta_plugin.cluster.sweep_slurm import parameters_of
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.experiments.sweep_slurm import parameters_of
+from roberta_plugin.launch.arguments import complete
+from roberta_plugin.launch.recipe import load_recipe, minutes_of
+from roberta_plugin.training import arguments as train_arguments
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 
@@ -52,7 +53,7 @@ PLACES = {
 
 
 def options_in(recipe):
-    return train_arguments.parse(train_arguments.complete(recipe))
+    return train_arguments.parse(complete(recipe))
 
 
 @pytest.mark.parametrize("size", TABLE_9)
@@ -185,7 +186,7 @@ def test_binarize_needs_no_merge_and_may_run_again(shared_text, tmp_path):
     from roberta_plugin.cli import main
 
     order = [files[0], files[2], files[1]]
-    whole = ["--train", *map(str, order), "--destination", str(tmp_path / "whole"), "--workers", "1", "--no-progress"]
+    whole = ["--train", *map(str, order), "--output-dir", str(tmp_path / "whole"), "--workers", "1", "--no-progress"]
     assert main(["binarize", "--tokenizer", str(tokenizer), *whole]) == 0
     found = [token for part in parts for token in MmapTokens(part / "train").tokens.tolist()]
     assert found == MmapTokens(tmp_path / "whole" / "train").tokens.tolist()
@@ -211,8 +212,8 @@ def shared_text(tmp_path_factory):
     for number in range(3):
         files.append(folder / f"{number}.txt")
         files[-1].write_text("".join(f"line {i} of file {number}, a plain sentence.\n" for i in range(40)))
-    words = ["--vocab-size", "300", "--destination", str(folder / "tokenizer")]
-    assert main(["vocabulary", "train", "--input", *map(str, files), *words]) == 0
+    words = ["--vocab-size", "300", "--output-dir", str(folder / "tokenizer")]
+    assert main(["tokenizer", "train", "--input", *map(str, files), *words]) == 0
     return files, folder / "tokenizer"
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import submitit
 
-from roberta_plugin.cluster import rendezvous
-from roberta_plugin.cluster.recipe import Recipe
-from roberta_plugin.cluster.submission import sbatch_parameters
+from roberta_plugin.launch import rendezvous
+from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.submission import sbatch_parameters
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 
 pytestmark = [
@@ -39,7 +39,7 @@ def make_light_rank(rendezvous_file: str, folder: str, port: int):
         module = importlib.util.module_from_spec(spec)
         sys.modules["rendezvous"] = module
         spec.loader.exec_module(module)
-        place = module.place_from_environment(num_nodes=128, ranks_per_node=8, port=port)
+        place = module.rank_from_environment(num_nodes=128, ranks_per_node=8, port=port)
         host, port_text = place.init_method.removeprefix("tcp://").split(":")
         met = []
         if place.rank == 0:
@@ -70,7 +70,7 @@ def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
     records_dir.mkdir()
     folder.mkdir()
     recipe = Recipe(
-        run_dir=tmp_path / "run",
+        output_dir=tmp_path / "run",
         train=("--cpu",),
         nodes=NODES,
         gpus_per_node=RANKS_PER_NODE,
@@ -85,7 +85,7 @@ def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         executor = submitit.SlurmExecutor(tmp_path / "logs")
         executor.update_parameters(**sbatch_parameters(recipe, snapshot=tmp_path))
-        light_rank = make_light_rank(rendezvous.__file__, str(records_dir), rendezvous.port_of(recipe.run_dir))
+        light_rank = make_light_rank(rendezvous.__file__, str(records_dir), rendezvous.port_of(recipe.output_dir))
         job_id = executor.submit(light_rank).job_id
         wait_for(
             lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 600, "the job"

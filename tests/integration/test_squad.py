@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.finetuning.inference import load_model, run_model
-from roberta_plugin.finetuning.squad import suite
+from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.squad import benchmark as benchmark
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_squad import write_prepared, write_raw
@@ -45,7 +45,7 @@ def official(prepared, save_dir, folder=None, **options):
     """Metrics of the last checkpoint; `exact` and `f1` as the log has them, at a threshold of one half."""
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
     outputs = run_model(model, task, prepared.split("valid"))
-    return suite.score(prepared.task, prepared, "valid", [outputs], folder=folder, options=options)
+    return benchmark.score(prepared.task, prepared, "valid", [outputs], folder=folder, options=options)
 
 
 def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):

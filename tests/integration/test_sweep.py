@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from roberta_plugin.training_log import parse_line
+from roberta_plugin.training.log import parse_line
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 from tests.tiny_corpus import environment, run, train_command, write_data_bin
 
@@ -38,7 +38,7 @@ def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, **sections):
 
 
 def command(grid, folder, *options):
-    return [sys.executable, "-m", "roberta_plugin.cli", "sweep", str(grid), "--folder", str(folder), *options]
+    return [sys.executable, "-m", "roberta_plugin.cli", "sweep", str(grid), "--output-dir", str(folder), *options]
 
 
 def report_of(folder):

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from roberta_plugin.models import attention_backends, packed_attention
-from roberta_plugin.models.attention_backends import BACKENDS, choose_backend
-from roberta_plugin.models.sequences import Sequences
+from roberta_plugin.models.attention import packed as packed_attention
+from roberta_plugin.models.attention import registry as attention_backends
+from roberta_plugin.models.attention.registry import BACKENDS, choose_backend
+from roberta_plugin.models.attention.sequences import Sequences
 
 PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]
 PACKED = [name for name, backend in BACKENDS.items() if backend.serves_packed]
@@ -135,7 +136,9 @@ def test_packed_rows_on_a_gpu_are_the_definitions(name, dtype, gpu):
     lengths = (64, 1, 200, 33)
     inputs = [torch.randn(1, 4, sum(lengths), 64, device=gpu, dtype=dtype).requires_grad_() for _ in range(3)]
     sequences = make_sequences(lengths, lengths)
-    sequences = sequences._replace(q_edges=sequences.q_edges.to(gpu), k_edges=sequences.k_edges.to(gpu))
+    sequences = sequences._replace(
+        cu_seqlens_q=sequences.cu_seqlens_q.to(gpu), cu_seqlens_k=sequences.cu_seqlens_k.to(gpu)
+    )
     of = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(gpu)
     expected, references = definition(*inputs, of[:, None] == of)
     found = backend(*inputs, sequences=sequences, dropout_prob=0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.data.binarize import binarize
+from roberta_plugin.data.binarize.pipeline import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
@@ -205,7 +205,7 @@ def test_a_dictionary_of_the_training_text_has_the_same_bytes(encoded, texts, sh
     for name in ("encoder.json", "vocab.bpe"):
         (bpe / name).write_bytes((shared_data / "gpt2_bpe" / name).read_bytes())
     inputs = ("--train", str(texts / "real"), "--valid", str(texts / "odd"), "--workers", "2", "--part-bytes", "100000")
-    assert main(["binarize", "--tokenizer", str(bpe), "--destination", str(tmp_path / "ours"), *inputs, *ours]) == 0
+    assert main(["binarize", "--tokenizer", str(bpe), "--output-dir", str(tmp_path / "ours"), *inputs, *ours]) == 0
     for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"):
         assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
     num_rows = len((tmp_path / "ours" / "dict.txt").read_text().splitlines())

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from roberta_plugin.models.checkpoint_names import from_hugging_face, to_hugging_face
+from roberta_plugin.models.checkpoints.names import from_hugging_face, to_hugging_face
 from tests.hugging_face import import_transformers
 from tests.tiny_models import MAX_POSITIONS, make_batch, our_model
 

@@ -11,7 +11,7 @@ from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.models.hub_interface import RobertaHub
+from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_checkpoints import state_of
 from tests.tiny_models import options

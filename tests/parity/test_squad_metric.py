@@ -13,10 +13,10 @@ import pytest
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.metric import evaluate
+from roberta_plugin.finetuning.squad.inputs import tokens_of
+from roberta_plugin.finetuning.squad.metrics import evaluate
 from roberta_plugin.finetuning.squad.prepare import prepare
 from roberta_plugin.finetuning.squad.questions import Questions
-from roberta_plugin.finetuning.squad.windows import tokens_of
 from tests.real_data import unpack
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from roberta_plugin.finetuning.glue.alignment import align
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.glue.tasks import TABLES
 from tests.real_data import unpack
 from tests.tiny_glue import unpack_glue
 

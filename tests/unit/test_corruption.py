@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from roberta_plugin import cli
-from roberta_plugin.cluster.grid import read_grid
-from roberta_plugin.cluster.recipe import load_recipe
 from roberta_plugin.data.manifest import file_record, sha256_of_file, write_manifest
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe, train_character_bpe, train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.experiments.grid import read_grid
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.launch.recipe import load_recipe
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
@@ -228,4 +228,4 @@ def test_a_damaged_yaml_is_named(tmp_path, name, kind):
     if name.startswith("sweep"):
         outcome(lambda: read_grid(path), name)
     else:
-        outcome(lambda: load_recipe(path, flags={"run_dir": str(tmp_path / "run")}), name)
+        outcome(lambda: load_recipe(path, flags={"output_dir": str(tmp_path / "run")}), name)

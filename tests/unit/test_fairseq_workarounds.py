@@ -178,7 +178,7 @@ import sys
 sys.argv[0] = NAME
 import roberta_plugin.cli
 roberta_plugin.register()
-import roberta_plugin.models.hub_interface as hub
+import roberta_plugin.hub as hub
 roots = logging.getLogger()
 assert (roots.level, roots.handlers) == (logging.WARNING, []), (roots.level, roots.handlers)
 logging.getLogger("anybody").info("of no interest")

@@ -1,4 +1,12 @@
-"""Tokenizers: text <-> tokenizer ids, three kinds with one signature (`base.Tokenizer`)."""
+"""Tokenizers: text <-> tokenizer ids, three kinds with one signature.
+
+base               the signature
+byte_level_bpe     RoBERTa's and GPT-2's             gigatoken_engine   its fast engine
+sentencepiece      XLM-R's
+character_bpe      as BERT's, by words
+offsets            tokens -> the characters that they cover
+training           text files -> a tokenizer
+"""
 
 from __future__ import annotations
 
@@ -36,5 +44,5 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     wanted = "; or ".join(" and ".join(files) for files, _ in KINDS)
     raise FileNotFoundError(
         f"No tokenizer in {folder}: looked for {wanted}. Name the folder that holds these files, or make them with "
-        "`roberta vocabulary train`."
+        "`roberta tokenizer train`."
     )

@@ -20,7 +20,7 @@ class Tokenizer(Protocol):
 
     @property
     def name(self) -> str:
-        """The kind of tokenizer, as `roberta vocabulary train --kind` calls it."""
+        """The kind of tokenizer, as `roberta tokenizer train --kind` calls it."""
         ...
 
     @property

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.tokenizers.base import join_ids
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens, locate_words
+from roberta_plugin.files import atomic_write
 
 FILES = ("character_bpe.json",)
 WORD_START = "\u2581"
@@ -62,7 +62,7 @@ class CharacterBpe:
             content = json.loads(path.read_bytes())
             return cls(json.dumps(content["bpe"], ensure_ascii=False), language=content["language"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no character-level BPE of `roberta vocabulary train` ({error}).") from error
+            raise ValueError(f"{path} is no character-level BPE of `roberta tokenizer train` ({error}).") from error
 
     def save(self, folder: Path) -> None:
         """Write character_bpe.json."""

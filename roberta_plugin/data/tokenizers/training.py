@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.atomic_files import atomic_write
-from roberta_plugin.data.progress import Progress
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
 from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
 from roberta_plugin.data.text_inputs_sample import TextSample
@@ -24,6 +22,8 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
+from roberta_plugin.files import atomic_write
+from roberta_plugin.progress import Progress
 
 # fairseq-preprocess pads a dictionary to a multiple of 8, its four special symbols included.
 _NUM_SPECIALS = 4

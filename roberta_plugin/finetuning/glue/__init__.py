@@ -10,5 +10,5 @@ prepare            all of that, and a tokenizer         -> a prepared folder
 phrase_scores      model, batch with phrases masked     -> how well each phrase fits (torch)
 metrics            counts, or predictions and answers   -> accuracy, F1, Matthews, Pearson, Spearman
 submission         predictions                          -> TSV files, and the zip of all tasks
-suite              what `finetuning/suites.py` asks of a suite
+benchmark              what `finetuning/benchmarks.py` asks of a benchmark
 """

@@ -30,7 +30,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.glue.ranking import question_numbers, training_groups
 from roberta_plugin.finetuning.glue.reader import Row, read_rows
-from roberta_plugin.finetuning.glue.tables import TABLES, Source, Table
+from roberta_plugin.finetuning.glue.tasks import TABLES, Source, Table
 from roberta_plugin.finetuning.glue.wnli import Schema, find_schema, training_schemas
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
@@ -87,7 +87,7 @@ def prepare(
 
 
 def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
-    """See `suites.Suite.settings`; GLUE's tasks have no options."""
+    """See `benchmarks.Benchmark.settings`; GLUE's tasks have no options."""
     if options:
         raise ValueError(f"Preparing {task} takes no options, got {', '.join(sorted(options))}.")
     table = TABLES[task]
@@ -95,7 +95,7 @@ def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[
 
 
 def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
-    """See `suites.Suite.raw_files`."""
+    """See `benchmarks.Benchmark.raw_files`."""
     return [path for _, path in _found(TABLES[task], raw).values()]
 
 

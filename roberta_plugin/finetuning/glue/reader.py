@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_plugin.finetuning.glue.tables import Source, Table
+from roberta_plugin.finetuning.glue.tasks import Source, Table
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.glue.metrics import as_written
-from roberta_plugin.finetuning.glue.tables import TABLES, Table
+from roberta_plugin.finetuning.glue.tasks import TABLES, Table
 
 logger = logging.getLogger(__name__)
 

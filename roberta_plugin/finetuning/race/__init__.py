@@ -3,7 +3,7 @@
 reader        official folders, or JSON Lines of our own definition   -> passages with their questions
 inputs        passage, question, option                               -> `<s> passage </s> </s> question+option </s>`
 prepare       the two above                                           -> a prepared folder, an option a sequence
-scoring       raw outputs of one model or several                     -> answers, accuracies, predictions
-stuck_run     sums of the training log                                -> whether a training is stuck at chance
-suite         what `roberta prepare`, `finetune` and `evaluate` ask for
+metrics       raw outputs of one model or several                     -> answers, accuracies, predictions
+degenerate_run  sums of the training log                                -> whether a training is stuck at chance
+benchmark         what `roberta prepare`, `finetune` and `evaluate` ask for
 """

@@ -75,12 +75,12 @@ def prepare(
 
 
 def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
-    """See `suites.Suite.settings`."""
+    """See `benchmarks.Benchmark.settings`."""
     return asdict(Layout.of(max_length, options))
 
 
 def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
-    """See `suites.Suite.raw_files`."""
+    """See `benchmarks.Benchmark.raw_files`."""
     return [path for files in find_splits(task, raw).values() for path in files]
 
 

@@ -26,16 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.squad.metric import normalize
+from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, Layout, cut, is_blank, tokens_of
+from roberta_plugin.finetuning.squad.metrics import normalize
 from roberta_plugin.finetuning.squad.reader import NO_PLACE, SPLITS, Question, SquadFile, find_files, read_file
-from roberta_plugin.finetuning.squad.windows import BEFORE_PASSAGE, NUM_SPECIALS, Layout, cut, is_blank, tokens_of
 
 logger = logging.getLogger(__name__)
 
@@ -98,12 +98,12 @@ def prepare(
 
 
 def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
-    """See `suites.Suite.settings`."""
+    """See `benchmarks.Benchmark.settings`."""
     return asdict(_layout(task, max_length, options))
 
 
 def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
-    """See `suites.Suite.raw_files`."""
+    """See `benchmarks.Benchmark.raw_files`."""
     return list(find_files(task, raw, options).values())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.squad.metric import Score, score
+from roberta_plugin.finetuning.squad.metrics import Score, score
 
 
 class Questions:

@@ -6,7 +6,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteL
 
 
 def parse(*words):
-    return build_parser("binarize").parse_args(["binarize", "--tokenizer", "t", "--destination", "d", *words])
+    return build_parser("binarize").parse_args(["binarize", "--tokenizer", "t", "--output-dir", "d", *words])
 
 
 def test_splits_come_from_their_options():
@@ -39,7 +39,7 @@ def tokenizer_folder(tmp_path):
 
 
 def binarize(tmp_path, tokenizer_folder, *words):
-    where = ["--tokenizer", str(tokenizer_folder), "--destination", str(tmp_path / "data"), "--workers", "1"]
+    where = ["--tokenizer", str(tokenizer_folder), "--output-dir", str(tmp_path / "data"), "--workers", "1"]
     return main(["binarize", *where, *map(str, words)])
 
 

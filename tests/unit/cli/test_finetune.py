@@ -8,7 +8,8 @@ import torch
 
 from roberta_plugin.cli import finetune, main, sweep
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-from roberta_plugin.finetuning import identity, inference
+from roberta_plugin.experiments import inference
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
@@ -40,7 +41,7 @@ def words(tmp_path, monkeypatch, model_state):
     )
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
-    return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--folder", tmp_path / "out"]
+    return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
 
 
 def write_grid(args):
@@ -49,7 +50,7 @@ def write_grid(args):
 
 
 def grid_of(args):
-    return json.loads((args.folder / finetune.GRID).read_text())
+    return json.loads((args.output_dir / finetune.GRID).read_text())
 
 
 def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
@@ -117,7 +118,7 @@ def test_a_model_that_is_none_is_refused_in_one_line_that_names_it(tmp_path, cap
     if content == "cut off":
         path.write_bytes(path.read_bytes()[:700])
     folder = write_prepared(tmp_path / "set", num_options=1).folder
-    words = ["finetune", "RTE", "--data", folder, "--model", path, "--folder", tmp_path / "out"]
+    words = ["finetune", "RTE", "--data", folder, "--model", path, "--output-dir", tmp_path / "out"]
     assert main([str(word) for word in words]) == 2
     error = capsys.readouterr().err
     assert sentence in error
@@ -130,17 +131,17 @@ def raw(words, tmp_path):
     """A call that prepares: official files of RTE, a tokenizer, no --data."""
     write_official(tmp_path / "glue")
     given = {"--raw": tmp_path / "glue", "--tokenizer": write_tokenizer(tmp_path / "tokenizer")}
-    given |= {"--model": words[words.index("--model") + 1], "--folder": tmp_path / "out"}
+    given |= {"--model": words[words.index("--model") + 1], "--output-dir": tmp_path / "out"}
     return ["RTE", *(word for pair in given.items() for word in pair), "--grid-only"]
 
 
 def test_without_max_length_it_is_what_the_model_has(raw):
     args = parse(*raw)
     assert args.run(args) == 0
-    assert Prepared.open(args.folder / "data").settings["max_length"] == 40
+    assert Prepared.open(args.output_dir / "data").settings["max_length"] == 40
     args = parse(*raw)
     assert args.run(args) == 0, "the same command again is the same preparation"
-    args = parse(*raw[:-1], "--max-length", "50", "--folder", args.folder / "other")
+    args = parse(*raw[:-1], "--max-length", "50", "--output-dir", args.output_dir / "other")
     with pytest.raises(ValueError, match=r"--max-length 50: .*model\.pt has 40 positions"):
         args.run(args)
 

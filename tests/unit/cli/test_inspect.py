@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.data.binarize import binarize
+from roberta_plugin.data.binarize.pipeline import binarize
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 

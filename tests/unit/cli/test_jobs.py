@@ -6,10 +6,10 @@ import time
 import pytest
 
 from roberta_plugin.cli import jobs
-from roberta_plugin.cluster import slurm_commands
-from roberta_plugin.cluster.restart.attempts import write_attempt
-from roberta_plugin.cluster.restart.policy import Decision, End, Limits
-from roberta_plugin.cluster.status import Launch, Status, read_status, write_launch, write_status
+from roberta_plugin.launch.restart.attempts import write_attempt
+from roberta_plugin.launch.restart.policy import Decision, End, Limits
+from roberta_plugin.launch.status import Launch, Status, read_status, write_launch, write_status
+from roberta_plugin.training import slurm_commands
 
 
 @pytest.fixture

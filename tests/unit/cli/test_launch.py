@@ -6,9 +6,9 @@ import dataclasses
 import pytest
 
 from roberta_plugin.cli import launch
-from roberta_plugin.cluster import submission
-from roberta_plugin.cluster.recipe import Recipe
-from tests.unit.cluster.recipes import good_recipe
+from roberta_plugin.launch import submission
+from roberta_plugin.launch.recipe import Recipe
+from tests.unit.launch.recipes import good_recipe
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def test_flags_config_and_train_options_reach_the_recipe(run, tmp_path, monkeypa
 
     def submit(recipe, *, dry_run, config):
         seen.update(recipe=recipe, dry_run=dry_run, config=config)
-        return submission.Submission(job_id="7", run_dir=recipe.run_dir, script="", commands=())
+        return submission.Submission(job_id="7", output_dir=recipe.output_dir, script="", commands=())
 
     monkeypatch.setattr(submission, "submit", submit)
     config = tmp_path / "launch.yaml"
-    config.write_text("run_dir: r\nnodes: 4\ntrain:\n  data: books-bin\n")
+    config.write_text("output_dir: r\nnodes: 4\ntrain:\n  data: books-bin\n")
     code = run("--config", config, "--nodes", "2", "--env", "A=1", "--env", "B=2", "--", "--max-update", "9", "--cpu")
     assert code == 0
     recipe = seen["recipe"]
@@ -52,9 +52,9 @@ def test_every_field_of_the_recipe_has_its_option():
 
 def test_a_dry_run_prints_script_and_commands(run, tiny_data_bin, tmp_path, capsys):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
-    assert run("--run-dir", recipe.run_dir, "--nodes", "2", "--dry-run", "--", *recipe.train) == 0
+    assert run("--output-dir", recipe.output_dir, "--nodes", "2", "--dry-run", "--", *recipe.train) == 0
     out = capsys.readouterr().out
     assert out.startswith("#!/bin/bash")
     assert "#SBATCH --nodes=2" in out
     assert "\nfairseq-train " in out
-    assert not recipe.run_dir.exists()
+    assert not recipe.output_dir.exists()

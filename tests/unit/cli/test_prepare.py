@@ -27,7 +27,7 @@ def raw(tmp_path):
 
 def test_a_folder_is_made_and_replaced_only_when_told(raw, tmp_path, capsys):
     words = ("multiple_choice", "--raw", raw, "--tokenizer", write_tokenizer(tmp_path / "tokenizer"))
-    words += ("--destination", tmp_path / "out", "--max-length", 40, "--option", "question-length=20")
+    words += ("--output-dir", tmp_path / "out", "--max-length", 40, "--option", "question-length=20")
     assert run(*words) == 0
     assert "train: 1 examples, 2 sequences" in capsys.readouterr().out
     with pytest.raises(FileExistsError, match="give --overwrite to replace it"):
@@ -53,5 +53,5 @@ def test_a_folder_is_made_and_replaced_only_when_told(raw, tmp_path, capsys):
 def test_what_is_missing_is_said(raw, tmp_path, words, message):
     places = {"tmp": tmp_path, "raw": raw, "tok": write_tokenizer(tmp_path / "tokenizer")}
     with pytest.raises((ValueError, OSError), match=message):
-        run("multiple_choice", "--destination", tmp_path / "out", *(word.format(**places) for word in words))
+        run("multiple_choice", "--output-dir", tmp_path / "out", *(word.format(**places) for word in words))
     assert not (tmp_path / "out").exists()

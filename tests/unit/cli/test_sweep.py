@@ -22,7 +22,7 @@ def grid(tmp_path):
 
 
 def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tmp_path, capsys):
-    assert run(str(grid), "--folder", str(tmp_path / "out"), "--dry-run") == 0
+    assert run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
     text = capsys.readouterr().out
     assert "# lr-1/seed-5\n" in text
     assert (
@@ -44,11 +44,11 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tmp_path, capsys
 )
 def test_what_is_refused_and_how(grid, tmp_path, words, message):
     with pytest.raises(ValueError, match=message):
-        run(str(grid), "--folder", str(tmp_path / "out"), *words)
+        run(str(grid), "--output-dir", str(tmp_path / "out"), *words)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_report_of_what_is_there_trains_nothing(grid, tmp_path, capsys):
-    assert run(str(grid), "--folder", str(tmp_path / "out"), "--report-only") == 0
+    assert run(str(grid), "--output-dir", str(tmp_path / "out"), "--report-only") == 0
     assert "2 runs: 2 waiting" in capsys.readouterr().out
     assert not list((tmp_path / "out").rglob("log.txt"))

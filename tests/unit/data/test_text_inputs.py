@@ -10,14 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roberta_plugin.data.text_inputs import (
-    BadLineError,
-    LineRules,
-    count_lines,
-    lines_of,
-    read_blocks,
-    read_lines,
-)
+from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks, read_lines
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 
 KEEP = LineRules(keep_spaces=True)

@@ -78,7 +78,7 @@ def test_refuses_a_bad_line_by_file_and_number(tmp_path, content, words):
 
 
 def test_says_how_to_get_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="roberta vocabulary train"):
+    with pytest.raises(FileNotFoundError, match="roberta tokenizer train"):
         Vocabulary.load(tmp_path / "dict.txt")
 
 

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from roberta_plugin.demo.mask_filling import MAX_WORDS, choose_clozes, fill
-from roberta_plugin.models.hub_interface import Filling
+from roberta_plugin.hub import Filling
 
 WORDS = {"method", "returns", "values", "sorted", "list"}
 LINES = [f"The method returns the {kind} values of a sorted list." for kind in ("first", "second", "third", "fourth")]

@@ -49,7 +49,7 @@ def test_impossible_settings_are_refused_by_name(tmp_path, settings, option):
 def test_two_runs_cannot_work_in_one_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "LOCK_PATIENCE_S", 0.0)
     first, second = (RunFolder(tmp_path, DemoSettings()) for _ in range(2))
-    with first.locked(), pytest.raises(ValueError, match="--folder"), second.locked():
+    with first.locked(), pytest.raises(ValueError, match="--output-dir"), second.locked():
         raise AssertionError("both hold the folder")
     with second.locked():
         pass

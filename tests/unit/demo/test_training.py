@@ -8,7 +8,7 @@ import roberta_plugin
 from roberta_plugin.demo import training
 from roberta_plugin.demo.run_folder import DemoSettings, RunFolder
 from roberta_plugin.demo.training import Plan, Speed, make_plan, show, train_command
-from roberta_plugin.training_log import Record
+from roberta_plugin.training.log import Record
 
 
 class Bar:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from roberta_plugin.finetuning.inference import load_state
-from roberta_plugin.models.hub_interface import RobertaHub
+from roberta_plugin.experiments.inference import load_state
+from roberta_plugin.hub import RobertaHub
 
 
 class Unlisted:

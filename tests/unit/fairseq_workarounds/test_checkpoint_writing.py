@@ -168,14 +168,16 @@ def test_file_systems_that_copy_nothing_or_half_by_themselves_are_helped(tmp_pat
     assert target.read_bytes() == source.read_bytes()
 
 
-def test_a_start_removes_what_an_earlier_run_left(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(checkpoint_writing, "_fairseq_load_checkpoint", lambda cfg, trainer, **options: options)
+def test_a_start_removes_what_an_earlier_run_left(tmp_path, caplog):
     left = tmp_path / ".checkpoint_last.pt.01234567.tmp"
     for rank, stays in ((1, True), (0, False)):
         left.write_bytes(b"half")
         with caplog.at_level(logging.INFO):
-            options = checkpoint_utils.load_checkpoint(
-                SimpleNamespace(save_dir=str(tmp_path)), SimpleNamespace(data_parallel_rank=rank), x=1
+            options = checkpoint_writing.load_checkpoint(
+                lambda cfg, trainer, **options: options,
+                SimpleNamespace(save_dir=str(tmp_path)),
+                SimpleNamespace(data_parallel_rank=rank),
+                x=1,
             )
         assert options == {"x": 1}
         assert left.exists() is stays

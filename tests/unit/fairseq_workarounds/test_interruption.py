@@ -17,6 +17,7 @@ def interruption(monkeypatch):
     """Signals taken over, as in fairseq-train; given back at the end."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     fresh = Interruption()
     monkeypatch.setattr(module, "interruption", fresh)
     fresh.begin()

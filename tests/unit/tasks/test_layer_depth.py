@@ -1,7 +1,7 @@
 import pytest
 from fairseq.optim import FP16Optimizer
 
-from roberta_plugin.tasks.layer_depth import tell_layers
+from roberta_plugin.tasks.layer_depth import set_layer_depths
 from tests.tiny_models import fairseq_model, our_model
 
 
@@ -9,7 +9,7 @@ from tests.tiny_models import fairseq_model, our_model
 def test_heads_are_on_top_and_embeddings_at_the_bottom(make):
     model = make()
     model.register_classification_head("head", num_classes=2)
-    tell_layers(model)
+    set_layer_depths(model)
     above = {name: parameter.optim_overrides["layers_above"] for name, parameter in model.named_parameters()}
     layer = "encoder.sentence_encoder.layers.{}.fc1.weight"
     assert [above[layer.format(number)] for number in range(3)] == [3, 2, 1]
@@ -21,7 +21,7 @@ def test_heads_are_on_top_and_embeddings_at_the_bottom(make):
 
 def test_moving_a_model_and_copying_its_parameters_keeps_what_was_told():
     model = our_model()
-    tell_layers(model)
+    set_layer_depths(model)
     model.bfloat16()
     parameters = list(model.parameters())
     copies = FP16Optimizer.build_fp32_params(None, parameters, flatten=False)

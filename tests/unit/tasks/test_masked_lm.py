@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from roberta_plugin.data.binarize import binarize
+from roberta_plugin.data.binarize.pipeline import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe

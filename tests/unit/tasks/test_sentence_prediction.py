@@ -5,10 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from roberta_plugin.tasks.sentence_prediction import (
-    RobertaSentencePredictionConfig,
-    RobertaSentencePredictionTask,
-)
+from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
 from tests.tiny_glue import write_task
 from tests.tiny_suites import write_prepared
 from tests.unit.finetuning.glue.test_prepare import prepared_of

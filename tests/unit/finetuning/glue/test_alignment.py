@@ -4,7 +4,7 @@ import pytest
 
 from roberta_plugin.finetuning.glue.alignment import align, contains, content_words
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.glue.tasks import TABLES
 
 DRAIN = "The drain is clogged with hair. It has to be cleaned."
 NEWSLETTER = (

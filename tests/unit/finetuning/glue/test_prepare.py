@@ -7,7 +7,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.glue.prepare import prepare
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.glue.tasks import TABLES
 from roberta_plugin.finetuning.glue.wnli import find_schema
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import Prepared

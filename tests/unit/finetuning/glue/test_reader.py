@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.glue.tasks import TABLES
 
 PAIRS = "index\tsentence1\tsentence2\tlabel\n"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.glue.submission import expected_files, file_name, write_predictions, write_submission
-from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.glue.tasks import TABLES
 
 NAMES = {"CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"}
 

@@ -2,7 +2,7 @@
 
 from roberta_plugin.finetuning.glue.alignment import content_words
 from roberta_plugin.finetuning.glue.reader import Row, read_rows
-from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.glue.tasks import TABLES
 from roberta_plugin.finetuning.glue.wnli import find_schema, training_schemas
 
 TEXT = "The drain is clogged with hair. It has to be cleaned."

@@ -1,0 +1,229 @@
+"""Text cut into tasks for worker processes, and tasks done: text -> part files.
+
+Used by `binarize.py`. Tasks depend on the sizes of the inputs alone, and the parts of a task on its text, so that the
+result is the same for any number of workers, and a part file that exists need not be made again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.binarize.part_files import Counts, Span, Task, done_path, part_path, read_counts
+from roberta_plugin.data.binarize.sharing import Sharing
+from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.files import atomic_write
+
+_SECONDS_BETWEEN_LOOKS = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What all tasks share that turn text into tokens.
+
+    Attributes:
+        tokenizer: text -> tokenizer ids.
+        rules: what a line is.
+        blank_line_after_files: whether to put a blank line after each file.
+        part_bytes: bytes of text in a part.
+    """
+
+    tokenizer: Tokenizer
+    rules: LineRules
+    blank_line_after_files: bool
+    part_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Reading):
+    """What all tasks share that write part files.
+
+    Attributes:
+        to_model: model id of each tokenizer id, in the integer type of the .bin.
+        eos_id, unk_id: model ids of </s>, which ends each item, and <unk>.
+        folder: where the part files go.
+    """
+
+    to_model: NDArray[np.integer[Any]]
+    eos_id: int
+    unk_id: int
+    folder: Path
+
+
+class Block(NamedTuple):
+    """Whole lines of a span.
+
+    Attributes:
+        data: the lines.
+        source: where they are from.
+        start: first byte of the span.
+        line: number of the first line, counted from the beginning of the span.
+    """
+
+    data: bytes
+    source: TextInput
+    start: int
+    line: int
+
+    def lines(self, rules: LineRules) -> tuple[list[str], int]:
+        """See `lines_of`. Lines before the span are counted only when an error must name the line of the file."""
+        try:
+            return lines_of(self.data, source=self.source, first_line=self.line, rules=rules)
+        except BadLineError as error:
+            before = sum(map(count_lines, read_blocks(self.source, end=self.start))) if self.start else 0
+            raise BadLineError(error.path, before + error.line, error.reason, error.remedy) from None
+
+
+class SharedPart(NamedTuple):
+    """A part that is handed to another worker: its text, and where its tokens go."""
+
+    path: Path
+    blocks: list[Block]
+
+
+def plan_tasks(sources: Sequence[TextInput], sizes: Sequence[int], part_bytes: int) -> list[Task]:
+    """Cut large plain files into pieces of `part_bytes`, and put neighbouring small files together."""
+    groups: list[tuple[Span, ...]] = []
+    small: list[Span] = []
+    small_bytes = 0
+    for source, size in zip(sources, sizes, strict=True):
+        is_small = size <= part_bytes and not source.is_stream
+        if is_small and small_bytes + size <= part_bytes:
+            small.append(Span(source))
+            small_bytes += size
+            continue
+        groups.append(tuple(small))
+        small, small_bytes = [], 0
+        if is_small:
+            small, small_bytes = [Span(source)], size
+        elif source.is_sequential:
+            groups.append((Span(source),))
+        else:
+            edges = [*range(0, size, part_bytes), size]
+            groups += [(Span(source, start, end, end == size),) for start, end in itertools.pairwise(edges)]
+    groups.append(tuple(small))
+    return [
+        Task(number, spans, may_share=len(spans) == 1 and spans[0].source.is_sequential)
+        for number, spans in enumerate(group for group in groups if group)
+    ]
+
+
+def encode_task(
+    job: Job,
+    task: Task,
+    *,
+    on_read: Callable[[int], None],
+    on_data: Callable[[bytes], None] = lambda data: None,
+    sharing: Sharing | None = None,
+) -> None:
+    """Write the part files of a task that are not there, then the file that says how many there are.
+
+    Args:
+        job: what all tasks share.
+        task: what to do.
+        on_read: is called with the bytes read, now and then, and may raise to stop.
+        on_data: gets the bytes of a pipe.
+        sharing: idle workers that may do parts of a task that is read by one process.
+    """
+    num_parts = 0
+    given: list[Path] = []
+    for number, numbered in itertools.groupby(numbered_blocks(job, task, on_read, on_data), key=lambda block: block[0]):
+        path = part_path(job.folder, task.number, number)
+        blocks = (block for _, block in numbered)
+        if path.exists():
+            _skip_part(path, blocks)  # such an input can only be read from its beginning
+        elif sharing is not None and task.may_share and sharing.claim():
+            try:
+                part = SharedPart(path, list(blocks))
+            except BaseException:
+                sharing.give(None)
+                raise
+            sharing.give(part)
+            given.append(path)
+        else:
+            write_part(path, job, blocks)
+        num_parts = number + 1
+    while not all(path.exists() for path in given):
+        on_read(0)
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    with atomic_write(done_path(job.folder, task.number), "w") as file:
+        file.write(json.dumps(num_parts))
+
+
+def numbered_blocks(
+    reading: Reading,
+    task: Task,
+    on_read: Callable[[int], None],
+    on_data: Callable[[bytes], None] = lambda data: None,
+) -> Iterator[tuple[int, Block]]:
+    """Blocks of text in order, each with the number of its part.
+
+    A part ends with the block that fills it, so the edges of parts follow from the text alone.
+    """
+    part, bytes_in_part = 0, 0
+    for span in task.spans:
+        blocks = read_blocks(span.source, start=span.start, end=span.end, on_read=on_read, on_data=on_data)
+        if reading.blank_line_after_files and span.is_last_of_file and not span.source.is_jsonl:
+            blocks = itertools.chain(blocks, [b"\n"])
+        line = 1
+        for block in blocks:
+            if bytes_in_part >= reading.part_bytes:
+                part, bytes_in_part = part + 1, 0
+            bytes_in_part += len(block)
+            yield part, Block(block, span.source, span.start, line)
+            line += count_lines(block)
+
+
+def _skip_part(path: Path, blocks: Iterable[Block]) -> None:
+    if read_counts(path).text_bytes != sum(len(block.data) for block in blocks):
+        raise ValueError(
+            f"{path} was made of text that was cut at another place, by another version of a library: delete the "
+            "folder it lies in and run the same command again."
+        )
+
+
+def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
+    """Encode blocks of text into a part file: a line of JSON with the counts, then sizes, then ids."""
+    counts = Counts()
+    sizes: list[NDArray[np.int32]] = []
+    ids: list[NDArray[np.integer[Any]]] = []
+    for block in blocks:
+        lines, num_bad = block.lines(job.rules)
+        block_ids, block_sizes = encode_items(job, lines)
+        ids.append(block_ids)
+        sizes.append(block_sizes)
+        counts += Counts(
+            text_bytes=len(block.data),
+            items=len(lines),
+            blank_lines=int(np.count_nonzero(block_sizes == 1)),
+            tokens=len(block_ids),
+            unknown=int(np.count_nonzero(block_ids == job.unk_id)),
+            bad_lines=num_bad,
+        )
+    with atomic_write(path) as file:
+        file.write(json.dumps(asdict(counts)).encode() + b"\n")
+        for array in itertools.chain(sizes, ids):
+            file.write(array.data)
+
+
+def encode_items(job: Job, lines: Sequence[str]) -> tuple[NDArray[np.integer[Any]], NDArray[np.int32]]:
+    """Model ids of lines, each ended by </s>, back to back; and the tokens of each line, </s> included."""
+    ids, lengths = job.tokenizer.encode_lines(lines)
+    sizes = lengths + np.int32(1)
+    ends = np.cumsum(sizes, dtype=np.int64) - 1
+    items = np.empty(len(ids) + len(lines), dtype=job.to_model.dtype)
+    is_text = np.ones(len(items), dtype=np.bool_)
+    is_text[ends] = False
+    items[is_text] = job.to_model[ids]
+    items[ends] = job.eos_id
+    return items, sizes

@@ -1,0 +1,249 @@
+"""Text files -> {split}.bin/.idx, dict.txt, the tokenizer's files and manifest.json: a data-bin.
+
+Stage of the flow in `roberta_plugin/data/__init__.py`:
+
+    inputs --plan_tasks--> tasks --worker processes--> part files --worker processes--> {split}.bin/.idx, manifest.json
+
+With the default rules .bin, .idx and dict.txt are those of fairseq's multiprocessing_bpe_encoder --keep-empty and
+fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped goes on with the
+part files that it left in {split}.parts; nothing that was finished before is touched until the new files are complete.
+While the parts are put together the disk holds the tokens twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.data.binarize.checks import MAX_UNKNOWN, refuse_nonsense
+from roberta_plugin.data.binarize.folder import (
+    check_vocabulary,
+    folder_lock,
+    leftovers,
+    remove_leftovers,
+    split_lock,
+    write_vocabulary,
+)
+from roberta_plugin.data.binarize.merge import PartsInOrder
+from roberta_plugin.data.binarize.part_files import Counts, Task, is_done
+from roberta_plugin.data.binarize.parts import Job, plan_tasks
+from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, make_plan, prepare_parts
+from roberta_plugin.data.binarize.workers import start_workers
+from roberta_plugin.data.manifest import read_manifest, sha256_of_file, sha256_of_json, write_manifest
+from roberta_plugin.data.mmap_tokens import best_dtype
+from roberta_plugin.data.mmap_tokens_parts import SharedFiles
+from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
+from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.machine import num_cores
+
+_BLANK = "blank_line_after_files"
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+def binarize(
+    inputs: Sequence[str | os.PathLike[str]],
+    *,
+    split: str,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    destination: str | os.PathLike[str],
+    workers: int | None = None,
+    progress: bool = True,
+    rules: LineRules = FAIRSEQ_RULES,
+    blank_line_after_files: bool = False,
+    overwrite: bool = False,
+    part_bytes: int | None = None,
+    text_format: TextFormat = "auto",
+    max_unknown: float = MAX_UNKNOWN,
+) -> dict[str, Any]:
+    """Write one split of a data-bin, or what is missing of it after a stop.
+
+    Args:
+        inputs: text files, pipes or patterns (see `text_inputs`), in the order of the corpus.
+        split: train, valid, test or any other name.
+        tokenizer: text -> tokenizer ids.
+        vocabulary: tokenizer ids -> model ids.
+        destination: folder of the data-bin; other splits of the same vocabulary may be there.
+        workers: processes; by default as many as this process may use processors.
+        progress: show a bar with MB/s and the time left, or lines with them where the output is no terminal.
+        rules: what a line is; the default is fairseq's way.
+        blank_line_after_files: put a blank line, the mark between documents, after each plain text file.
+        overwrite: make a split again that is there, and replace one, finished or not, of another corpus.
+        part_bytes: bytes of text that a worker does at a time and that a stopped run need not do again; by default a
+            sixteenth of all text, between 1 and 16 MiB.
+        text_format: "text" or "jsonl" for all inputs; "auto" finds out.
+        max_unknown: refuse a split of which a larger share is unknown.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        FileNotFoundError: if an input does not exist.
+        FileExistsError: if the folder holds another corpus.
+        ValueError: if a line or an archive cannot be read, the folder has another vocabulary, or dict.txt is not the
+            tokenizer's.
+        OSError: if the files cannot be written.
+    """
+    workers = workers if workers is not None else num_cores()
+    if workers < 1:
+        raise ValueError(f"--workers must be 1 or more, got {workers}.")
+    to_model = vocabulary.tokenizer_to_model(tokenizer).astype(best_dtype(vocabulary.num_binarized))
+    if (to_model == vocabulary.unk_id).all():
+        raise ValueError("The dict.txt has none of the tokenizer's symbols: it is empty, or of another tokenizer.")
+    folder = Path(destination)
+    sources = find_inputs(inputs, text_format=text_format)
+    all_rules = {**asdict(rules), _BLANK: blank_line_after_files}
+    plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, part_bytes)
+    parts = folder / f"{split}.parts"
+    manifest = read_manifest(folder)
+    may_be_made = manifest is not None and not overwrite
+    if may_be_made and not parts.exists() and not leftovers(folder, split) and is_made(folder, plan, workers):
+        return read_manifest(folder) or {}
+    folder.mkdir(parents=True, exist_ok=True)
+    with _full_disk_explained(folder), split_lock(folder, split):
+        with folder_lock(folder):
+            remove_leftovers(folder, split)
+        if may_be_made and is_made(folder, plan, workers):
+            shutil.rmtree(parts, ignore_errors=True)
+            return read_manifest(folder) or {}
+        with folder_lock(folder):
+            check_vocabulary(folder, read_manifest(folder), tokenizer, vocabulary)
+            prepare_parts(folder, parts, plan, overwrite=overwrite)
+        job = Job(
+            tokenizer=tokenizer,
+            to_model=to_model,
+            eos_id=vocabulary.eos_id,
+            unk_id=vocabulary.unk_id,
+            rules=rules,
+            blank_line_after_files=blank_line_after_files,
+            folder=parts,
+            part_bytes=plan.part_bytes,
+        )
+        manifest = _run(job, plan, folder, vocabulary, workers, progress=progress, max_unknown=max_unknown)
+        shutil.rmtree(parts)
+    return manifest
+
+
+@contextmanager
+def _full_disk_explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise OSError(
+            f"{folder} cannot be written: {error.strerror}. Make room and run the same command again: it keeps the "
+            "parts that are finished, and no earlier file was changed."
+        ) from error
+
+
+def _run(
+    job: Job,
+    plan: Plan,
+    folder: Path,
+    vocabulary: Vocabulary,
+    workers: int,
+    *,
+    progress: bool,
+    max_unknown: float,
+) -> dict[str, Any]:
+    """Encode what is not encoded yet, put the parts together, write the manifest."""
+    sizes = [size for _, size, _, _ in plan.inputs]
+    tasks = plan_tasks(plan.sources, sizes, plan.part_bytes)
+    left = [task for task in tasks if not is_done(job.folder, task)]
+    done = PartsInOrder(job.folder, tasks, job.to_model.dtype)
+    with start_workers(job, left, workers=workers, progress=progress) as pool:
+        digests = pool.encode(
+            left,
+            [source for source in plan.sources if not source.is_stream],
+            num_bytes=None if plan.has_streams else _bytes_to_read(left),
+            meanwhile=done.count_and_hash,
+        )
+        check_unchanged(plan)
+        is_complete = done.count()
+        assert is_complete, "a part is missing"
+        try:
+            refuse_nonsense(plan.split, done.counts, max_unknown=max_unknown)
+        except ValueError:
+            shutil.rmtree(job.folder)  # the parts are of no use with another dict.txt
+            raise
+        files = SharedFiles(
+            prefix=job.folder / plan.split,
+            dtype=job.to_model.dtype,
+            num_items=done.counts.items,
+            num_tokens=done.counts.tokens,
+        )
+        files.create()
+        pool.place(files, done.placements, meanwhile=done.count_and_hash)
+    outputs = _records(files, plan.split, done.sha256())
+    files.sync()
+    with folder_lock(folder):
+        manifest = read_manifest(folder)
+        check_vocabulary(folder, manifest, job.tokenizer, vocabulary)  # another split may have been first
+        write_vocabulary(folder, job.tokenizer, vocabulary)
+        files.publish(folder / plan.split)
+        return _add_split(folder, manifest, plan, vocabulary, digests, done.counts, outputs)
+
+
+def _bytes_to_read(tasks: Sequence[Task]) -> int:
+    """Bytes of the inputs of some tasks; only whole files lack an end."""
+    return sum(
+        (os.path.getsize(span.source.path) if span.end is None else span.end) - span.start
+        for task in tasks
+        for span in task.spans
+    )
+
+
+def _records(files: SharedFiles, split: str, bin_sha256: str) -> dict[str, Any]:
+    """Size and SHA-256 of the .bin and .idx."""
+    bin_path, index_path = files.paths
+    return {
+        f"{split}.bin": {"bytes": bin_path.stat().st_size, "sha256": bin_sha256},
+        f"{split}.idx": {"bytes": index_path.stat().st_size, "sha256": sha256_of_file(index_path)},
+    }
+
+
+def _add_split(
+    folder: Path,
+    manifest: dict[str, Any] | None,
+    plan: Plan,
+    vocabulary: Vocabulary,
+    digests: dict[str, tuple[int, str]],
+    counts: Counts,
+    outputs: dict[str, Any],
+) -> dict[str, Any]:
+    """Write the manifest with this split and those that were there."""
+    inputs = []
+    for source, (path, _, _, text_format) in zip(plan.sources, plan.inputs, strict=True):
+        num_bytes, digest = digests[source.path]
+        inputs.append({"path": path, "bytes": num_bytes, "sha256": digest, "format": text_format})
+    split = {
+        "inputs": inputs,
+        "rules": plan.rules,
+        "counts": asdict(counts),
+        "outputs": outputs,
+        "plan_sha256": sha256_of_json(plan.as_json()),
+    }
+    common = {
+        "made_by": {"roberta_plugin": _version()},
+        "tokenizer": plan.tokenizer,
+        "dict_sha256": sha256_of_file(folder / "dict.txt"),
+        "num_symbols": vocabulary.num_binarized,
+    }
+    return write_manifest(folder, common, {**(manifest["splits"] if manifest else {}), plan.split: split})
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("roberta_plugin")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"

@@ -1,0 +1,17 @@
+"""Many trainings: sweeps over a grid, and the paper's fine-tuning procedure on top of them.
+
+grid                grid file                      -> cells and runs: axes and seeds
+sweep               runs                           -> run folders, resumable
+sweep_run           one run: its folder, its state, its fairseq-train
+sweep_local         runs on this machine, several at a time
+sweep_slurm         runs as one SLURM job array
+sweep_orphans       trainings that outlived a killed sweep
+sweep_progress      a bar over all runs, or one line per finished run
+sweep_keep          which checkpoints of finished runs stay
+sweep_report        results                        -> table, best cell, plot, ensemble
+finetuning_start    the model that fine-tuning starts from
+finetuning_grid     the paper's settings, a model  -> a grid file
+inference           checkpoint, a split            -> the model's raw outputs
+evaluation          raw outputs                    -> official metrics of each model, median, ensemble
+evaluation_report   evaluations                    -> a table and a plot beside the paper's numbers
+"""

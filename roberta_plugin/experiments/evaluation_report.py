@@ -1,0 +1,127 @@
+"""Evaluations of a benchmark's tasks -> a table beside the paper's numbers: Markdown, JSON and a plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roberta_plugin.experiments.evaluation import PREFIX
+from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
+from roberta_plugin.finetuning.glue.tasks import split_name
+
+
+class Row(NamedTuple):
+    """One metric of one evaluation."""
+
+    task: str
+    split: str
+    metric: str
+    median: float
+    smallest: float
+    largest: float
+    num_members: int
+    together: float
+    paper: dict[str, float]
+    """Row of the paper -> its number for this metric."""
+
+
+def find_evaluations(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """All evaluations in and below the folders, in the order of the tasks.
+
+    Raises:
+        FileNotFoundError: if there are none.
+        ValueError: if a file cannot be read as one.
+    """
+    found = []
+    for path in sorted({path for folder in folders for path in folder.rglob(f"{PREFIX}*.json")}):
+        try:
+            evaluation = json.loads(path.read_text(encoding="utf-8"))
+            key = (TASKS.index(evaluation["task"]), evaluation["split"], str(path))
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{path} is no evaluation of `roberta evaluate` ({error!r}): delete it.") from error
+        found.append((key, evaluation))
+    if not found:
+        looked = ", ".join(map(str, folders))
+        raise FileNotFoundError(
+            f"No {PREFIX}SPLIT.json in {looked}: run `roberta finetune` or `roberta evaluate` first."
+        )
+    return [evaluation for _, evaluation in sorted(found, key=lambda pair: pair[0])]
+
+
+def rows_of(evaluations: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    """A row a metric; evaluations without labels have none."""
+    for evaluation in evaluations:
+        split = split_name(evaluation["split"])
+        paper = benchmark_of(evaluation["task"]).PAPER.get(evaluation["task"], {}).get(split, {})
+        for metric, median in evaluation["median"].items():
+            if metric.endswith(("thresh", "threshold")):  # where something was cut, no metric
+                continue
+            values = [member["metrics"][metric] for member in evaluation["members"]]
+            yield Row(
+                task=evaluation["task"],
+                split=split,
+                metric=metric,
+                median=median,
+                smallest=min(values),
+                largest=max(values),
+                num_members=len(values),
+                together=evaluation["together"][metric],
+                paper={name: numbers[metric] for name, numbers in paper.items() if metric in numbers},
+            )
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """The table for people; the paper's numbers are those of its own models and data."""
+    papers = list(dict.fromkeys(name for row in rows for name in row.paper))
+    if not rows:
+        return "There are no metrics: none of the evaluated splits has labels.\n"
+    head = ["task", "split", "metric", "median", "min to max", "runs", "averaged", *papers]
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    for row in rows:
+        spread = f"{row.smallest:.1f} to {row.largest:.1f}"
+        numbers = [f"{row.median:.1f}", spread, str(row.num_members), f"{row.together:.1f}"]
+        beside = [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in papers]
+        lines.append(f"| {' | '.join([row.task, row.split, row.metric, *numbers, *beside])} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_report(evaluations: Sequence[dict[str, Any]], folder: Path) -> str:
+    """Write results.md, results.json and results.png into a folder; return the table."""
+    rows = list(rows_of(evaluations))
+    table = as_markdown(rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / "results.md", "w") as file:
+        file.write(table)
+    with atomic_write(folder / "results.json", "w") as file:
+        file.write(json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+    if rows:
+        with atomic_write(folder / "results.png") as file:
+            plot(rows, file)
+    return table
+
+
+def plot(rows: Sequence[Row], file: Any) -> None:
+    """Draw each metric's median and spread, and the paper's numbers beside them, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(5.0, 2.0 + 0.6 * len(rows)), 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    places = range(len(rows))
+    axes.vlines(places, [row.smallest for row in rows], [row.largest for row in rows], color="#8fb3d9", linewidth=6)
+    axes.scatter(places, [row.median for row in rows], color="#1f4e8c", zorder=3, label="ours: median, min to max")
+    papers = list(dict.fromkeys(name for row in rows for name in row.paper))
+    for name, marker in zip(papers, "x+^vs*", strict=False):
+        points = [(place, row.paper[name]) for place, row in enumerate(rows) if name in row.paper]
+        axes.scatter(*zip(*points, strict=True), marker=marker, color="#b04a3a", label=name)
+    axes.set_xticks(
+        places, [f"{row.task} {row.split}\n{row.metric}" for row in rows], rotation=40, ha="right", fontsize=7
+    )
+    axes.set_ylabel("percent")
+    axes.grid(alpha=0.3, axis="y")
+    axes.legend(fontsize=7)
+    figure.savefig(file, format="png")

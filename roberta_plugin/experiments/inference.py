@@ -1,0 +1,152 @@
+"""A checkpoint and a prepared split -> the model's raw outputs for every sequence of the split.
+
+Shapes: B examples in a batch, S sequences of the batch or of the split, T positions, C classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
+from roberta_plugin.models.checkpoints.loading import load_state as load_state
+from roberta_plugin.models.checkpoints.options import saved_options
+
+_HEADS = "_heads."  # in the names of the parameters of classification and span heads
+
+
+def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
+    """A fine-tuned model and its task, for data prepared as its training data were.
+
+    Returns:
+        The model in evaluation mode on the CPU, and fairseq's task.
+
+    Raises:
+        FileNotFoundError: if the checkpoint does not exist.
+        ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or is not to
+            be trusted.
+    """
+    path = Path(checkpoint)
+    state = load_state(path)
+    options, _ = saved_options(state)
+    trained_on = options.get("_name")
+    wanted = fairseq_task_of(prepared.task)
+    if trained_on != wanted:
+        raise ValueError(
+            f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
+            "checkpoint that was fine-tuned on data of this kind."
+        )
+    identity.check_words(state, prepared, checkpoint=path)
+    identity.check_task(state, prepared, checkpoint=path)
+    arguments = model_arguments(state, path)
+    shapes = {name: tensor.shape for name, tensor in state["model"].items()}
+    task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})
+    model = task.build_model(arguments, from_checkpoint=True)
+    load_parameters(model, state, path)
+    wrong = [name for name, value in model.state_dict().items() if _HEADS in name and shapes.get(name) != value.shape]
+    if wrong:
+        raise ValueError(
+            f"{path} has no head that fits {prepared.folder}, prepared for {prepared.task}: {wrong[0]} is missing or "
+            f"has another shape. Give a checkpoint that was fine-tuned on {prepared.task}."
+        )
+    return model.eval(), task
+
+
+def _task_like(name: str, options: Mapping[str, Any]) -> Any:
+    """One of our tasks, with those of a checkpoint's options that it has and that are plain values."""
+    config = TASK_DATACLASS_REGISTRY[name]()
+    config.seed = 1  # else it would follow an option of the training
+    for field in fields(config):
+        if isinstance(options.get(field.name), str | int | float | bool):
+            setattr(config, field.name, options[field.name])
+    return TASK_REGISTRY[name].setup_task(config)
+
+
+@torch.no_grad()
+def run_model(
+    model: Any,
+    task: Any,
+    split: PreparedSplit,
+    *,
+    max_tokens: int = 16384,
+    device: str | torch.device = "cpu",
+    show_progress: bool = False,
+) -> RawOutputs:
+    """Run a fine-tuned model over a split.
+
+    Args:
+        model: what `load_model` gave.
+        task: the same.
+        split: of a folder prepared alike.
+        max_tokens: positions of a batch at most, padding included.
+        device: where to compute.
+        show_progress: whether to show a progress bar.
+    """
+    dataset = ExamplesDataset(
+        split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, pad_to_multiple=1
+    )
+    if not len(dataset):
+        raise ValueError(f"{split.folder}: the split {split.name!r} has no examples.")
+    longest = int(dataset.sizes.max())
+    batches = dataset.batches(1, max_tokens=max(max_tokens, longest))
+    collected = _Collected(split)
+    model = model.to(device)
+    for addresses in tqdm(batches, desc=split.name, unit="batch", disable=not show_progress):
+        batch = dataset.__getitems__(addresses)
+        on_device = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
+        collected.add(batch, task.outputs(model, on_device))
+    return collected.outputs()
+
+
+class _Collected:
+    """Outputs of batches in any order, put in the order of the split."""
+
+    def __init__(self, split: PreparedSplit) -> None:
+        self._split = split
+        num_sequences = len(split.sequences)
+        self._scores: NDArray[np.float32] | None = None
+        self._answerable = np.full(num_sequences, np.nan, dtype=np.float32)
+        self._starts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * num_sequences
+        self._ends = list(self._starts)
+        self._has_spans = False
+
+    def add(self, batch: dict[str, Any], output: Any) -> None:
+        """Keep the outputs of a batch: scores (S, C), or `SpanScores`."""
+        first = self._split.first
+        rows = np.concatenate([np.arange(first[example], first[example + 1]) for example in batch["id"].tolist()])
+        if isinstance(output, torch.Tensor):
+            scores = output.float().cpu().numpy()
+            if self._scores is None:
+                self._scores = np.full((len(self._split.sequences), scores.shape[1]), np.nan, dtype=np.float32)
+            self._scores[rows] = scores
+            return
+        self._has_spans = True
+        self._answerable[rows] = output.answerable.float().cpu().numpy()
+        starts, ends = output.start.float().cpu().numpy(), output.end.float().cpu().numpy()
+        for place, (row, length) in enumerate(
+            zip(rows.tolist(), batch["net_input"]["src_lengths"].tolist(), strict=True)
+        ):
+            self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
+
+    def outputs(self) -> RawOutputs:
+        """All of it; every sequence has been seen."""
+        if self._has_spans:
+            assert not np.isnan(self._answerable).any(), "a sequence was left out"
+            return RawOutputs(starts=self._starts, ends=self._ends, answerable=self._answerable)
+        assert self._scores is not None
+        assert not np.isnan(self._scores).any(), "a sequence was left out, or the model has diverged"
+        return RawOutputs(scores=self._scores)

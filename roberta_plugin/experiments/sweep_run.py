@@ -1,0 +1,287 @@
+"""One run of a sweep: its folder, what state it is in, and how it is done.
+
+    CELL/seed-N/ run.json       what it is: cell, seed, settings, words after fairseq-train
+                 log.txt        output of fairseq-train, of all attempts
+                 checkpoints/   from which a stopped run goes on
+                 result.json    the metric: the run is done
+                 failure.json   why the last attempt did not get there
+                 lock           held by fairseq-train, for as long as it lives; names the sweep that has started it
+
+Local processes and SLURM jobs do the same here; only `sweep_local.py` and `sweep_slurm.py` know the difference.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.experiments.grid import Metric, Run, finite
+from roberta_plugin.experiments.sweep_orphans import identity, is_locked
+from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json
+from roberta_plugin.training.log import parse_line
+from roberta_plugin.training.program import train_program
+
+STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
+POLL_S = 0.2
+_TAIL_LINES = 8
+_SEARCHED_BYTES = 200_000  # of the log's end, for the exception
+_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception|Exit|Interrupt)\b(?:: .*)?$")
+DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
+
+
+class RunFolder:
+    """A run and the folder it lies in."""
+
+    def __init__(self, root: Path, run: Run, metric: Metric) -> None:
+        self.run, self.metric = run, metric
+        self.path = root / run.name
+        self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
+
+    def check(self) -> None:
+        """Refuse a folder that holds another run.
+
+        Raises:
+            ValueError: naming the options that differ.
+        """
+        known = self._read("run.json", "words")
+        if known is not None and known["words"] != list(self.run.words):
+            raise ValueError(
+                f"{self.path} holds a run with other options: {_difference(known['words'], self.run.words)}. Give "
+                "another --output-dir, or delete that one if the run is not needed any more."
+            )
+
+    def prepare(self) -> None:
+        """Make the folder and write down what the run is; where the grid file's metric has changed, read it anew."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        about = {"cell": self.run.cell, "seed": self.run.seed, "settings": dict(self.run.settings)}
+        self._write("run.json", {**about, "words": list(self.run.words)})
+        result = self.result()
+        if result is not None and result.get("metric") != asdict(self.metric):
+            (self.path / "result.json").unlink()
+            self.finish(exit_code=0, seconds=float(result.get("seconds", 0)))
+
+    def state(self) -> str:
+        """One of done, running (somewhere, by whomever), failed and waiting."""
+        if (self.path / "result.json").is_file():
+            return DONE
+        if self.is_locked():
+            return RUNNING
+        return FAILED if (self.path / "failure.json").is_file() else WAITING
+
+    def result(self) -> dict[str, Any] | None:
+        """What result.json says: `value`, `num_updates`, `seconds`; None before the run is done."""
+        return self._read("result.json", "value")
+
+    def failure(self) -> dict[str, Any] | None:
+        """What failure.json says: `reason`, `exit_code`, `attempts`."""
+        return self._read("failure.json")
+
+    def checkpoint(self) -> Path | None:
+        """The checkpoint that the metric is about: the best one, if it is there, or the last one."""
+        names = ("checkpoint_best.pt", "checkpoint_last.pt") if self.metric.at == "best" else ("checkpoint_last.pt",)
+        found = [self.path / "checkpoints" / name for name in names]
+        return next((path for path in found if path.is_file()), None)
+
+    def start(self, environment: Mapping[str, str] | None = None) -> Attempt | None:
+        """Start fairseq-train; None if somebody else is at it."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(identity(os.getpid())).encode())
+            with open(self.path / "log.txt", "ab") as log:
+                log_start = log.tell()
+                process = subprocess.Popen(
+                    [*train_program(), *self.run.words_in(self.path, self.metric, code=self.code)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **self._code_environment(), **(environment or {})},
+                    pass_fds=[descriptor],  # the lock is the training's: it holds on if we are killed
+                    start_new_session=True,  # Ctrl-C reaches us alone, and we end the training in order
+                )
+        finally:
+            os.close(descriptor)
+        return Attempt(self, process, log_start=log_start)
+
+    def _code_environment(self) -> dict[str, str]:
+        """Variables by which fairseq-train imports this package from the snapshot, and not from the working folder."""
+        if self.code is None:
+            return {}
+        path = os.pathsep.join(filter(None, [str(self.code), os.environ.get("PYTHONPATH", "")]))
+        return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+    def finish(self, *, exit_code: int, seconds: float, log_start: int = 0) -> str:
+        """Write result.json, or failure.json with the reason; return the state.
+
+        Args:
+            exit_code: of fairseq-train.
+            seconds: how long it took.
+            log_start: where in log.txt this attempt begins.
+        """
+        before = self.failure() or {"attempts": 0}
+        about: dict[str, Any] = {
+            "exit_code": exit_code,
+            "seconds": round(seconds, 1),
+            "attempts": before["attempts"] + 1,
+        }
+        about["metric"] = asdict(self.metric)
+        try:
+            if exit_code != 0:
+                exception = last_exception(self._log_from(log_start))
+                why = f": {exception}" if exception else ""
+                raise ValueError(f"fairseq-train ended with exit code {exit_code}{why}")
+            found = self._read_metric()
+        except (ValueError, OSError) as error:
+            self._write("failure.json", {"reason": str(error), **about, "log_ends": self._end_of_log()})
+            return FAILED
+        self._write("result.json", {**found, **about})
+        (self.path / "failure.json").unlink(missing_ok=True)
+        return DONE
+
+    def _read_metric(self) -> dict[str, Any]:
+        if self.metric.file:
+            path = self.path / self.metric.file
+            value: Any = json.loads(path.read_text(encoding="utf-8"))
+            for name in self.metric.value.split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            if finite(value) is None:
+                raise ValueError(f"{path} has no finite number {self.metric.value} (it has {value!r})")
+            return {"value": finite(value)}
+        with open(self.path / "log.txt", encoding="utf-8", errors="replace") as lines:
+            return metric_in_log(lines, self.metric)
+
+    def _end_of_log(self) -> list[str]:
+        lines = (self.path / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-_TAIL_LINES:]
+
+    def _log_from(self, start: int) -> list[str]:
+        with open(self.path / "log.txt", "rb") as log:
+            log.seek(max(start, log.seek(0, os.SEEK_END) - _SEARCHED_BYTES))
+            return log.read().decode("utf-8", errors="replace").splitlines()
+
+    def is_locked(self) -> bool:
+        """Whether a process of the training is alive."""
+        return is_locked(self.path / "lock")
+
+    def _read(self, name: str, *keys: str) -> dict[str, Any] | None:
+        remedy = "delete it and run the command again; the run goes on from its checkpoints"
+        return read_json(self.path / name, keys=keys, remedy=remedy)
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        with atomic_write(self.path / name, "w") as file:
+            json.dump(content, file, indent=2)
+
+
+class Attempt:
+    """A running fairseq-train."""
+
+    def __init__(self, folder: RunFolder, process: subprocess.Popen[bytes], *, log_start: int = 0) -> None:
+        self.folder = folder
+        self._log_start = log_start
+        self._process = process
+        self._started = time.monotonic()
+
+    def poll(self) -> str | None:
+        """None while it runs; then the state it has left the run in."""
+        exit_code = self._process.poll()
+        if exit_code is None:
+            return None
+        self._end_session()
+        seconds = time.monotonic() - self._started
+        return self.folder.finish(exit_code=exit_code, seconds=seconds, log_start=self._log_start)
+
+    def wait(self) -> str:
+        """The state it leaves the run in."""
+        while (state := self.poll()) is None:
+            time.sleep(POLL_S)
+        return state
+
+    def stop(self) -> None:
+        """End it, without a word about the run: it goes on from its last checkpoint the next time.
+
+        May be called from a signal handler, while `wait` is being executed: hence nothing here takes Popen's lock.
+        """
+        if not self._has_ended():
+            os.kill(self._process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_PATIENCE_S
+        while not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._end_session()
+        self._process.poll()
+
+    def _has_ended(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # and has been waited for
+            return True
+
+    def _end_session(self) -> None:
+        """End what fairseq-train has left: data workers, one process a GPU; they hold the lock until they are gone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        deadline = time.monotonic() + STOP_PATIENCE_S
+        while self.folder.is_locked() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def last_exception(lines: Sequence[str]) -> str:
+    """The message of the last exception in a log, as in `ValueError: ...`, on one line; empty if there is none."""
+    for number in range(len(lines) - 1, -1, -1):
+        if _EXCEPTION.match(lines[number]):
+            more = [line.strip() for line in lines[number + 1 : number + 4] if line.strip()]
+            return " ".join([lines[number], *more])
+    return ""
+
+
+def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
+    """The metric in fairseq's JSON log, with the update it was measured at.
+
+    A resumed run repeats the validations after its checkpoint: of each update, the last record counts.
+
+    Raises:
+        ValueError: if the log holds no finite value.
+    """
+    records: dict[int, dict[str, float]] = {}
+    for line in lines:
+        record = parse_line(line)
+        if record and record.kind == metric.log and "num_updates" in record.values:
+            records[int(record.values["num_updates"])] = record.values
+    values = {update: finite(record.get(metric.value)) for update, record in sorted(records.items())}
+    if not values:
+        raise ValueError(f"log.txt has no record of the split {metric.log!r}: was it validated on?")
+    if metric.at == "last":
+        update, value = list(values.items())[-1]
+    else:
+        update, value = max(values.items(), key=lambda pair: _rank(pair[1], metric))
+    if value is None:
+        known = ", ".join(sorted(records[update]))
+        raise ValueError(f"{metric.log} {metric.value} is no finite number at update {update}; the record has {known}")
+    return {"value": value, "num_updates": update}
+
+
+def _rank(value: float | None, metric: Metric) -> float:
+    if value is None:
+        return float("-inf")
+    return -value if metric.goal == "min" else value
+
+
+def _difference(known: Sequence[str], planned: Sequence[str]) -> str:
+    old = " ".join(word for word in known if word not in planned)
+    new = " ".join(word for word in planned if word not in known)
+    return f"it has {old or 'fewer'!r} where the grid file has {new or 'nothing'!r}"

@@ -1,0 +1,162 @@
+"""What models say of all windows -> the best answers of each question, and how probable it is to have none.
+
+A window says how probable it is to hold the answer, and where the answer then begins and ends. The probability of a
+span is the product of these three. Spans of all windows of a question compete, so that no window need be chosen first.
+A question is as probable to have no answer as the window that most probably holds one is not to hold it.
+
+Shapes: W windows of the split, P tokens of the passage in a window, M most tokens of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import (  # type: ignore[import-untyped]
+    expit,
+    log_expit,
+    log_softmax,
+    logsumexp,
+)
+
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.squad.questions import Questions
+
+MAX_ANSWER_LENGTH = 30
+N_BEST = 20
+
+
+class Candidate(NamedTuple):
+    """A possible answer."""
+
+    text: str
+    log_probability: float
+    start: int
+    """First character in the passage."""
+    stop: int
+    """Character behind the last one."""
+
+
+class Decoded(NamedTuple):
+    """What is said of a question."""
+
+    candidates: list[Candidate]
+    """The most probable first, each with another text."""
+    null_probability: float
+    """How probable it is to have no answer."""
+
+
+def decode(
+    questions: Questions,
+    members: Sequence[RawOutputs],
+    *,
+    n_best: int = N_BEST,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> list[Decoded]:
+    """The best answers of all questions of a split, by the mean of the members' probabilities.
+
+    Args:
+        questions: of the split.
+        members: raw outputs of one model or several.
+        n_best: number of candidates of a question.
+        max_answer_length: tokens of an answer at most.
+    """
+    logits = [member.answerable for member in members if member.answerable is not None]
+    starts = [member.starts for member in members if member.starts is not None]
+    ends = [member.ends for member in members if member.ends is not None]
+    assert len(logits) == len(starts) == len(ends) == len(members) > 0, "these are no outputs of a span head"
+    in_window = logsumexp(log_expit(np.array(logits, dtype=np.float64)), axis=0) - np.log(len(members))  # (W,)
+    null = expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact where it is tiny
+    result = []
+    for windows in questions.windows_of:
+        found = []
+        for window in windows.tolist():
+            of_members = ([scores[window] for scores in starts], [scores[window] for scores in ends])
+            spans = best_of_window(questions, window, *of_members, number=n_best, max_answer_length=max_answer_length)
+            found += [(in_window[window] + value, window, start, end) for value, start, end in spans]
+        found.sort(key=lambda span: -span[0])
+        result.append(Decoded(_different(questions, found, n_best), float(null[windows].min())))
+    return result
+
+
+def best_of_window(
+    questions: Questions,
+    window: int,
+    starts: Sequence[NDArray[np.float32]],
+    ends: Sequence[NDArray[np.float32]],
+    *,
+    number: int = 1,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> list[tuple[float, int, int]]:
+    """The best spans of a window: log-probability, given that it holds the answer; first and last position.
+
+    A span begins with a token that has its best window here and is not blank, so that its text is not empty. There may
+    be none.
+
+    Args:
+        questions: of the split.
+        window: which window.
+        starts: each member's scores of the positions to begin the answer.
+        ends: each member's scores of the positions to end it.
+        number: how many spans at most.
+        max_answer_length: tokens of an answer at most.
+    """
+    columns = questions.columns
+    first, length = columns["passage"][window], columns["passage_length"][window]
+    part = slice(first, first + length)
+    begin = _mean_log_probabilities([scores[part] for scores in starts])
+    own = slice(columns["best_start"][window] - first, columns["best_stop"][window] - first)
+    begin[questions.is_blank(window)] = -np.inf
+    values, firsts, lasts = best_spans(
+        begin, _mean_log_probabilities([scores[part] for scores in ends]), own, number=number, length=max_answer_length
+    )
+    return list(zip(values.tolist(), (firsts + first).tolist(), (lasts + first).tolist(), strict=True))
+
+
+def best_spans(
+    starts: NDArray[np.float64], ends: NDArray[np.float64], own: slice, *, number: int, length: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """The spans with the greatest sums of a start score (P,) and an end score (P,).
+
+    Args:
+        starts: of each token to begin the answer.
+        ends: of each token to end it.
+        own: where an answer may begin.
+        number: how many, at most.
+        length: tokens of a span at most.
+
+    Returns:
+        Scores, first and last tokens; the best first, of equal ones that which begins, then that which ends, earlier.
+    """
+    padded = np.concatenate([ends, np.full(length - 1, -np.inf)])
+    following = np.lib.stride_tricks.sliding_window_view(padded, length)  # (P, M): ends from each start on
+    sums = (starts[own, None] + following[own]).ravel()
+    count = min(number, sums.size)
+    chosen = np.sort(np.argpartition(-sums, count - 1)[:count]) if count else np.empty(0, dtype=np.int64)
+    chosen = chosen[np.argsort(-sums[chosen], kind="stable")]
+    chosen = chosen[np.isfinite(sums[chosen])]
+    begin, extra = np.divmod(chosen, length)
+    begin = begin + own.start
+    return sums[chosen], begin, begin + extra
+
+
+def _mean_log_probabilities(members: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Scores (P,) of each member -> logarithm of the mean of their probabilities (P,)."""
+    mean: NDArray[np.float64] = logsumexp(log_softmax(np.array(members, dtype=np.float64), axis=1), axis=0) - np.log(
+        len(members)
+    )
+    return mean
+
+
+def _different(questions: Questions, found: Sequence[tuple[Any, ...]], number: int) -> list[Candidate]:
+    """The first `number` candidates with texts of their own."""
+    candidates: dict[str, Candidate] = {}
+    for value, window, start, end in found:
+        text = questions.text(window, start, end)
+        if text not in candidates:
+            candidates[text] = Candidate(text, float(value), *questions.characters(window, start, end))
+            if len(candidates) == number:
+                break
+    return list(candidates.values())

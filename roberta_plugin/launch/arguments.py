@@ -1,0 +1,61 @@
+"""Recipe -> fairseq-train's arguments, completed for its number of GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.training.arguments import OURS, value_of
+from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
+
+
+def complete(recipe: Recipe) -> tuple[str, ...]:
+    """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs.
+
+    Raises:
+        ValueError: if the recipe sets what follows from it, or its batch cannot be shared out.
+    """
+    arguments = [part for word in recipe.train for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    if "--user-dir" in arguments[:-1] and Path(arguments[arguments.index("--user-dir") + 1]).name == OURS.name:
+        at = arguments.index("--user-dir")
+        del arguments[at : at + 2]  # the job imports this plugin by itself, from its snapshot
+    for option, remedy in {
+        "--save-dir": "checkpoints go to RUN-DIR/checkpoints",
+        "--distributed-world-size": "it is nodes x gpus_per_node",
+        "--distributed-rank": "it follows from SLURM",
+        "--distributed-init-method": "it follows from SLURM and --port",
+        "--distributed-port": "--port of `roberta launch` sets it",
+        "--device-id": "it follows from SLURM",
+        "--no-last-checkpoints": "a restart goes on from the last one",
+        "--no-save": "a restart goes on from a checkpoint",
+        "--restore-file": "a restart would load it again; --finetune-from-model loads a model the first time only",
+    }.items():
+        if option in arguments:
+            raise ValueError(f"The recipe gives fairseq-train {option}: leave it out, for {remedy}.")
+    arguments += ["--save-dir", str(recipe.save_dir)]
+    if recipe.batch_sequences is None and recipe.batch_tokens is None:
+        return tuple(arguments)
+    if recipe.batch_sequences is not None and recipe.batch_tokens is not None:
+        raise ValueError("Both --batch-sequences and --batch-tokens are given: the effective batch is one of them.")
+    if "--update-freq" in arguments:
+        raise ValueError(
+            "--update-freq follows from the effective batch and the number of GPUs: leave one of them out."
+        )
+    return tuple(arguments + _batch_arguments(recipe, arguments))
+
+
+def _batch_arguments(recipe: Recipe, arguments: list[str]) -> list[str]:
+    """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins."""
+    if recipe.batch_sequences is not None:
+        most = int(value_of(arguments, "--batch-size", needed_for="--batch-sequences"))
+        plan = plan_batch(recipe.batch_sequences, num_gpus=recipe.num_gpus, most_per_gpu=most)
+        return ["--batch-size", str(plan.per_gpu), "--update-freq", str(plan.update_freq)]
+    length = int(value_of(arguments, "--tokens-per-sample", needed_for="--batch-tokens"))
+    most = int(value_of(arguments, "--max-tokens", needed_for="--batch-tokens")) // length
+    if most < 1:
+        raise ValueError(
+            f"--max-tokens is smaller than --tokens-per-sample ({length}): a batch of one GPU would be empty."
+        )
+    sequences = sequences_in_tokens(recipe.batch_tokens or 0, tokens_per_sample=length)
+    plan = plan_batch(sequences, num_gpus=recipe.num_gpus, most_per_gpu=most)
+    return ["--max-tokens", str(plan.per_gpu * length), "--update-freq", str(plan.update_freq)]

@@ -1,0 +1,143 @@
+"""The callable that submitit runs on every rank: pre-flight, fairseq-train, then finished or stopped.
+
+A stop (preemption, time limit, SIGTERM) ends in one checkpoint, and rank 0 says so in status.json. A rank that dies
+takes the others with it (srun --kill-on-bad-exit), and the first one that fails notes why. Whether the job starts again
+is decided by the batch script (`restart/`), outside of any container: the ranks never ask SLURM anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import submitit
+import torch.distributed as dist
+
+from roberta_plugin.launch import checkpoints, preflight, status
+from roberta_plugin.launch.preemption import STOP_SIGNALS, StopSignals
+from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
+from roberta_plugin.launch.restart import attempts
+from roberta_plugin.training import arguments as train_arguments
+
+logger = logging.getLogger(__name__)
+
+PORT_VARIABLE = "ROBERTA_PORT"  # the batch script has looked for a free one
+CHECKPOINT_SECONDS = 1800.0  # reading a large checkpoint from a busy file system takes minutes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """One training, from wherever it stands to its end or to the next stop."""
+
+    recipe: Recipe
+    arguments: tuple[str, ...]
+
+    def __call__(self) -> str:
+        """Train on this rank; returns when the training is finished, and exits when it was stopped."""
+        try:
+            hook = self._start()
+        except Exception as error:
+            self._note_failure(error)
+            raise
+        if hook.has_stopped:
+            sys.exit(0)  # without a result, as submitit sees it; an error code would end the other ranks too early
+        return f"finished at update {hook.update}"
+
+    def _start(self) -> Any:
+        with StopSignals() as stop:
+            place = rank_from_environment(
+                num_nodes=self.recipe.nodes,
+                ranks_per_node=self.recipe.gpus_per_node,
+                port=int(os.environ.get(PORT_VARIABLE) or self.recipe.port or port_of(self.recipe.output_dir)),
+            )
+            form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
+            logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
+            hook = self._train(place, stop)
+            hook.write_status("stopped" if hook.has_stopped else "finished")
+            for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
+                stop.handlers_before[number] = signal.SIG_IGN
+            return hook
+
+    def _note_failure(self, error: Exception) -> None:
+        attempts.note_failure(
+            self.recipe.output_dir,
+            job_id=os.environ["SLURM_JOB_ID"],
+            attempt=status.attempt(),
+            rank=int(os.environ.get("SLURM_PROCID", 0)),
+            host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            error=error,
+            nodes=error.nodes if isinstance(error, preflight.PreflightError) else None,
+        )
+
+    def checkpoint(self) -> submitit.helpers.DelayedSubmission:
+        """What submitit runs when the job starts again: the same, for the checkpoints say where to go on."""
+        return submitit.helpers.DelayedSubmission(self)
+
+    def _train(self, place: RankInfo, stop: StopSignals) -> Any:
+        from roberta_plugin.launch.update_hook import UpdateHook
+
+        hook = UpdateHook(
+            stop,
+            output_dir=self.recipe.output_dir,
+            job_id=os.environ["SLURM_JOB_ID"],
+            checkpoint_minutes=self.recipe.checkpoint_minutes,
+            is_master=place.rank == 0,
+        )
+        hook.write_status("starting")
+        seconds = self.recipe.preflight_seconds
+        store = preflight.meet(place, seconds=seconds)
+        check_device: Callable[[RankInfo], str] = _nothing_to_check if self.recipe.is_cpu else preflight.check_device
+        preflight.check_ranks(store, place, check_device, seconds=seconds)
+        preflight.check_all_reduce(store, place, is_cpu=self.recipe.is_cpu)
+        said = preflight.from_rank_zero(
+            store, place, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
+        )
+        logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
+        if place.rank == 0:
+            attempts.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
+
+        arguments = [*self.arguments, *distributed_arguments(place, is_cpu=self.recipe.is_cpu)]
+        logger.info(f"fairseq-train {' '.join(arguments)}")
+        config = train_arguments.to_config(train_arguments.parse(arguments))
+        from fairseq.distributed import utils as distributed_utils
+
+        with hook:
+            distributed_utils.call_main(config, _CheckedMain(place))
+        return hook
+
+    def _prepare_checkpoints(self) -> str:
+        """Rank 0's look at the checkpoints, once no other training can touch them; returns what a user should know."""
+        from roberta_plugin.fairseq_workarounds import save_dir_lock
+
+        save_dir_lock.acquire(self.recipe.save_dir)
+        return checkpoints.prepare(self.recipe.save_dir)
+
+
+class _CheckedMain:
+    """fairseq's main, after one look at the process group that fairseq has made."""
+
+    def __init__(self, place: RankInfo) -> None:
+        self._place = place
+
+    def __call__(self, config: Any) -> None:
+        import fairseq_cli.train
+
+        found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        expected = (self._place.rank, self._place.world_size)
+        if found != expected:
+            raise RuntimeError(f"fairseq trains as rank {found[0]} of {found[1]}, not {expected[0]} of {expected[1]}.")
+        # printed, for fairseq keeps every rank but the first from logging
+        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {self._place.host}\n")
+        sys.stdout.flush()
+        fairseq_cli.train.main(config)
+
+
+def _nothing_to_check(place: RankInfo) -> str:
+    return preflight.ALL_WELL

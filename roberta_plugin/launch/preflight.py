@@ -1,0 +1,189 @@
+"""Before the training: is every rank there, does its GPU compute, does an all-reduce add up?
+
+A node that hangs or lacks a GPU otherwise shows as a training that never starts. The ranks meet at a key-value store
+of rank 0, beside the address of the training; each reports there, and whoever does not is named with its node.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from roberta_plugin.launch.rendezvous import RankInfo
+
+logger = logging.getLogger(__name__)
+
+ALL_WELL = "all well"
+REDUCE_SECONDS = 60.0  # NCCL sets up its connections in the first all-reduce
+SAY_EVERY_S = 30.0
+
+
+class PreflightError(RuntimeError):
+    """The job cannot train on these nodes; `nodes` are those at fault, as far as that is known."""
+
+    def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.nodes = nodes
+
+
+def meet(place: RankInfo, *, seconds: float) -> TCPStore:
+    """Open the store on rank 0, or connect to it.
+
+    Raises:
+        PreflightError: if the address is taken (rank 0) or cannot be reached; says on which node.
+    """
+    try:
+        return TCPStore(
+            place.hosts[0],
+            place.preflight_port,
+            place.world_size,
+            place.rank == 0,
+            timeout=datetime.timedelta(seconds=seconds),
+            wait_for_workers=False,
+        )
+    except RuntimeError as error:
+        address = f"{place.hosts[0]}:{place.preflight_port}"
+        reason = f"cannot be reached within {seconds:.0f} s"
+        if place.rank == 0:
+            reason = "cannot be opened: is the port taken? Give another --port"
+        raise PreflightError(f"Pre-flight, rank {place.rank} on {place.host}: {address} (rank 0) {reason}.") from error
+
+
+def check_ranks(store: Store, place: RankInfo, check_rank: Callable[[RankInfo], str], *, seconds: float) -> None:
+    """Run `check_rank` here, which returns ALL_WELL or what is wrong, and learn what all ranks found.
+
+    Raises:
+        PreflightError: on every rank, if any of them found something wrong or did not report within `seconds`.
+    """
+    _report(store, place, "check", check_rank(place), seconds=seconds, silent="did not start")
+
+
+def check_all_reduce(store: Store, place: RankInfo, *, is_cpu: bool, seconds: float = REDUCE_SECONDS) -> None:
+    """Add up a number of each rank on the devices, and compare with the known sum.
+
+    Raises:
+        PreflightError: on every rank, if a rank got another sum, an error, or nothing within `seconds`.
+    """
+    finding = _all_reduce(store, place, is_cpu=is_cpu, seconds=seconds)
+    _report(store, place, "reduce", finding, seconds=seconds, silent="was lost in the all-reduce")
+    dist.destroy_process_group()
+
+
+def check_device(place: RankInfo) -> str:
+    """ALL_WELL if this rank has its own GPU and that can multiply, else what is wrong."""
+    if not torch.cuda.is_available():
+        return "torch sees no GPU (torch.cuda.is_available() is False); see nvidia-smi on the node"
+    if torch.cuda.device_count() < place.ranks_per_node:
+        return f"torch sees {torch.cuda.device_count()} GPUs and the node runs {place.ranks_per_node} ranks"
+    try:
+        ones = torch.ones(512, 512, device=f"cuda:{place.local_rank}")
+        is_right = bool((ones @ ones == 512).all())
+    except RuntimeError as error:
+        return f"GPU {place.local_rank} fails: {error}"
+    return ALL_WELL if is_right else f"GPU {place.local_rank} multiplies wrongly"
+
+
+def from_rank_zero(store: Store, place: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:
+    """Run `function` on rank 0 alone, and give all ranks what it returns.
+
+    Raises:
+        RuntimeError: on the other ranks, with the message of what `function` raised on rank 0.
+    """
+    if place.rank:
+        store.wait([key], datetime.timedelta(seconds=seconds))
+        answer: str = store.get(key).decode()
+        is_well, _, text = answer.partition(":")
+        if is_well != "ok":
+            raise RuntimeError(f"Rank 0 on {place.hosts[0]}: {text}")
+        return text
+    try:
+        text = function()
+    except Exception as error:
+        store.set(key, f"error:{error}")
+        raise
+    store.set(key, f"ok:{text}")
+    return text
+
+
+def _all_reduce(store: Store, place: RankInfo, *, is_cpu: bool, seconds: float) -> str:
+    device = torch.device("cpu") if is_cpu else torch.device("cuda", place.local_rank)
+    try:
+        dist.init_process_group(
+            "gloo" if is_cpu else "nccl",
+            store=PrefixStore("group", store),
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=datetime.timedelta(seconds=4 * seconds),
+        )
+        total = torch.tensor([float(place.rank + 1)], dtype=torch.float64, device=device)
+        work = dist.all_reduce(total, async_op=True)
+        deadline = time.monotonic() + seconds
+        while not work.is_completed():
+            if time.monotonic() > deadline:
+                return f"the all-reduce did not end within {seconds:.0f} s"
+            time.sleep(0.01)
+        work.wait()
+    except RuntimeError as error:
+        return f"the all-reduce failed: {error}"
+    expected = place.world_size * (place.world_size + 1) / 2
+    return ALL_WELL if total.item() == expected else f"the all-reduce gave {total.item()} instead of {expected}"
+
+
+def _report(store: Store, place: RankInfo, key: str, finding: str, *, seconds: float, silent: str) -> None:
+    """Share what this rank found; rank 0 waits for all reports and says what they come to."""
+    store.set(f"{key}/{place.rank}", finding)
+    if place.rank == 0:
+        findings = _findings(store, place, key, seconds=seconds, silent=silent)
+        store.set(f"{key}/verdict", json.dumps(findings))
+    try:
+        store.wait([f"{key}/verdict"], datetime.timedelta(seconds=2 * seconds))
+    except RuntimeError as error:
+        raise PreflightError(
+            f"Pre-flight, rank {place.rank} on {place.host}: rank 0 on {place.hosts[0]} has fallen silent."
+        ) from error
+    findings = json.loads(store.get(f"{key}/verdict").decode())
+    if findings:
+        verdict = "; ".join(f"node {node}: {', '.join(texts)}" for node, texts in findings.items())
+        raise PreflightError(
+            f"Pre-flight: {verdict}. Exclude a broken node with --exclude NODE and report it to your cluster's "
+            f"administrators; where a node is only slow, allow more time with --preflight-seconds.",
+            nodes=tuple(findings),
+        )
+
+
+def _findings(store: Store, place: RankInfo, key: str, *, seconds: float, silent: str) -> dict[str, list[str]]:
+    """What is wrong, by node."""
+    missing = set(range(place.world_size))
+    start = time.monotonic()
+    say_at = start + SAY_EVERY_S
+    while missing:
+        missing = {rank for rank in missing if not store.check([f"{key}/{rank}"])}
+        now = time.monotonic()
+        if now > start + seconds:
+            break
+        if missing and now > say_at:
+            say_at = now + SAY_EVERY_S
+            logger.info(f"pre-flight: waiting for {_on_nodes(missing, place)}; {start + seconds - now:.0f} s left")
+        time.sleep(0.02)
+    findings: dict[str, list[str]] = {}
+    for rank in range(place.world_size):
+        finding = f"{silent} within {seconds:.0f} s" if rank in missing else store.get(f"{key}/{rank}").decode()
+        if finding != ALL_WELL:
+            findings.setdefault(place.host_of(rank), []).append(f"rank {rank}: {finding}")
+    return findings
+
+
+def _on_nodes(ranks: Iterable[int], place: RankInfo) -> str:
+    """As in `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
+    hosts = [place.host_of(rank) for rank in ranks]
+    counts = sorted({host: hosts.count(host) for host in hosts}.items(), key=lambda pair: -pair[1])
+    more = f" and {len(counts) - 8} more nodes" if len(counts) > 8 else ""
+    names = ", ".join(f"{host} ({count})" for host, count in counts[:8])
+    return f"{len(hosts)} of {place.world_size} ranks, on {names}{more}"

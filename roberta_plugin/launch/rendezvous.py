@@ -1,0 +1,117 @@
+"""SLURM's environment -> which rank this process is, of how many, and where the ranks meet.
+
+fairseq finds these by itself only in some setups, and where it does not it falls back to localhost, which makes
+several trainings of one; so every number is given to it explicitly, and compared with what the recipe asked for.
+This file uses the standard library alone: a thousand processes can import it on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FIRST_PORT = 20000  # ports from 32768 on may be taken by outgoing connections
+NUM_PORT_PAIRS = 5000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankInfo:
+    """One process of a job, its place among the others, and the address of rank 0."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    ranks_per_node: int
+    hosts: tuple[str, ...]
+    port: int
+
+    @property
+    def host(self) -> str:
+        """The node of this rank."""
+        return self.host_of(self.rank)
+
+    @property
+    def preflight_port(self) -> int:
+        """Where the ranks meet before the training, beside its own port."""
+        return self.port + 1
+
+    @property
+    def init_method(self) -> str:
+        """The address of rank 0, as torch.distributed and fairseq write it."""
+        return f"tcp://{self.hosts[0]}:{self.port}"
+
+    def host_of(self, rank: int) -> str:
+        """The node of a rank: nodes are filled one after the other."""
+        return self.hosts[rank // self.ranks_per_node]
+
+
+def rank_from_environment(
+    *, num_nodes: int, ranks_per_node: int, port: int, environment: Mapping[str, str] = os.environ
+) -> RankInfo:
+    """Read this process's place from SLURM's variables.
+
+    Raises:
+        RuntimeError: outside of `srun`, or if the job has another shape than the recipe.
+    """
+    names = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_JOB_NODELIST")
+    missing = [name for name in names if name not in environment]
+    if missing:
+        raise RuntimeError(
+            f"{', '.join(missing)} not set: this is meant to be started by srun, as `roberta launch` does."
+        )
+    rank, world_size, local_rank, node = (int(environment[name]) for name in names[:4])
+    hosts = expand_node_list(environment["SLURM_JOB_NODELIST"])
+    expected = num_nodes * ranks_per_node
+    if world_size != expected or len(hosts) != num_nodes:
+        raise RuntimeError(
+            f"World size mismatch: the recipe asks for {num_nodes} nodes x {ranks_per_node} ranks = {expected} ranks, "
+            f"and SLURM started {world_size} ranks on {len(hosts)} nodes. Submit with `roberta launch`, and keep "
+            f"--nodes and --ntasks out of the environment (SBATCH_*, SLURM_*)."
+        )
+    if rank != node * ranks_per_node + local_rank:
+        raise RuntimeError(
+            f"Rank {rank} is process {local_rank} of node {node} ({hosts[node]}), where rank "
+            f"{node * ranks_per_node + local_rank} belongs: the job needs --distribution=block, which "
+            f"`roberta launch` sets."
+        )
+    return RankInfo(
+        rank=rank, world_size=world_size, local_rank=local_rank, ranks_per_node=ranks_per_node, hosts=hosts, port=port
+    )
+
+
+def expand_node_list(text: str) -> tuple[str, ...]:
+    """Expand SLURM's short form: `gpu[1-3,07],login` -> gpu1, gpu2, gpu3, gpu07, login."""
+    hosts: list[str] = []
+    for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        names = [""]
+        for plain, numbers in re.findall(r"([^\[]+)|\[([^\]]*)\]", entry):
+            endings = [plain] if plain else [number for part in numbers.split(",") for number in _expand_range(part)]
+            names = [name + ending for name in names for ending in endings]
+        hosts += names
+    return tuple(hosts)
+
+
+def _expand_range(part: str) -> list[str]:
+    first, _, last = part.partition("-")
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]
+
+
+def port_of(output_dir: Path) -> int:
+    """The port of a run, and beside it the one of its pre-flight: the same whenever the run starts again."""
+    return FIRST_PORT + 2 * (zlib.crc32(str(output_dir).encode()) % NUM_PORT_PAIRS)
+
+
+def distributed_arguments(place: RankInfo, *, is_cpu: bool) -> list[str]:
+    """The options that tell fairseq-train its place, so that it guesses nothing."""
+    arguments = ["--distributed-world-size", str(place.world_size)]
+    if place.world_size == 1:
+        return arguments
+    arguments += ["--distributed-rank", str(place.rank), "--distributed-init-method", place.init_method]
+    arguments += ["--distributed-no-spawn", "--device-id", "0" if is_cpu else str(place.local_rank)]
+    if is_cpu:  # torch's own data-parallel wrapper, fairseq's default, expects GPUs
+        arguments += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    return arguments

@@ -1,0 +1,209 @@
+"""Recipe -> sbatch script -> job, by submitit; a dry run returns the same script and commands and writes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from roberta_plugin.launch import checks, settings_changes, status
+from roberta_plugin.launch.arguments import complete
+from roberta_plugin.launch.job import PORT_VARIABLE, TrainingJob
+from roberta_plugin.launch.preemption import PREEMPTION
+from roberta_plugin.launch.recipe import Recipe, minutes_of
+from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
+from roberta_plugin.launch.snapshot import (
+    ENVIRONMENT,
+    PACKAGE,
+    arguments_in_snapshot,
+    next_folder,
+    take_snapshot,
+    without_secrets,
+)
+from roberta_plugin.training.sbatch_options import Gpus, gpu_option
+from roberta_plugin.training.slurm_commands import submission_environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job, or what it would be: `job_id` is None after a dry run."""
+
+    job_id: str | None
+    output_dir: Path
+    script: str
+    commands: tuple[str, ...]
+
+
+class _Executor(submitit.SlurmExecutor):
+    """submitit's executor, which also serves where SLURM is not installed: for a dry run."""
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Usable; whether there is an sbatch is checked by `checks.check_cluster`."""
+        return 2
+
+
+def submit(recipe: Recipe, *, dry_run: bool = False, config: Path | None = None) -> Submission:
+    """Check the recipe, copy code and config into the run folder, and submit the job.
+
+    Args:
+        recipe: what to train, and on what.
+        dry_run: only check, and return the script and the commands.
+        config: the file that the recipe was read from, kept in the run folder.
+
+    Raises:
+        ValueError: for a recipe that cannot work, with the remedy; also if sbatch refuses it.
+        FileNotFoundError: for a missing data folder.
+        PermissionError: for a run folder that cannot be written to.
+    """
+    recipe = dataclasses.replace(recipe, output_dir=recipe.output_dir.expanduser().absolute())
+    checks.check_recipe(recipe)
+    arguments = complete(recipe)
+    changes = settings_changes.check(recipe, arguments)
+    snapshot = next_folder(recipe.output_dir)
+    executor = _Executor(recipe.output_dir / "logs", python=_python(recipe))
+    executor.update_parameters(**sbatch_parameters(recipe, snapshot=snapshot))
+    script = executor._make_submission_file_text(executor._submitit_command_str, "")
+    submission = Submission(
+        job_id=None,
+        output_dir=recipe.output_dir,
+        script=script,
+        commands=(f"sbatch {recipe.output_dir}/logs/JOB_submission.sh", rank_command(recipe, arguments)),
+    )
+    if dry_run:
+        return submission
+    checks.check_cluster(recipe)
+    recipe.save_dir.mkdir(parents=True, exist_ok=True)
+    taken = take_snapshot(recipe, arguments=arguments, config=config)
+    assert taken == snapshot
+    job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_in_snapshot(arguments, snapshot=snapshot))
+    given = {name for name in ("account", "partition", "qos") if getattr(recipe, name)} | set(recipe.sbatch_options)
+    try:
+        with submission_environment(given=given):
+            job_id = str(executor.submit(job).job_id)
+    except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
+        raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
+    status.write_launch(
+        recipe.output_dir,
+        status.Launch(
+            job_id=job_id,
+            name=recipe.job_name,
+            num_gpus=recipe.num_gpus,
+            batch_sequences=recipe.batch_sequences,
+            batch_tokens=recipe.batch_tokens,
+            snapshot=str(snapshot),
+            arguments=arguments,
+            changes=changes,
+        ),
+    )
+    return dataclasses.replace(submission, job_id=job_id)
+
+
+def sbatch_parameters(recipe: Recipe, *, snapshot: Path) -> dict[str, Any]:
+    """The recipe's resources in submitit's words."""
+    parameters: dict[str, Any] = {
+        "job_name": recipe.job_name,
+        "nodes": recipe.nodes,
+        "ntasks_per_node": recipe.gpus_per_node,
+        "cpus_per_task": recipe.cpus_per_gpu,
+        "time": minutes_of(recipe.time),
+        "signal_delay_s": recipe.signal_delay,
+        "wckey": None,  # submitit's default is one that many clusters do not know
+        "setup": setup_lines(recipe, snapshot=snapshot),
+        "teardown": restart_lines(recipe, snapshot=snapshot),
+        "srun_args": srun_arguments(recipe),
+        # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
+        "additional_parameters": {"requeue": True, "distribution": "block", **recipe.sbatch_options},
+    }
+    if not recipe.is_cpu:
+        gpus = Gpus(recipe.gpus_per_node, recipe.gpu_type)
+        request = gpu_option(gpus, request=recipe.gpu_request, sbatch=recipe.sbatch_options)
+        parameters["additional_parameters"] |= request
+    if recipe.mem_gb is not None:
+        parameters["mem"] = f"{recipe.mem_gb}GB"
+    for name in ("partition", "account", "qos", "constraint", "exclude"):
+        if getattr(recipe, name) is not None:
+            parameters[name] = getattr(recipe, name)
+    return parameters
+
+
+def srun_arguments(recipe: Recipe) -> list[str]:
+    """How the ranks are started: one that fails ends all, their logs go on after a restart."""
+    arguments = ["--kill-on-bad-exit=1", "--open-mode=append", f"--cpus-per-task={recipe.cpus_per_gpu}"]
+    if recipe.container is not None and recipe.container_runtime == "pyxis":
+        arguments.append(f"--container-image={recipe.container}")
+        mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
+        arguments.append(f"--container-mounts={','.join(mount for mount in mounts if mount)}")
+    return arguments
+
+
+def setup_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
+    """The batch script before srun: bash outlives the signals that are for its ranks, and the job's environment."""
+    first_port = recipe.port or port_of(recipe.output_dir)
+    return [
+        f"trap : TERM USR1 {PREEMPTION.name.removeprefix('SIG')}",
+        *_host_python(),
+        f"export PYTHONPATH={shlex.quote(str(snapshot / 'code'))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
+        f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
+        f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
+        *recipe.setup,
+    ]
+
+
+def restart_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
+    """The batch script after srun: `restart/` decides whether the job starts again, and gives its exit code."""
+    return [
+        "code=$?",
+        f"{_outside(snapshot, 'restart')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
+        f" --num-nodes {recipe.nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
+        "decided=$?",
+        "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
+        "exit $decided",
+    ]
+
+
+def _host_python() -> list[str]:
+    """The Python of the batch script, which runs outside of the container: this one, if the node has it."""
+    own = shlex.quote(sys.executable)
+    return [f"host_python={own}", '[ -x "$host_python" ] || host_python=python3']
+
+
+def _outside(snapshot: Path, name: str) -> str:
+    """The command that runs a file of this package which needs the standard library alone."""
+    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "cluster" / name))}'
+
+
+def rank_command(recipe: Recipe, arguments: tuple[str, ...]) -> str:
+    """The fairseq-train command that a rank amounts to, with SLURM's variables for what differs between ranks."""
+    place = RankInfo(
+        rank=0,
+        world_size=recipe.num_gpus,
+        local_rank=0,
+        ranks_per_node=recipe.gpus_per_node,
+        hosts=("FIRST-NODE",),
+        port=recipe.port or port_of(recipe.output_dir),
+    )
+    own = distributed_arguments(place, is_cpu=recipe.is_cpu)
+    for option, variable in (("--distributed-rank", "$SLURM_PROCID"), ("--device-id", "$SLURM_LOCALID")):
+        if option in own and not (option == "--device-id" and recipe.is_cpu):
+            own[own.index(option) + 1] = variable
+    return f"fairseq-train {shlex.join(arguments)} {' '.join(own)}"
+
+
+def _python(recipe: Recipe) -> str:
+    """Python, which must not look into the working directory first: that would be the checkout, not the snapshot."""
+    if recipe.container is None:
+        return f"{shlex.quote(sys.executable)} -P"
+    if recipe.container_runtime == "pyxis":
+        return "python3 -P"
+    mounts = [f"--bind {shlex.quote(mount)}" for mount in (recipe.container_mounts or "").split(",") if mount]
+    output_dir = f"--bind {shlex.quote(str(recipe.output_dir))}"
+    return " ".join(["apptainer exec --nv", output_dir, *mounts, shlex.quote(recipe.container), "python3 -P"])

@@ -1,0 +1,216 @@
+"""After every update: stop where that was asked for, save by the clock, write the status.
+
+fairseq's training loop ends an update with `fairseq_cli.train.validate_and_save`, and offers no hook of its own; while
+`UpdateHook` is entered, that function is ours, and so is `validate`, which it calls: a validation may take longer than
+the time that is left after a signal. A stop is agreed on by all ranks, so that they leave at the same update.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import fairseq_cli.train
+import torch
+import torch.distributed as dist
+from fairseq import checkpoint_utils
+from fairseq.logging import metrics
+from omegaconf import OmegaConf
+
+from roberta_plugin.launch import status
+from roberta_plugin.launch.preemption import StopSignals
+
+logger = logging.getLogger(__name__)
+
+STATUS_SECONDS = 10.0
+
+
+class UpdateHook:
+    """Takes the place of `validate_and_save`, which it calls in turn."""
+
+    def __init__(
+        self, stop: StopSignals, *, output_dir: Path, job_id: str, checkpoint_minutes: float, is_master: bool
+    ) -> None:
+        self.has_stopped = False
+        self.update = 0
+        self._stop = stop
+        self._run_dir = output_dir
+        self._job_id = job_id
+        self._save_seconds = 60 * checkpoint_minutes
+        self._is_master = is_master
+        self._max_update = 0
+        self._saved_at = time.monotonic()
+        self._status_at = 0.0
+        self._speed = Speed()
+        self._fairseqs = fairseq_cli.train.validate_and_save
+        self._fairseqs_validate = fairseq_cli.train.validate
+        self._has_cut_validation = False
+        self._load = checkpoint_utils.load_checkpoint
+
+    def __enter__(self) -> UpdateHook:
+        fairseq_cli.train.validate_and_save = self._after_update
+        fairseq_cli.train.validate = self._validate
+        checkpoint_utils.load_checkpoint = self._load_checkpoint
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        fairseq_cli.train.validate_and_save = self._fairseqs
+        fairseq_cli.train.validate = self._fairseqs_validate
+        checkpoint_utils.load_checkpoint = self._load
+
+    def _load_checkpoint(self, cfg: Any, trainer: Any, **options: Any) -> Any:
+        """fairseq's, and a look at where the training stands: a finished one makes no update."""
+        loaded = self._load(cfg, trainer, **options)
+        self.update, self._max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
+        return loaded
+
+    def write_status(self, phase: str) -> None:
+        """Let rank 0 write how far the training is."""
+        if self._is_master:
+            status.write_status(
+                self._run_dir,
+                status.Status(
+                    job_id=self._job_id,
+                    attempt=status.attempt(),
+                    phase=phase,
+                    update=self.update,
+                    max_update=self._max_update,
+                    loss=self._speed.loss,
+                    tokens_per_second=self._speed.tokens_per_second,
+                    updates_per_second=self._speed.updates_per_second,
+                    time=time.time(),
+                ),
+            )
+
+    def _after_update(
+        self, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: list[str], end_of_epoch: bool
+    ) -> tuple[list[float | None], bool]:
+        """fairseq's `validate_and_save`, unless the training is to stop here.
+
+        A stop writes one checkpoint and validates nothing, for little time is left. At the end of an epoch fairseq has
+        things of its own to do, so there the stop waits for the next update.
+        """
+        self._max_update = cfg.optimization.max_update
+        self.update = trainer.get_num_updates()
+        self._speed.count()
+        is_last = 0 < self._max_update <= self.update
+        self._show(at_once=is_last or self._stop.received is not None)
+        is_to_stop, is_to_save = agree(
+            [self._stop.received is not None, self._is_time_to_save()],
+            device=trainer.device,
+        )
+        if is_to_stop and not end_of_epoch and not is_last:
+            return self._save_and_stop(cfg, trainer, epoch_itr)
+        self._has_cut_validation = False
+        losses, is_done = self._fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        if self._has_cut_validation and not end_of_epoch and not is_done:
+            return self._save_and_stop(cfg, trainer, epoch_itr)
+        if is_to_save and not is_done and not end_of_epoch:
+            checkpoint_utils.save_checkpoint(_as_if_due(cfg.checkpoint), trainer, epoch_itr, None)
+            self._saved_at = time.monotonic()
+        return losses, is_done
+
+    def _save_and_stop(self, cfg: Any, trainer: Any, epoch_itr: Any) -> tuple[list[float | None], bool]:
+        logger.info(f"told to stop by {_name(self._stop)}: update {self.update} is done, saving it")
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        self.has_stopped = True
+        return [None], True
+
+    def _validate(self, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: list[str]) -> list[float | None]:
+        """fairseq's `validate`, until a stop is asked for: then there is no loss, and no best checkpoint by it.
+
+        All ranks have the same number of validation batches, so they can agree after each. After the last update there
+        is nothing to stop: its validation belongs to the result.
+        """
+        valid_step = trainer.valid_step
+
+        def step(*args: Any, **options: Any) -> Any:
+            result = valid_step(*args, **options)
+            if agree([self._stop.received is not None], device=trainer.device)[0]:
+                raise _StopValidationError
+            return result
+
+        if not 0 < self._max_update <= self.update:
+            trainer.valid_step = step
+        try:
+            losses: list[float | None] = self._fairseqs_validate(cfg, trainer, task, epoch_itr, subsets)
+            return losses
+        except _StopValidationError:
+            logger.info(f"told to stop by {_name(self._stop)}: the validation is left")
+            self._has_cut_validation = True
+            return [None] * len(subsets)
+        finally:
+            trainer.valid_step = valid_step
+
+    def _is_time_to_save(self) -> bool:
+        """Rank 0's clock decides for all."""
+        return self._is_master and 0 < self._save_seconds <= time.monotonic() - self._saved_at
+
+    def _show(self, *, at_once: bool) -> None:
+        """Write the status after the first update, and then every few seconds."""
+        if self._is_master and (at_once or time.monotonic() - self._status_at >= STATUS_SECONDS):
+            self._speed.measure(self.update)
+            self._status_at = time.monotonic()
+            self.write_status("training")
+
+
+class _StopValidationError(Exception):
+    """All ranks leave the validation."""
+
+
+class Speed:
+    """Loss and speed since the last measurement, from what fairseq logs."""
+
+    def __init__(self) -> None:
+        self.loss: float | None = None
+        self.tokens_per_second: float | None = None
+        self.updates_per_second: float | None = None
+        self._time = time.monotonic()
+        self._update: int | None = None
+        self._tokens = 0.0
+        self._loss = (0.0, 0.0)
+
+    def count(self) -> None:
+        """Add the tokens of an update; fairseq's own counter of them begins anew with every epoch."""
+        meter = metrics.get_meter("train", "wpb")
+        self._tokens += 0.0 if meter is None or meter.val is None else float(meter.val)
+
+    def measure(self, update: int) -> None:
+        """Take what has been added since the last call."""
+        now, (total, weight) = time.monotonic(), _sums("loss")
+        if weight > self._loss[1]:
+            self.loss = (total - self._loss[0]) / (weight - self._loss[1])
+        elif weight > 0:  # a new epoch: fairseq has begun its sums anew
+            self.loss = total / weight
+        if self._update is not None and now > self._time:
+            self.updates_per_second = (update - self._update) / (now - self._time)
+            self.tokens_per_second = self._tokens / (now - self._time)
+        self._time, self._update, self._tokens, self._loss = now, update, 0.0, (total, weight)
+
+
+def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
+    """What any rank wishes, known to all."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return wishes
+    wished = torch.tensor(wishes, dtype=torch.int32, device=device)
+    dist.all_reduce(wished, op=dist.ReduceOp.MAX)
+    return [bool(wish) for wish in wished.tolist()]
+
+
+def _as_if_due(checkpoint: Any) -> Any:
+    """The checkpoint options under which this update's checkpoint gets a name of its own, and old ones go."""
+    return OmegaConf.merge(checkpoint, {"save_interval_updates": 1})
+
+
+def _sums(key: str) -> tuple[float, float]:
+    meter = metrics.get_meter("train", key)
+    return (0.0, 0.0) if meter is None else (float(meter.sum), float(meter.count))
+
+
+def _name(stop: StopSignals) -> str:
+    return "another rank" if stop.received is None else stop.received.name

@@ -1,0 +1,100 @@
+"""The attention product in fp32 on a CPU: one head of one sequence at a time, so that its weights stay in the cache.
+
+Each of the six matrix products of forward and backward goes through oneDNN, and dropout draws as `dropout` does.
+
+Shapes: B blocks, H heads, T positions, Q positions that attend, K head dimension; q and t of them in one sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from roberta_plugin.models.attention.base import AttentionMask
+from roberta_plugin.models.cpu.dropout import LEVELS, draw_words, kept, scale_of_kept
+from roberta_plugin.models.cpu.linear import product
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+    """softmax(q k^T / sqrt(K)) v of q (B, H, Q, K), k and v (B, H, T, K); see `AttentionBackend`."""
+    sequences = visible.sequences
+    if sequences is None:
+        segments = [Segment(block, slice(0, q.size(2)), slice(0, k.size(2))) for block in range(q.size(0))]
+    else:
+        edges = zip(pairwise(sequences.cu_seqlens_q.tolist()), pairwise(sequences.cu_seqlens_k.tolist()), strict=True)
+        segments = [Segment(0, slice(*of_q), slice(*of_k)) for of_q, of_k in edges if of_q[0] < of_q[1]]
+    level = round(dropout_prob * LEVELS)
+    output: Tensor = _Attention.apply(q, k, v, visible.is_padding, segments, level)  # type: ignore[no-untyped-call]
+    return output
+
+
+class Segment(NamedTuple):
+    """Positions of one block that attend to each other."""
+
+    block: int
+    q: slice
+    k: slice
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(q, t)."""
+        return self.q.stop - self.q.start, self.k.stop - self.k.start
+
+
+def _heads(segments: list[Segment], num_heads: int) -> Iterator[tuple[Segment, int, slice]]:
+    """Every head of every segment, and where its weights lie in a flat array of all of them."""
+    end = 0
+    for segment in segments:
+        size = segment.shape[0] * segment.shape[1]
+        for head in range(num_heads):
+            yield segment, head, slice(end, end + size)
+            end += size
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, is_padding: Tensor | None, segments: list[Segment], level: int
+    ) -> Tensor:
+        q, k, v = q * q.size(-1) ** -0.5, k.contiguous(), v.contiguous()
+        batch, heads, num_queries, dim = q.shape
+        weights = q.new_empty(heads * sum(segment.shape[0] * segment.shape[1] for segment in segments))
+        words = draw_words(weights.shape) if level else None
+        # (B, Q, H, K) in memory: the caller joins the heads without a copy
+        output = q.new_zeros(batch, num_queries, heads, dim).transpose(1, 2)
+        for segment, head, place in _heads(segments, heads):
+            at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
+            scores = product(q[at_q], k[at_k])  # (q, K), (t, K) -> (q, t)
+            if is_padding is not None:
+                scores.masked_fill_(is_padding[segment.block, segment.k], float("-inf"))
+            used = torch.softmax(scores, dim=-1, out=weights[place].view(segment.shape))
+            if words is not None:
+                used = used * kept(words[place].view(segment.shape), level)
+            output[at_q] = product(used, v[at_k].t())
+        ctx.save_for_backward(q, k, v, weights, words)
+        ctx.level, ctx.segments = level, segments
+        return output.mul_(scale_of_kept(level))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        q, k, v, weights, words = ctx.saved_tensors
+        output_grad = gradients[0].contiguous() * scale_of_kept(ctx.level)
+        q_grad, k_grad, v_grad = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for segment, head, place in _heads(ctx.segments, q.size(1)):
+            at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
+            used = of_softmax = weights[place].view(segment.shape)
+            used_grad = product(output_grad[at_q], v[at_k])  # (q, K), (t, K) -> (q, t)
+            if words is not None:
+                mask = kept(words[place].view(segment.shape), ctx.level)
+                used = used * mask
+                used_grad.mul_(mask)
+            v_grad[at_k] = product(used.t(), output_grad[at_q].t())
+            scores_grad = torch._softmax_backward_data(used_grad, of_softmax, -1, torch.float32)
+            q_grad[at_q] = product(scores_grad, k[at_k].t())
+            k_grad[at_k] = product(scores_grad.t(), q[at_q].t())
+        return q_grad.mul_(q.size(-1) ** -0.5), k_grad, v_grad, None, None, None

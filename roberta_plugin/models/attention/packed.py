@@ -1,0 +1,111 @@
+"""Attention backends for packed rows: sequences of different lengths end to end, without padding.
+
+`sequences` must be given; see `attention_backend`.
+
+Shapes: H heads, N positions of the row, K head dimension.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
+
+
+class NestedAttention(AttentionBackend):
+    """torch's scaled_dot_product_attention on nested (jagged) tensors: packed rows on a CPU or a GPU."""
+
+    name = "nested"
+    serves_padded = False
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`."""
+        sequences = visible.sequences
+        assert sequences is not None
+        cu_seqlens_q, cu_seqlens_k = sequences.cu_seqlens_q.long(), sequences.cu_seqlens_k.long()
+        q, k, v = (
+            torch.nested.nested_tensor_from_jagged(
+                rows_of(x).contiguous(), offsets=edges, min_seqlen=0, max_seqlen=longest
+            ).transpose(1, 2)
+            for x, edges, longest in (
+                (q, cu_seqlens_q, sequences.max_seqlen_q),
+                (k, cu_seqlens_k, sequences.max_seqlen_k),
+                (v, cu_seqlens_k, sequences.max_seqlen_k),
+            )
+        )
+        output = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_prob)
+        return output.transpose(1, 2).values().transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
+
+
+class VarlenAttention(AttentionBackend):
+    """torch.nn.attention.varlen: packed rows on a GPU, in half precision, without dropout."""
+
+    name = "varlen"
+    serves_padded = False
+
+    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
+        """Needs a GPU, a torch that has it, and no attention dropout."""
+        missing = []
+        if device.type != "cuda":
+            missing.append(f"a GPU, found device {device.type!r}")
+        if not has_module("torch.nn.attention.varlen"):
+            missing.append(f"torch >= 2.10, found {torch.__version__}")
+        if dropout_prob > 0:
+            missing.append(f"--attention-dropout 0, found {dropout_prob}")
+        if missing:
+            raise RuntimeError(f"attention backend 'varlen' needs {'; '.join(missing)}. Use --attention-backend auto.")
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`."""
+        from torch.nn.attention.varlen import varlen_attn
+
+        sequences = visible.sequences
+        assert sequences is not None
+        output = varlen_attn(rows_of(q), rows_of(k), rows_of(v), *sequences)
+        assert isinstance(output, Tensor)
+        return output.transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
+
+
+class FlashAttention(AttentionBackend):
+    """flash-attn 2 for sequences of different lengths: packed rows on a GPU, in half precision, with dropout."""
+
+    name = "flash"
+    serves_padded = False
+
+    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
+        """Needs a GPU and the package flash-attn."""
+        missing = []
+        if device.type != "cuda":
+            missing.append(f"a GPU, found device {device.type!r}")
+        if not has_module("flash_attn"):
+            missing.append("the package flash-attn >= 2.5 (pip install flash-attn)")
+        if missing:
+            raise RuntimeError(f"attention backend 'flash' needs {'; '.join(missing)}. Use --attention-backend auto.")
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`."""
+        from flash_attn import flash_attn_varlen_func
+
+        sequences = visible.sequences
+        assert sequences is not None
+        output: Tensor = flash_attn_varlen_func(rows_of(q), rows_of(k), rows_of(v), *sequences, dropout_p=dropout_prob)
+        return output.transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """(1, H, N, K) -> (N, H, K), as kernels for packed rows have it."""
+    return x[0].transpose(0, 1)
+
+
+@cache
+def has_module(name: str) -> bool:
+    """Whether a module is installed, without importing it."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

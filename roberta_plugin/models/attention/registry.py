@@ -1,0 +1,125 @@
+"""How the attention product is computed: interchangeable backends behind one signature.
+
+`eager` is the plain reference; all others pass its parity test. A backend that cannot run says why and what to use.
+
+Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head dimension. A packed
+row has B = 1 and `sequences`; a padded batch has none.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from roberta_plugin.models.attention import onednn as cpu_attention
+from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
+from roberta_plugin.models.attention.packed import FlashAttention, NestedAttention, VarlenAttention, has_module
+from roberta_plugin.models.cpu.dropout import dropout
+from roberta_plugin.models.cpu.linear import has_onednn, serves
+
+
+class EagerAttention(AttentionBackend):
+    """Every step written out; the softmax in fp32."""
+
+    name = "eager"
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`."""
+        scores = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
+        may_attend = visible.allowed(q, k)
+        if may_attend is not None:
+            scores = scores.masked_fill(~may_attend, float("-inf"))
+        weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
+        return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
+
+
+class SdpaAttention(AttentionBackend):
+    """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist.
+
+    For packed rows it needs a mask of all pairs of positions: right, but neither fast nor small.
+    """
+
+    name = "sdpa"
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`."""
+        may_attend = visible.allowed(q, k)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=may_attend, dropout_p=dropout_prob)
+
+
+class OneDnnAttention(AttentionBackend):
+    """Head by head through oneDNN, in fp32 on a CPU: the fastest there, with dropout and without."""
+
+    name = "onednn"
+
+    def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:
+        """Needs a CPU and a torch with oneDNN."""
+        if device.type != "cpu" or not has_onednn():
+            raise RuntimeError(
+                "attention backend 'onednn' needs a CPU and a torch built with oneDNN (mkldnn); found device "
+                f"{device.type!r}, oneDNN {'available' if has_onednn() else 'missing'}. Use --attention-backend sdpa."
+            )
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`; other types than fp32 take the plain way."""
+        attend = cpu_attention.attend if serves(q, k, v) else BACKENDS["eager"].attend
+        return attend(q, k, v, visible, dropout_prob)
+
+
+_ALL: tuple[AttentionBackend, ...] = (
+    EagerAttention(),
+    SdpaAttention(),
+    OneDnnAttention(),
+    NestedAttention(),
+    VarlenAttention(),
+    FlashAttention(),
+)
+BACKENDS = {backend.name: backend for backend in _ALL}
+BACKEND_NAMES = tuple(BACKENDS)
+FEW_THREADS = 8
+SHORT = 160  # positions: below, eager and sdpa were faster on 2 cores, with 8,192 positions in a batch
+
+
+def choose_backend(
+    name: str, *, device: torch.device, dtype: torch.dtype, dropout_prob: float, longest: int, is_packed: bool = False
+) -> AttentionBackend:
+    """The backend called `name`, or for `auto` the fastest one that is faithful.
+
+    On a CPU with few cores and sequences that are not short (`longest`), that is `onednn`. Else its products, of one
+    head each, are too small, and eager serves where there is dropout, which torch's own kernel does not have on a CPU,
+    or where rows are packed. On a GPU, packed rows in half
+    precision go to flash-attn where it is installed, to torch's varlen where there is no dropout, else to nested.
+
+    Raises:
+        ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
+        RuntimeError: if the backend cannot run here.
+    """
+    if name == "auto":
+        name = _fastest(device, dtype=dtype, dropout_prob=dropout_prob, longest=longest, is_packed=is_packed)
+    if name not in BACKENDS:
+        raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
+    backend = BACKENDS[name]
+    if not (backend.serves_packed if is_packed else backend.serves_padded):
+        batches = "packed" if is_packed else "padded"
+        fitting = [b.name for b in _ALL if (b.serves_packed if is_packed else b.serves_padded)]
+        raise ValueError(
+            f"--attention-backend {name} does not serve {batches} batches: use auto or one of {', '.join(fitting)}."
+        )
+    backend.assert_supported(device, dropout_prob=dropout_prob)
+    return backend
+
+
+def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, longest: int, is_packed: bool) -> str:
+    if device.type == "cpu":
+        if has_onednn() and torch.get_num_threads() <= FEW_THREADS and (longest >= SHORT or is_packed):
+            return "onednn"
+        return "eager" if dropout_prob > 0 or is_packed else "sdpa"
+    if not is_packed:
+        return "sdpa"
+    if dtype in (torch.float16, torch.bfloat16):
+        if has_module("flash_attn"):
+            return "flash"
+        if dropout_prob == 0 and has_module("torch.nn.attention.varlen"):
+            return "varlen"
+    return "nested"

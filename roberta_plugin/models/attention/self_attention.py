@@ -1,0 +1,66 @@
+"""Self-attention: projections and heads; the product itself is a backend's.
+
+Shapes: B blocks, T positions, Q positions that attend, D model dimension, H heads, K = D / H.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from roberta_plugin.models.attention.registry import choose_backend
+from roberta_plugin.models.attention.sequences import Sequences
+from roberta_plugin.models.cpu.linear import Linear, linear
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2), with fairseq's parameter names."""
+
+    def __init__(self, dim: int, *, num_heads: int, dropout_prob: float, backend: str = "auto") -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout_prob = dropout_prob
+        self.backend = backend
+        self.k_proj = Linear(dim, dim)
+        self.v_proj = Linear(dim, dim)
+        self.q_proj = Linear(dim, dim)
+        self.out_proj = Linear(dim, dim)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        is_padding: Tensor | None = None,
+        sequences: Sequences | None = None,
+        queries: Tensor | None = None,
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D), or (B, Q, D) where `queries` (B, Q, D) attend to `x` instead of x itself.
+
+        Positions where `is_padding` (B, T) is set are not attended to; with `sequences`, nothing of another one is.
+        """
+        if queries is None:
+            q, k, v = self._project(x, self.q_proj, self.k_proj, self.v_proj)
+        else:
+            (q,) = self._project(queries, self.q_proj)
+            k, v = self._project(x, self.k_proj, self.v_proj)
+        dropout_prob = self.dropout_prob if self.training else 0.0
+        attend = choose_backend(
+            self.backend,
+            device=q.device,
+            dtype=q.dtype,
+            dropout_prob=dropout_prob,
+            longest=k.size(2) if sequences is None else sequences.max_seqlen_k,
+            is_packed=sequences is not None,
+        )
+        attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
+        output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)
+        return output
+
+    def _project(self, x: Tensor, *projections: nn.Linear) -> tuple[Tensor, ...]:
+        """(B, T, D) -> one (B, H, T, K) a projection: several matrices on disk, one product at run time."""
+        weight = torch.cat([projection.weight for projection in projections])  # (nD, D)
+        bias = torch.cat([projection.bias for projection in projections])
+        joined = linear(x, weight, bias)  # (B, T, D) -> (B, T, nD)
+        heads = joined.unflatten(-1, (len(projections), self.num_heads, -1))  # -> (B, T, n, H, K)
+        parts: tuple[Tensor, ...] = heads.permute(2, 0, 3, 1, 4).unbind()
+        return parts

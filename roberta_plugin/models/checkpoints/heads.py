@@ -1,0 +1,78 @@
+"""A checkpoint's heads and sizes beside those of the model that shall load it.
+
+The encoder must fit. Heads need not: fine-tuning starts from a model with other heads, or none.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS
+
+logger = logging.getLogger(__name__)
+
+CLASSIFICATION, SPAN = "classification_heads.", "span_heads."
+
+
+class HasHeads(Protocol):
+    """A model with heads by name."""
+
+    classification_heads: nn.ModuleDict
+    span_heads: nn.ModuleDict
+    cfg: Any
+
+    def register_classification_head(self, name: str, num_classes: int | None, inner_dim: int | None) -> None:
+        """Add a head with fresh weights."""
+
+    def register_span_head(self, name: str) -> None:
+        """Add a head that finds spans, with fresh weights."""
+
+    def state_dict(self) -> dict[str, Tensor]:  # type: ignore[empty-body]
+        """All parameters by name."""
+
+
+def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
+    """Take the checkpoint's heads over, or drop those that the model does not have like this; ours fill the gaps."""
+    if model.cfg.load_checkpoint_heads:
+        _register_heads(model, state)
+    own = {name: value for name, value in model.state_dict().items() if name.startswith((CLASSIFICATION, SPAN))}
+    for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith((CLASSIFICATION, SPAN))}):
+        names = [name for name in state if name.startswith(f"{head}.")]
+        if any(name not in own or own[name].shape != state[name].shape for name in names):
+            logger.warning(f"{head} of the checkpoint does not fit this model and is left out")
+            for name in names:
+                del state[name]
+    for name, value in own.items():
+        state.setdefault(name, value)
+
+
+def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
+    for name in sorted({key.split(".")[1] for key in state if key.startswith(CLASSIFICATION)}):
+        if name not in model.classification_heads:
+            num_classes = state[f"{CLASSIFICATION}{name}.out_proj.weight"].size(0)
+            model.register_classification_head(name, num_classes, state[f"{CLASSIFICATION}{name}.dense.weight"].size(0))
+    for name in sorted({key.split(".")[1] for key in state if key.startswith(SPAN)}):
+        if name not in model.span_heads:
+            model.register_span_head(name)
+
+
+def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
+    """Refuse a checkpoint of another vocabulary or another number of positions, which torch would report as shapes.
+
+    Raises:
+        ValueError: naming both numbers and what to do.
+    """
+    own = model.state_dict()
+    if TOKENS in state and len(state[TOKENS]) != len(own[TOKENS]):
+        raise ValueError(
+            f"The checkpoint has a vocabulary of {len(state[TOKENS]):,} symbols, and the data one of "
+            f"{len(own[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
+        )
+    if POSITIONS in state and len(state[POSITIONS]) != len(own[POSITIONS]):
+        theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state, own))
+        raise ValueError(
+            f"The checkpoint has {theirs} positions, and this model {ours}: give --max-positions {theirs}."
+        )

@@ -1,0 +1,83 @@
+"""A checkpoint of ours or of fairseq's `roberta` -> the options that build a model like it.
+
+fairseq asks for the architecture on the command line and compares nothing with the checkpoint before torch complains
+of shapes; sizes are read from the parameters here, and what they do not tell from the options kept beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, from_older_fairseq
+from roberta_plugin.models.cpu.activations import ACTIVATIONS
+
+_ENCODER = "encoder.sentence_encoder."
+# Not told by the parameters, and what fairseq's roberta has where its checkpoint says nothing.
+_KEPT = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}
+
+
+def model_options(state: Mapping[str, Any]) -> dict[str, str]:
+    """Options of fairseq-train, without dashes in front, for the model of a checkpoint.
+
+    Args:
+        state: what a checkpoint file holds: "model", and "cfg" or, in older ones, "args".
+
+    Raises:
+        ValueError: if it is no checkpoint of a RoBERTa.
+    """
+    try:
+        parameters = from_older_fairseq(state["model"])
+        dim = parameters[TOKENS].size(1)
+        num_positions = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
+        ffn_dim = len(parameters[f"{_ENCODER}layers.0.fc1.weight"])
+    except KeyError as error:
+        raise ValueError(f"This is no checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
+    except (TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:  # parameters of odd shapes
+        raise ValueError(f"This is no checkpoint of a RoBERTa in fairseq's layout: {error}.") from error
+    numbers = {name.split(".")[3] for name in parameters if name.startswith(f"{_ENCODER}layers.")}
+    _, kept = saved_options(state)
+    if "encoder_attention_heads" not in kept:
+        raise ValueError("The checkpoint does not say its number of attention heads (encoder_attention_heads).")
+    num_heads = kept["encoder_attention_heads"]
+    if not isinstance(num_heads, int) or num_heads < 1:
+        raise ValueError(f"encoder_attention_heads of the checkpoint must be a whole number, got {num_heads!r}.")
+    activations = {name: kept.get(name) or default for name, default in _KEPT.items()}
+    for name, value in activations.items():
+        if value not in ACTIVATIONS:
+            raise ValueError(f"{name} of the checkpoint must be one of {', '.join(ACTIVATIONS)}, got {value!r}.")
+    return {
+        "arch": "fast_roberta",
+        "encoder-layers": str(len(numbers)),
+        "encoder-embed-dim": str(dim),
+        "encoder-ffn-embed-dim": str(ffn_dim),
+        "encoder-attention-heads": str(num_heads),
+        "max-positions": str(num_positions),
+        **{name.replace("_", "-"): value for name, value in activations.items()},
+        **({"untie-weights-roberta": "true"} if kept.get("untie_weights_roberta") else {}),
+    }
+
+
+def num_symbols(state: Mapping[str, Any]) -> int:
+    """Size of the vocabulary of a checkpoint that `model_options` takes, special symbols included."""
+    return len(from_older_fairseq(state["model"])[TOKENS])
+
+
+def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the task and of the model that were saved with it, in whichever form fairseq saved them.
+
+    `_name` is the name of the task or of the model. Values are the file's own: whoever uses one checks it first.
+    """
+    args = state.get("args")
+    if args is not None:  # until 2020; fairseq, too, looks at these first
+        options = _as_dict(args)
+        return {**options, "_name": options.get("task")}, {**options, "_name": options.get("arch")}
+    config = state.get("cfg") or {}
+    return _as_dict(config.get("task")), _as_dict(config.get("model"))
+
+
+def _as_dict(options: Any) -> dict[str, Any]:
+    if isinstance(options, argparse.Namespace):
+        return dict(vars(options))
+    return {str(name): options[name] for name in options} if isinstance(options, Mapping) else {}

@@ -1,0 +1,10 @@
+"""What a training will take, before it is submitted: FLOPs, time, GPU-hours, memory (`roberta plan`).
+
+    inputs     recipe, machine, measured speed of one GPU  -> Training
+    flops      shape of the model                          -> parameters, FLOPs per token
+    memory     shape, precision, batch                     -> bytes on one GPU
+    network    gradients, machine                          -> seconds of an all-reduce
+    plan       all of these                                -> a table over numbers of GPUs
+
+The formulas and the papers they come from are in the docstrings.
+"""

@@ -1,0 +1,117 @@
+"""A recipe and a measured speed -> `Training`: what `plan.py` needs to know."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from roberta_plugin.launch.arguments import complete
+from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
+from roberta_plugin.planner.memory import Precision
+from roberta_plugin.planner.network import Machine
+from roberta_plugin.planner.plan import Training
+from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training.log import median_speed
+
+_SPECIALS = 5  # <s> <pad> </s> <unk>, which dict.txt never holds, and <mask>, which the task adds
+_DEVICES = re.compile(r"training on (\d+) devices")
+
+
+def training_of(
+    recipe: Recipe,
+    *,
+    machine: Machine,
+    tokens_per_second: float | None = None,
+    log: Path | None = None,
+    utilization: float | None = None,
+) -> Training:
+    """What the recipe trains, at one of three statements of the speed of one GPU.
+
+    Args:
+        recipe: as for `roberta launch`.
+        machine: for `utilization`.
+        tokens_per_second: measured on one GPU.
+        log: output of such a run; its median counts.
+        utilization: share of the machine's peak, where nothing was measured.
+
+    Raises:
+        ValueError: if not exactly one of the three is given, or the recipe has no batch or no number of updates.
+    """
+    parsed = train_arguments.parse(complete(recipe))
+    shape = shape_of(parsed)
+    if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:
+        raise ValueError(
+            "Say how fast one GPU is, by one of --tokens-per-second, --log (of a run on one GPU) and --utilization."
+        )
+    if log is not None:
+        tokens_per_second = speed_in_log(log)
+    elif utilization is not None:
+        if not 0.0 < utilization <= 1.0:
+            raise ValueError(f"--utilization must lie between 0 and 1, got {utilization}.")
+        tokens_per_second = utilization * machine.peak_tflops * 1e12 / flops_per_token(shape)
+    if not tokens_per_second or tokens_per_second <= 0:
+        raise ValueError(f"--tokens-per-second must be more than 0, got {tokens_per_second}.")
+    if not parsed.max_update:
+        raise ValueError("The recipe has no --max-update, so the training has no end to plan for: add max_update.")
+    if not parsed.batch_size:
+        raise ValueError("The recipe has no --batch-size: give the most sequences that one GPU can take at a time.")
+    most = int(train_arguments.value_of(recipe.train, "--batch-size", needed_for="The plan"))
+    return Training(
+        shape=shape,
+        precision=Precision(
+            is_half=bool(parsed.fp16 or parsed.bf16 or parsed.memory_efficient_fp16 or parsed.memory_efficient_bf16),
+            is_memory_efficient=bool(parsed.memory_efficient_fp16 or parsed.memory_efficient_bf16),
+            has_own_masters=parsed.optimizer == "roberta_adamw",
+        ),
+        batch_sequences=parsed.batch_size * int(parsed.update_freq[0]) * recipe.num_gpus,
+        most_per_gpu=most,
+        num_updates=parsed.max_update,
+        tokens_per_second=tokens_per_second,
+        has_dropout=getattr(parsed, "dropout", 0.1) > 0,
+        has_eager_attention=getattr(parsed, "attention_backend", "auto") == "eager",
+        overlaps=parsed.ddp_backend not in ("legacy_ddp", "no_c10d"),
+        recompute=bool(getattr(parsed, "checkpoint_activations", False)),
+    )
+
+
+def shape_of(parsed: Namespace) -> Shape:
+    """The sizes of the model in fairseq's options."""
+    return Shape(
+        num_layers=parsed.encoder_layers,
+        dim=parsed.encoder_embed_dim,
+        ffn_dim=parsed.encoder_ffn_embed_dim,
+        num_heads=parsed.encoder_attention_heads,
+        vocab_size=vocabulary_size(train_arguments.data_folders(parsed)),
+        max_positions=getattr(parsed, "max_positions", None) or parsed.tokens_per_sample,
+        tokens_per_sample=parsed.tokens_per_sample,
+        predicted_share=parsed.mask_prob,
+    )
+
+
+def vocabulary_size(folders: Sequence[Path]) -> int:
+    """The size by the data's dict.txt, or the paper's where the data is not here."""
+    path = folders[0] / "dict.txt" if folders else None
+    if path is None or not path.is_file():
+        return PAPER_VOCABULARY
+    with open(path, encoding="utf-8") as lines:
+        return _SPECIALS + sum(not line.startswith("<mask> ") for line in lines)
+
+
+def speed_in_log(path: Path) -> float:
+    """Tokens a second of one GPU in the output of fairseq-train with --log-format json.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it has no speed in it.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"--log {path} does not exist: give the output of a fairseq-train run.")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    speed = median_speed(lines)
+    if not speed:
+        raise ValueError(f"--log {path} has no speed in it: it needs lines of `train_inner` from --log-format json.")
+    devices = [int(match.group(1)) for line in lines if (match := _DEVICES.search(line))]
+    return speed / (devices[-1] if devices else 1)

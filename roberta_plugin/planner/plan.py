@@ -1,0 +1,171 @@
+"""What a training will take on so many GPUs, from the speed of one: step time, days, GPU-hours, memory.
+
+    shape (flops.py) + speed of one GPU ---> time to compute a step
+    gradients + network (network.py)    ---> time to add them up, of which the backward pass hides most
+    shape + precision (memory.py)       ---> memory of a GPU
+
+It is what the arithmetic allows: waiting for data, validation, checkpoints, slow nodes and restarts come on top, and
+with fewer sequences at a time than in the measured run a GPU is slower than was measured. The optimizer's step is in
+the measured speed as often as that run made it: measure with --update-freq 1 to plan for many GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from roberta_plugin.planner.flops import Shape, flops_per_token
+from roberta_plugin.planner.memory import Memory, Precision, memory_of
+from roberta_plugin.planner.network import Machine, all_reduce_seconds
+from roberta_plugin.training.batch_size import plan_batch
+
+BACKWARD_SHARE = 2 / 3  # of a step's arithmetic: 4 of 6 FLOPs a weight
+BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; what is added up last, nothing hides
+_COLUMNS = (
+    *("GPUs", "batch x accumulated", "step s", "all-reduce ms", "waited for ms"),
+    *("tokens/s", "efficiency", "days", "GPU-hours", "GB a GPU"),
+)
+GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What is to be trained, and how fast one GPU is at it."""
+
+    shape: Shape
+    precision: Precision
+    batch_sequences: int  # of an update, on all GPUs together
+    most_per_gpu: int  # sequences that a GPU computes at a time
+    num_updates: int
+    tokens_per_second: float  # of one GPU alone
+    has_dropout: bool = True
+    has_eager_attention: bool = False
+    recompute: bool = False
+    overlaps: bool = True  # whether gradients are added up during the backward pass: torch's DDP, not legacy_ddp
+
+    @property
+    def tokens_per_update(self) -> int:
+        """Tokens that all GPUs see between two updates."""
+        return self.batch_sequences * self.shape.tokens_per_sample
+
+    @property
+    def flops(self) -> float:
+        """Of the whole training, a layer counted once."""
+        return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The training on one number of GPUs; times in seconds."""
+
+    num_gpus: int
+    per_gpu: int
+    update_freq: int
+    compute: float
+    all_reduce: float
+    exposed: float  # what of the all-reduce is waited for
+    step: float
+    days: float
+    gpu_hours: float
+    tokens_per_second: float
+    efficiency: float  # of what the GPUs would do if none waited for another
+    memory: Memory
+
+
+def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
+    """The training on `num_gpus` of such machines.
+
+    fairseq adds up the gradients once an update, during the backward pass of the last of its `update_freq` batches, a
+    bucket as soon as it is full (Li et al. 2020, "PyTorch Distributed", section 3.2.3). So the longer of the two is
+    waited for, and the last bucket in any case.
+
+    Raises:
+        ValueError: if the batch cannot be shared out.
+    """
+    batch = plan_batch(training.batch_sequences, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
+    one_batch = batch.per_gpu * training.shape.tokens_per_sample / training.tokens_per_second
+    compute = batch.update_freq * one_batch
+    num_bytes = training.shape.num_parameters * training.precision.size
+    all_reduce = all_reduce_seconds(num_bytes, num_gpus=num_gpus, machine=machine)
+    last_bucket = all_reduce_seconds(min(num_bytes, BUCKET_BYTES), num_gpus=num_gpus, machine=machine)
+    exposed = max(all_reduce - BACKWARD_SHARE * one_batch, last_bucket) if training.overlaps else all_reduce
+    step = compute + exposed
+    return Row(
+        num_gpus=num_gpus,
+        per_gpu=batch.per_gpu,
+        update_freq=batch.update_freq,
+        compute=compute,
+        all_reduce=all_reduce,
+        exposed=exposed,
+        step=step,
+        days=step * training.num_updates / 86_400,
+        gpu_hours=step * training.num_updates * num_gpus / 3_600,
+        tokens_per_second=training.tokens_per_update / step,
+        efficiency=compute / step,
+        memory=memory_of(
+            training.shape,
+            precision=training.precision,
+            batch_size=batch.per_gpu,
+            is_distributed=num_gpus > 1,
+            has_dropout=training.has_dropout,
+            has_eager_attention=training.has_eager_attention,
+            recompute=training.recompute,
+        ),
+    )
+
+
+def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -> list[Row]:
+    """A row for each number of GPUs that the batch can be shared out to.
+
+    Raises:
+        ValueError: if it cannot be shared out to any of them.
+    """
+    rows, reason = [], ""
+    for count in counts:
+        try:
+            rows.append(plan(training, num_gpus=count, machine=machine))
+        except ValueError as error:
+            reason = str(error)
+    if not rows:
+        raise ValueError(reason)
+    return rows
+
+
+def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> str:
+    """The plan for people."""
+    shape = training.shape
+    peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
+    per_token = flops_per_token(shape) / 1e9
+    lines = [
+        f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs a token, "
+        f"{training.tokens_per_update:,} tokens an update, {training.num_updates:,} updates: {training.flops:.3g} "
+        "FLOPs.",
+        f"One GPU: {training.tokens_per_second:,.0f} tokens/s, {peak:.1%} of {machine.peak_tflops:,.0f} TFLOP/s.",
+        "",
+        "| " + " | ".join(_COLUMNS) + " |",
+        "| --- " * len(_COLUMNS) + "|",
+    ]
+    for row in rows:
+        fits = "" if row.memory.total <= machine.memory_gb * 1e9 else f" (of {machine.memory_gb:g}: too much)"
+        lines.append(
+            f"| {row.num_gpus:,} | {row.per_gpu} x {row.update_freq} | {row.step:.3g} | {1e3 * row.all_reduce:.1f} | "
+            f"{1e3 * row.exposed:.1f} | {row.tokens_per_second:,.0f} | {row.efficiency:.1%} | {row.days:.3g} | "
+            f"{row.gpu_hours:,.0f} | {row.memory.total / 1e9:.1f}{fits} |"
+        )
+    memory = rows[0].memory
+    lines += [
+        "",
+        f"Memory on {rows[0].num_gpus} GPUs: weights, gradients and optimizer {memory.states / 1e9:.1f} GB, buckets "
+        f"{memory.buckets / 1e9:.1f} GB, activations {memory.activations / 1e9:.1f} GB, CUDA about 1 GB.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(training: Training, rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
+    """The plan for programs."""
+    return {
+        "training": asdict(training) | {"flops": training.flops, "num_parameters": training.shape.num_parameters},
+        "machine": asdict(machine),
+        "rows": [asdict(row) | {"memory_bytes": row.memory.total} for row in rows],
+    }

@@ -1,0 +1,87 @@
+"""fairseq-train's arguments, read with fairseq's own parser."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import roberta_plugin
+from roberta_plugin.data import mixture
+
+OUR_TASK = "roberta_masked_lm"
+OURS = Path(roberta_plugin.__file__).parent
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """fairseq's namespace of options.
+
+    Raises:
+        ValueError: where fairseq-train would print its usage and exit, with fairseq's reason.
+    """
+    roberta_plugin.register()
+    from fairseq import options
+
+    from roberta_plugin.fairseq_workarounds import tpu_option
+
+    with _command_line(["fairseq-train", *arguments]):
+        parser = options.get_training_parser()
+        parser.error = _refuse  # type: ignore[method-assign]
+        try:
+            parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
+        except (SyntaxError, NameError) as error:  # fairseq evaluates the text of some values
+            raise ValueError(_unreadable(arguments, error)) from error
+    tpu_option.take_back_tpu(parsed, arguments)
+    return parsed
+
+
+def value_of(arguments: Sequence[str], option: str, *, needed_for: str) -> str:
+    """The value of an option, the last one where it is given twice."""
+    values = [after for word, after in itertools.pairwise(arguments) if word == option]
+    if not values:
+        raise ValueError(f"{needed_for} needs {option} among fairseq-train's options: the most that one GPU can take.")
+    return values[-1]
+
+
+def data_folders(parsed: argparse.Namespace) -> list[Path]:
+    """The folders of binarized data that the options name."""
+    data = str(getattr(parsed, "data", "") or "")
+    if parsed.task == OUR_TASK:
+        return mixture.data_folders(data)
+    return [Path(folder) for folder in data.split(":") if folder]
+
+
+def to_config(parsed: argparse.Namespace) -> Any:
+    """fairseq's structured configuration of the options."""
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    return convert_namespace_to_omegaconf(parsed)
+
+
+def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str:
+    """Which option has the value that fairseq could not evaluate."""
+    text = error.text.strip() if isinstance(error, SyntaxError) and error.text else str(getattr(error, "name", ""))
+    pairs = [f"{name} {value}" for name, value in itertools.pairwise(arguments) if text and text in value]
+    found = next((pair for pair in pairs if pair.startswith("--")), repr(text))
+    return f"fairseq-train cannot read {found}: it must be a number, or several as [1, 2] ({error})."
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(f"fairseq-train would refuse these options: {message}")
+
+
+@contextlib.contextmanager
+def _command_line(words: list[str]) -> Iterator[None]:
+    """Let sys.argv be `words`, which fairseq reads in passing whatever it is asked to parse; hide its usage text."""
+    before = sys.argv
+    sys.argv = words
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        sys.argv = before

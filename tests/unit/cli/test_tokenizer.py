@@ -1,0 +1,78 @@
+import pytest
+
+from roberta_plugin.cli import main
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the cat sat on the mat, and the other cats sat there\n" * 50)
+    return path
+
+
+def train(text_file, folder, *options):
+    words = ["tokenizer", "train", "--input", str(text_file), "--output-dir", str(folder), "--vocab-size", "300"]
+    return main([*words, *options])
+
+
+def test_train_then_show(text_file, tmp_path, capsys):
+    assert train(text_file, tmp_path / "bpe") == 0
+    assert (tmp_path / "bpe" / "dict.txt").exists()
+    assert "byte_level_bpe" in capsys.readouterr().out
+    assert main(["tokenizer", "show", str(tmp_path / "bpe"), "the cat"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("   ")[-1] for line in shown[1:]] == ["'the'", "' cat'"]
+
+
+def test_a_vocabulary_is_not_replaced_by_accident(text_file, tmp_path, capsys):
+    assert train(text_file, tmp_path / "bpe") == 0
+    before = (tmp_path / "bpe" / "dict.txt").read_bytes()
+    text_file.write_text("something else entirely\n" * 50)
+    assert train(text_file, tmp_path / "bpe") == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert (tmp_path / "bpe" / "dict.txt").read_bytes() == before
+    assert train(text_file, tmp_path / "bpe", "--overwrite") == 0
+    assert (tmp_path / "bpe" / "dict.txt").read_bytes() != before
+
+
+def test_fewer_tokens_than_asked_for_are_a_warning(text_file, tmp_path, capsys):
+    assert train(text_file, tmp_path / "bpe", "--vocab-size", "30000") == 0
+    assert "tokens came out where --vocab-size asks for 30,000" in capsys.readouterr().err
+    assert train(text_file, tmp_path / "few", "--vocab-size", "260") == 0
+    assert "WARNING" not in capsys.readouterr().err
+
+
+def test_options_reach_the_trainer(text_file, tmp_path, capsys):
+    records = tmp_path / "c4.json"
+    records.write_text('{"content": "the cat"}\n' * 3 + "{}\n")
+    options = ["--json-field", "content", "--skip-bad-lines", "--min-frequency", "4", "--sample-megabytes", "1"]
+    assert train(records, tmp_path / "bpe", *options) == 0
+    assert "byte_level_bpe of 256 tokens" in capsys.readouterr().out  # no pair occurs four times
+    assert train(text_file, tmp_path / "spm", "--kind", "sentencepiece", "--min-frequency", "2") == 2
+    assert "--min-frequency is for" in capsys.readouterr().err
+    (tmp_path / "empty.txt").write_text("")
+    assert train(tmp_path / "empty.txt", tmp_path / "none") == 2
+    assert "no text to train a vocabulary on" in capsys.readouterr().err
+
+
+def test_a_tokenizer_without_dict_is_not_replaced_by_accident(text_file, tmp_path, capsys):
+    assert train(text_file, tmp_path / "bpe") == 0
+    (tmp_path / "bpe" / "dict.txt").unlink()
+    assert train(text_file, tmp_path / "bpe", "--kind", "sentencepiece", "--vocab-size", "35") == 2
+    assert "holds a encoder.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["byte_level_bpe", "sentencepiece", "character_bpe"])
+def test_every_kind_can_be_trained_shown_binarized_and_inspected(text_file, tmp_path, capsys, kind):
+    size = "300" if kind == "byte_level_bpe" else "35"
+    assert train(text_file, tmp_path / kind, "--kind", kind, "--vocab-size", size) == 0
+    assert kind in capsys.readouterr().out
+    assert main(["tokenizer", "show", str(tmp_path / kind), "the cat"]) == 0
+    data = ["--train", str(text_file), "--tokenizer", str(tmp_path / kind), "--output-dir", str(tmp_path / "data")]
+    assert main(["binarize", *data, "--no-progress", "--workers", "1"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "data")]) == 0
+    shown = capsys.readouterr().out
+    assert f", {kind}" in shown
+    assert "line 1: the cat sat on the mat, and the other cats sat there\n" in shown
+    assert "0 unknown" in shown

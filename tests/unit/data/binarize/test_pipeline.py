@@ -1,0 +1,427 @@
+import gzip
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.mmap_tokens_parts import SharedFiles
+from roberta_plugin.data.text_inputs import BadLineError, LineRules
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+from roberta_plugin.data.vocabulary import Row, Vocabulary
+
+TEXT = "the cat\n\n  sat on\nthe mat\n"
+
+
+def tokenizer_of(merges=(("t", "h"), ("th", "e"))):
+    pieces = [*BYTE_CHARACTERS, *(first + second for first, second in merges)]
+    return ByteLevelBpe(pieces, list(merges), use_fast_engine=False)
+
+
+def vocabulary_of(tokenizer, without=()):
+    return Vocabulary([Row(symbol, 1) for symbol in tokenizer.symbols if int(symbol) not in without])
+
+
+@pytest.fixture
+def make(tmp_path):
+    """`binarize` of a text with what is the same in most tests."""
+
+    def call(text=TEXT, **options):
+        path = tmp_path / options.pop("name", "text.txt")
+        if not path.exists() or path.read_bytes() != (text.encode() if isinstance(text, str) else text):
+            path.write_bytes(text.encode() if isinstance(text, str) else text)
+        tokenizer = options.pop("tokenizer", tokenizer_of())
+        settings = {
+            "split": "train",
+            "tokenizer": tokenizer,
+            "vocabulary": vocabulary_of(tokenizer),
+            "destination": tmp_path / "data",
+            "workers": 1,
+            "progress": False,
+        }
+        return binarize(options.pop("inputs", [path]), **{**settings, **options})
+
+    return call
+
+
+def texts_of(folder, split="train"):
+    tokens = MmapTokens(folder / split)
+    tokenizer = load_tokenizer(folder)
+    back = Vocabulary.load(folder / "dict.txt").model_to_tokenizer(tokenizer)
+    assert all(tokens[index][-1] == 2 for index in range(len(tokens)))
+    return [tokenizer.decode(back[tokens[index][:-1]].tolist()) for index in range(len(tokens))]
+
+
+def snapshot(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_writes_a_data_bin_that_needs_nothing_else(make, tmp_path):
+    manifest = make()
+    folder = tmp_path / "data"
+    files = ["dict.txt", "encoder.json", "manifest.json", "train.bin", "train.idx", "vocab.bpe"]
+    assert sorted(path.name for path in folder.iterdir()) == files
+    assert texts_of(folder) == ["the cat", "", "sat on", "the mat"]
+    assert MmapTokens(folder / "train")[1].tolist() == [2]
+    assert json.loads((folder / "manifest.json").read_text()) == manifest
+
+
+def test_manifest_tells_inputs_counts_and_hashes(make, tmp_path):
+    manifest = make(vocabulary=vocabulary_of(tokenizer_of(), without=[ord("c"), ord("m")]))
+    split = manifest["splits"]["train"]
+    assert split["inputs"] == [
+        {"path": str(tmp_path / "text.txt"), "bytes": len(TEXT), "sha256": hashlib.sha256(TEXT.encode()).hexdigest()}
+        | {"format": "text"}
+    ]
+    tokens = MmapTokens(tmp_path / "data" / "train")
+    expected = {"text_bytes": len(TEXT), "items": 4, "blank_lines": 1, "tokens": tokens.num_tokens}
+    assert split["counts"] == {**expected, "unknown": 2, "bad_lines": 0}
+    assert (tokens.tokens == 3).sum() == 2
+    for name, record in split["outputs"].items():
+        assert record["sha256"] == hashlib.sha256((tmp_path / "data" / name).read_bytes()).hexdigest()
+    assert manifest["num_symbols"] == 4 + 258 - 2
+    assert manifest["tokenizer"]["kind"] == "byte_level_bpe"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("part_bytes", [700, 10**6])
+def test_same_files_for_any_number_of_workers(make, tmp_path, workers, part_bytes):
+    text = "".join(f"line {number} of the text\r\n" + "\n" * (number % 7 == 0) for number in range(300))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.txt").write_text(text)
+    (tmp_path / "more" / "b.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "more" / "c.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    (tmp_path / "more" / "d.txt").write_text("")
+    make(inputs=[str(tmp_path / "more" / "*")], destination=tmp_path / "one", part_bytes=part_bytes)
+    make(inputs=[str(tmp_path / "more" / "*")], destination=tmp_path / "two", part_bytes=part_bytes, workers=workers)
+    assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
+    lines = [line.strip() for line in text.replace("\r\n", "\n").split("\n")[:-1]]
+    assert texts_of(tmp_path / "two") == [*lines, *lines, *(line for line in lines if line), ""]
+
+
+def test_several_splits_share_a_folder(make, tmp_path):
+    make()
+    manifest = make("valid text\n", split="valid", name="valid.txt")
+    assert sorted(manifest["splits"]) == ["train", "valid"]
+    assert texts_of(tmp_path / "data", "valid") == ["valid text"]
+    assert len(texts_of(tmp_path / "data")) == 4
+
+
+def test_options_of_lines(make, tmp_path):
+    make("  a\n\t\nb", rules=LineRules(keep_spaces=True), blank_line_after_files=True)
+    assert texts_of(tmp_path / "data") == ["  a", "", "b", ""]
+    manifest = make(b"a\n\xff\nb\n", rules=LineRules(skip_bad_lines=True), overwrite=True)
+    assert texts_of(tmp_path / "data") == ["a", "b"]
+    assert manifest["splits"]["train"]["counts"]["bad_lines"] == 1
+
+
+def test_no_text_at_all(make, tmp_path):
+    manifest = make("")
+    assert manifest["splits"]["train"]["counts"]["items"] == 0
+    assert len(MmapTokens(tmp_path / "data" / "train")) == 0
+
+
+def test_the_same_call_again_does_nothing(make, tmp_path):
+    first = make()
+    times = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
+    assert make() == first
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()} == times
+
+
+def test_overwrite_makes_a_damaged_split_again(make, tmp_path):
+    make()
+    content = (tmp_path / "data" / "train.bin").read_bytes()
+    (tmp_path / "data" / "train.bin").write_bytes(b"\0" * len(content))
+    make()
+    assert (tmp_path / "data" / "train.bin").read_bytes() != content
+    make(overwrite=True)
+    assert (tmp_path / "data" / "train.bin").read_bytes() == content
+
+
+def test_workers_that_load_the_tokenizer_themselves_give_the_same(make, tmp_path, monkeypatch):
+    """As where forking is unsafe: on macOS."""
+    make(destination=tmp_path / "forked", workers=2, part_bytes=10)
+    monkeypatch.setattr("roberta_plugin.data.binarize.workers.sys.platform", "darwin")
+    monkeypatch.setattr("sys.argv", ["roberta"])
+    make(destination=tmp_path / "spawned", workers=2, part_bytes=10)
+    assert snapshot(tmp_path / "spawned") == snapshot(tmp_path / "forked")
+
+
+def test_another_corpus_is_kept_unless_told_otherwise(make, tmp_path):
+    make()
+    before = snapshot(tmp_path / "data")
+    with pytest.raises(FileExistsError, match=r"data holds train\.bin of another corpus.*--overwrite"):
+        make("other text\n", name="other.txt")
+    assert snapshot(tmp_path / "data") == before
+    make("other text\n", name="other.txt", overwrite=True)
+    assert texts_of(tmp_path / "data") == ["other text"]
+
+
+def test_a_corpus_of_fairseq_is_kept(make, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.idx").write_bytes(b"theirs")
+    with pytest.raises(FileExistsError, match=r"train\.idx of another corpus"):
+        make()
+    assert snapshot(tmp_path / "data") == {"train.idx": b"theirs"}
+
+
+def test_another_vocabulary_or_tokenizer_is_refused(make, tmp_path):
+    make()
+    before = snapshot(tmp_path / "data")
+    other = tokenizer_of((("h", "e"), ("t", "he")))
+    with pytest.raises(ValueError, match="another tokenizer"):
+        make(split="valid", tokenizer=other)
+    with pytest.raises(ValueError, match=r"dict\.txt is another vocabulary"):
+        make(split="valid", vocabulary=vocabulary_of(tokenizer_of(), without=[5]), overwrite=True)
+    (tmp_path / "data" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"data holds the files of another tokenizer"):
+        make(split="valid", tokenizer=other)
+    del before["manifest.json"]
+    assert snapshot(tmp_path / "data") == before
+
+
+def test_the_tokenizers_own_folder_may_be_the_destination(make, tmp_path):
+    """As they are, and not as we would write them."""
+    tokenizer = tokenizer_of()
+    (tmp_path / "data").mkdir()
+    tokenizer.save(tmp_path / "data")
+    ids = json.loads((tmp_path / "data" / "encoder.json").read_text())
+    (tmp_path / "data" / "encoder.json").write_text(json.dumps(ids, indent=1))
+    vocabulary_of(tokenizer).save(tmp_path / "data" / "dict.txt")
+    before = snapshot(tmp_path / "data")
+    make(tokenizer=load_tokenizer(tmp_path / "data"))
+    assert {name: (tmp_path / "data" / name).read_bytes() for name in before} == before
+    assert texts_of(tmp_path / "data") == ["the cat", "", "sat on", "the mat"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_line_or_archive_changes_nothing_and_can_be_mended(make, tmp_path, workers):
+    good = "".join(f"line {number}\n" for number in range(200))
+    with pytest.raises(BadLineError, match=r"text\.txt, line 201"):
+        make(good.encode() + b"\xff\n", part_bytes=100, workers=workers)
+    assert not (tmp_path / "data" / "train.bin").exists()
+    with pytest.raises(FileExistsError, match="unfinished train of another corpus"):
+        make(good)
+    with pytest.raises(ValueError, match=r"cut\.gz cannot be decompressed"):
+        make(gzip.compress(good.encode())[:-20], name="cut.gz", overwrite=True)
+    make(good, overwrite=True)
+    assert len(texts_of(tmp_path / "data")) == 200
+    assert not (tmp_path / "data" / "train.parts").exists()
+
+
+def test_finished_parts_are_used_again(make, tmp_path):
+    text = "".join(f"line {number} of the text\n" for number in range(400))
+    with pytest.raises(BadLineError):  # the first file is done, the second stops the run
+        make(inputs=two_inputs(tmp_path, text, b"\xff"), part_bytes=500)
+    parts = sorted((tmp_path / "data" / "train.parts").glob("*.part"))
+    assert len(parts) > 10
+    for path in parts[:5]:  # a part that is made again would lose this mark
+        head, rest = path.read_bytes().split(b"\n", 1)
+        counts = json.loads(head)
+        path.write_bytes(json.dumps({**counts, "bad_lines": 7}).encode() + b"\n" + rest)
+    manifest = make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500)
+    assert manifest["splits"]["train"]["counts"]["bad_lines"] == 35
+    assert texts_of(tmp_path / "data") == [*text.split("\n")[:-1], "x"]
+
+
+def two_inputs(tmp_path, first, second):
+    """Two files whose sizes and times do not change with their content, so that the plan stays the same."""
+    paths = [tmp_path / "first.txt", tmp_path / "second.txt"]
+    for path, content in zip(paths, (first.encode(), second), strict=True):
+        path.write_bytes(content)
+        os.utime(path, ns=(10**18, 10**18))
+    return paths
+
+
+def test_a_second_run_at_the_same_time_is_refused(make, tmp_path):
+    (tmp_path / "data").mkdir()
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('locked', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "data" / ".train.lock")], stdout=subprocess.PIPE
+    )
+    try:
+        other.stdout.readline()
+        with pytest.raises(OSError, match="Another process writes"):
+            make()
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    make()  # what is left of a process that was killed does not matter
+    assert len(texts_of(tmp_path / "data")) == 4
+    assert not (tmp_path / "data" / ".train.lock").exists()
+
+
+def test_runs_of_several_splits_at_once_are_all_in_the_manifest(make, tmp_path):
+    """Each run waits, before it starts and before it writes the manifest, until all are so far."""
+    splits = [f"split{number}" for number in range(4)]
+    barrier = multiprocessing.get_context("fork").Barrier(len(splits))
+    runs = [
+        multiprocessing.get_context("fork").Process(target=together, args=(make, split, barrier)) for split in splits
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(60)
+    assert [run.exitcode for run in runs] == [0] * len(runs)
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    assert sorted(manifest["splits"]) == splits
+    for split in splits:
+        assert texts_of(tmp_path / "data", split) == [split]
+    assert not list((tmp_path / "data").glob(".*"))
+
+
+def together(make, split, barrier):
+    """Publishing files takes long enough that all runs meet, unless the folder's lock keeps them apart."""
+    publish = SharedFiles.publish
+
+    def slow_publish(files, prefix):
+        publish(files, prefix)
+        time.sleep(0.3)
+
+    SharedFiles.publish = slow_publish
+    barrier.wait(60)
+    make(f"{split}\n", split=split, name=f"{split}.txt")
+
+
+def test_leftovers_of_killed_runs_are_removed(make, tmp_path):
+    folder = tmp_path / "data"
+    for done in (False, True):  # by a run that writes the split, and by one that finds it made
+        folder.mkdir(exist_ok=True)
+        (folder / "train.parts").mkdir(exist_ok=True)
+        names = (".train.bin.0a1b2c3d.tmp", ".train.idx.0a1b2c3d.tmp", ".manifest.json.ff.tmp", "train.parts/x.part")
+        for name in (*names, ".train.lock", "valid.txt"):
+            (folder / name).write_bytes(b"rest")
+        make()
+        assert sorted(path.name for path in folder.glob("*")) == [
+            *("dict.txt", "encoder.json", "manifest.json", "train.bin", "train.idx", "valid.txt", "vocab.bpe")
+        ], done
+
+
+def test_the_same_text_by_another_path_or_touched_is_the_same_corpus(make, tmp_path, monkeypatch):
+    made = make()
+    times = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "data").glob("train.*")}
+    os.utime(tmp_path / "text.txt")
+    make()
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "text.txt").rename(tmp_path / "moved" / "text.txt")
+    again = make(inputs=[tmp_path / "moved" / "text.txt"])
+    assert again["splits"]["train"]["outputs"] == made["splits"]["train"]["outputs"]
+    monkeypatch.chdir(tmp_path / "moved")
+    make(inputs=["text.txt"], part_bytes=3)
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "data").glob("train.*")} == times
+    (tmp_path / "moved" / "text.txt").write_text(TEXT.replace("cat", "dog"))  # of the same length
+    with pytest.raises(FileExistsError, match=r"train\.bin of another corpus"):
+        make(inputs=["text.txt"])
+    with pytest.raises(FileExistsError, match=r"train\.bin of another corpus"):
+        make(inputs=["text.txt"], rules=LineRules(keep_spaces=True))
+
+
+def test_text_of_a_pipe(make, tmp_path):
+    make(destination=tmp_path / "file", part_bytes=7)
+    for workers in (1, 2):
+        os.mkfifo(tmp_path / f"pipe{workers}")
+        writer = threading.Thread(target=(tmp_path / f"pipe{workers}").write_text, args=(TEXT,))
+        writer.start()
+        options = {"destination": tmp_path / "piped", "workers": workers, "overwrite": workers == 2}
+        manifest = make(inputs=[tmp_path / f"pipe{workers}"], **options)
+        writer.join()
+        for name in ("train.bin", "train.idx"):
+            assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
+    (record,) = manifest["splits"]["train"]["inputs"]
+    assert (record["bytes"], record["sha256"]) == (len(TEXT), hashlib.sha256(TEXT.encode()).hexdigest())
+
+
+def test_a_dictionary_of_other_text_is_refused_and_nothing_written(make, tmp_path):
+    few = vocabulary_of(tokenizer_of(), without=[*range(ord("a"), ord("z") + 1), 256, 257])
+    with pytest.raises(ValueError, match=r"8\d\.\d% of the tokens of train are unknown.*--max-unknown"):
+        make(vocabulary=few)
+    assert not list((tmp_path / "data").iterdir())
+    make(vocabulary=few, max_unknown=1)
+    with pytest.raises(ValueError, match="empty, or of another tokenizer"):
+        make(vocabulary=Vocabulary([]), destination=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_is_no_text_is_refused_though_bad_lines_may_be_left_out(make):
+    with pytest.raises(ValueError, match=r"\d% of the lines of train are not UTF-8.*--format"):
+        make(b"good\n" + b"\xff\xfa\n" * 3, rules=LineRules(skip_bad_lines=True))
+
+
+def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(make, tmp_path):
+    """No file may grow beyond 20 kB: what a full disk does, at the same place."""
+    make("before\n", split="valid", name="valid.txt")
+    before = snapshot(tmp_path / "data")
+    text = "".join(f"line {number} of the text\n" for number in range(3000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(OSError, match=r"data cannot be written: File too large.*run the same command again"):
+            make(inputs=text_in_pieces(tmp_path, text), part_bytes=8000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    after = {path.name for path in (tmp_path / "data").iterdir()}
+    assert after == {*before, "train.parts"}
+    assert {name: (tmp_path / "data" / name).read_bytes() for name in before} == before
+    assert list((tmp_path / "data" / "train.parts").glob("*.part"))
+    make(inputs=text_in_pieces(tmp_path, text), part_bytes=8000)
+    assert texts_of(tmp_path / "data") == text.split("\n")[:-1]
+
+
+def text_in_pieces(tmp_path, text):
+    """The text in files below the limit, written once."""
+    folder = tmp_path / "pieces"
+    folder.mkdir(exist_ok=True)
+    lines = text.splitlines(keepends=True)
+    for number in range(0, len(lines), 500):
+        path = folder / f"{number:06d}"
+        if not path.exists():
+            path.write_text("".join(lines[number : number + 500]))
+    return sorted(folder.iterdir())
+
+
+class Deadly(ByteLevelBpe):
+    """Kills the process that encodes a certain line, as the system does when memory runs out."""
+
+    def encode_lines(self, lines):
+        if "kill" in lines:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().encode_lines(lines)
+
+
+def test_a_killed_worker_is_told(make):
+    base = tokenizer_of()
+    with pytest.raises(OSError, match=r"A worker process was killed.*fewer --workers"):
+        make("fine\nkill\n", tokenizer=Deadly(base.pieces, base.merges, use_fast_engine=False))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"workers": 0}, "--workers"), ({"split": "../x"}, "split"), ({"part_bytes": 0}, "--part-bytes")],
+)
+def test_options_that_make_no_sense(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_large_vocabularies_take_wider_ids(make, tmp_path):
+    rows = [Row(symbol, 1) for symbol in tokenizer_of().symbols]
+    wide = Vocabulary([*rows, *(Row(f"more{number}", 0) for number in range(66_000))])
+    make(vocabulary=wide)
+    assert MmapTokens(tmp_path / "data" / "train").dtype == np.uint32
+    assert texts_of(tmp_path / "data")[0] == "the cat"

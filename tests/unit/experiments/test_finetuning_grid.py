@@ -1,0 +1,105 @@
+"""From the paper's recipe to a grid file: what may be changed, what may not, and that the sweep reads it."""
+
+import math
+
+import pytest
+
+from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.finetuning.benchmarks import Recipe
+
+RECIPE = Recipe(
+    train={"task": "race", "weight-decay": "0.1"},
+    axes={
+        "lr": ["1e-5", "2e-5"],
+        "batch": {"16": {"batch-size": "16", "max-update": "9"}, "32": {"batch-size": "32"}},
+    },
+    seeds=("1", "2", "3"),
+    metric={"log": "valid", "value": "accuracy", "goal": "max", "at": "best"},
+)
+BATCH = ("batch-size", "update-freq")
+MODEL = {"arch": "fast_roberta", "encoder-layers": "2"}
+
+
+def grid(tmp_path, **changes):
+    given = {"checkpoint": tmp_path / "model.pt", "changes": {}, "only": {}, "seeds": None, "slurm": {}}
+    content = grid_of(RECIPE, data=tmp_path, model=MODEL, **{**given, **changes})
+    (tmp_path / "grid.yaml").write_text(as_yaml(content))
+    return read_grid(tmp_path / "grid.yaml")
+
+
+def test_the_grid_is_the_recipe_with_the_model(tmp_path):
+    found = grid(tmp_path)
+    assert len(found.cells) == 4
+    assert len(found.runs) == 12
+    words = found.runs[0].words
+    assert words[0] == str(tmp_path)
+    for option, value in {
+        "--arch": "fast_roberta",
+        "--lr": "1e-5",
+        "--batch-size": "16",
+        "--weight-decay": "0.1",
+    }.items():
+        assert words[words.index(option) + 1] == value
+    assert words[words.index("--finetune-from-model") + 1] == str(tmp_path / "model.pt")
+    assert "--finetune-from-model" not in grid(tmp_path, checkpoint=None).runs[0].words
+
+
+def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_path):
+    found = grid(
+        tmp_path,
+        only={"lr": "3e-4", "batch": "32"},
+        seeds=["7"],
+        changes={"weight-decay": "0.01"},
+        slurm={"partition": "gpu"},
+    )
+    (run,) = found.runs
+    assert run.seed == "7"
+    assert run.words[run.words.index("--lr") + 1] == "3e-4"
+    assert run.words[run.words.index("--weight-decay") + 1] == "0.01"
+    assert "--max-update" not in run.words
+    assert found.slurm == {"partition": "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "changes", "sizes_of_16"),
+    [
+        (1, {}, ("16", "1")),
+        (8, {}, ("2", "1")),
+        (1, {"batch-size": "4"}, ("4", "4")),
+        (2, {"batch-size": "4"}, ("4", "2")),
+        (1, {"update-freq": "2"}, ("8", "2")),
+        (4, {"batch-size": "2", "update-freq": "2"}, ("2", "2")),
+    ],
+)
+def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, num_ranks, changes, sizes_of_16):
+    only = {"lr": "1e-5", **({"batch": "16"} if len(changes) == 2 else {})}
+    runs = grid(tmp_path, num_ranks=num_ranks, changes=changes, only=only, seeds=["1"]).runs
+    assert len(runs) == 2 - (len(changes) == 2)
+    for run in runs:
+        words = [run.words[run.words.index(f"--{name}") + 1] for name in (*BATCH, "distributed-world-size")]
+        assert [run.words.count(f"--{name}") for name in BATCH] == [1, 1]
+        assert math.prod(map(int, words)) == int(run.settings["batch"])
+        assert int(words[2]) == num_ranks
+    assert tuple(runs[0].words[runs[0].words.index(f"--{name}") + 1] for name in BATCH) == sizes_of_16
+    assert runs[0].words[runs[0].words.index("--max-update") + 1] == "9"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"only": {"seed": "1"}}, "--only seed=1: the recipe has no such axis; it has lr, batch"),
+        ({"only": {"batch": "64"}}, "--only batch=64: the axis has the labels 16, 32"),
+        ({"changes": {"max-update": "8"}}, "--set max-update: the axis batch .* by --only batch=... first"),
+        ({"changes": {"batch-size": "5"}}, "batch of 16 examples cannot be shared out as 1 GPU a run x batch-size 5"),
+        ({"changes": {"batch-size": "x"}}, "batch-size must be a whole number from 1 on, got 'x'"),
+        ({"changes": {"batch-size": "4", "update-freq": "2"}}, "batch-size x GPUs x update-freq must be 16"),
+        ({"num_ranks": 5}, "batch of 16 examples cannot be shared out as 5 GPUs a run"),
+        ({"changes": {"max-tokens": "4000"}}, "--set max-tokens=4000: the paper counts a batch in examples"),
+        ({"changes": {"distributed-world-size": "2"}}, "give --gpus-per-run"),
+        ({"changes": {"lr": "1"}}, "--set lr: the axis lr .* by --only lr=... instead"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        grid(tmp_path, **changes)

@@ -1,0 +1,141 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.finetuning.benchmarks import RawOutputs, benchmark_of
+from roberta_plugin.finetuning.squad import benchmark as benchmark
+from roberta_plugin.finetuning.squad.metrics import evaluate
+from roberta_plugin.finetuning.squad.questions import Questions
+from tests.tiny_squad import question, write_json, write_prepared, write_raw
+
+
+@pytest.fixture(scope="module", params=benchmark.TASKS)
+def prepared(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    raw = write_raw(folder / "raw", task=request.param, sizes={"train": 5, "dev": 40})
+    context = "xx good yy"
+    version = {"squad1": "1.1", "squad2": "2.0"}[request.param]
+    entries = [question(request.param, "untold", None)]
+    write_json(raw / f"test-v{version}.json", [{"context": context, "qas": entries}], task=request.param)
+    return write_prepared(folder, task=request.param, raw=raw)
+
+
+def outputs(prepared, split="valid", *, seed=0):
+    """Scores that are right more often than not."""
+    part, rng = prepared.split(split), np.random.default_rng(seed)
+    columns = part.columns
+    starts = [rng.normal(size=size).astype(np.float32) * 2 for size in part.sequences.sizes]
+    ends = [rng.normal(size=size).astype(np.float32) * 2 for size in part.sequences.sizes]
+    for window in range(len(part)):
+        starts[window][columns["start"][window]] += 5
+        ends[window][columns["end"][window]] += 5
+    answerable = (columns["has_answer"] * 2 - 1 + rng.normal(size=len(part))).astype(np.float32)
+    return RawOutputs(starts=starts, ends=ends, answerable=answerable)
+
+
+def score(prepared, members, *, split="valid", folder=None, **options):
+    return benchmark.score(prepared.task, prepared, split, members, folder=folder, options=options)
+
+
+def read(folder, name):
+    return json.loads((folder / "valid" / name).read_text())
+
+
+def test_the_registry_finds_the_suite(prepared):
+    assert benchmark_of(prepared.task) is benchmark
+    assert benchmark.PAPER[prepared.task]["valid"]["RoBERTa large"].keys() == {"exact", "f1"}
+
+
+def test_metrics_are_those_of_the_files_that_are_written(prepared, tmp_path):
+    found = score(prepared, [outputs(prepared)], folder=tmp_path)
+    questions = Questions(prepared.split("valid"), prepared.task)
+    predictions = read(tmp_path, "predictions.json")
+    assert list(predictions) == questions.ids
+    expected = evaluate(prepared.task, questions.right, predictions)
+    assert expected.items() <= found.items()
+    assert 50 < found["exact"] <= found["f1"] < 100
+    assert (tmp_path / "valid" / "null_odds.json").exists() == (prepared.task == "squad2")
+
+
+@pytest.mark.parametrize("prepared", ["squad2"], indirect=True)
+def test_the_threshold_is_the_best_one_for_f1(prepared, tmp_path):
+    found = score(prepared, [outputs(prepared)], folder=tmp_path)
+    null, predictions = read(tmp_path, "null_odds.json"), read(tmp_path, "predictions.json")
+    threshold = found["best_f1_thresh"]
+    assert found["null_threshold"] == threshold
+    assert {id_ for id_, text in predictions.items() if not text} == {id_ for id_ in null if null[id_] > threshold}
+    assert found["f1"] == pytest.approx(found["best_f1"])
+    assert found["NoAns_f1"] > 0 and found["HasAns_f1"] > 0
+    worse = [
+        score(prepared, [outputs(prepared)], **{"null-threshold": str(other)})["f1"] for other in (0.0, 0.3, 0.7, 1.0)
+    ]
+    assert max(worse) <= found["best_f1"] and min(worse) < found["best_f1"]
+
+
+def test_candidates_are_listed_with_their_places(prepared, tmp_path):
+    score(prepared, [outputs(prepared)], folder=tmp_path, **{"n-best": "3"})
+    listed, predictions = read(tmp_path, "nbest_predictions.json"), read(tmp_path, "predictions.json")
+    records = list(prepared.split("valid").records())
+    texts = [record["text"] for record in records if "id" not in record]
+    passage_of = {record["id"]: texts[record["passage"]] for record in records if "id" in record}
+    for id_, entries in listed.items():
+        spans = [entry for entry in entries if "start" in entry]
+        assert len(spans) == 3 and len(entries) == 3 + (prepared.task == "squad2")
+        assert all(passage_of[id_][entry["start"] : entry["end"]] == entry["text"] for entry in spans)
+        probabilities = [entry["probability"] for entry in entries]
+        assert probabilities == sorted(probabilities, reverse=True) and 0 < probabilities[0] <= 1
+        assert predictions[id_] in ("", spans[0]["text"])
+
+
+def test_an_ensemble_is_better_than_its_members(prepared):
+    members = [outputs(prepared, seed=seed) for seed in range(7)]
+    alone = [score(prepared, [member])["f1"] for member in members]
+    assert score(prepared, members)["f1"] > np.median(alone)
+
+
+def test_a_split_without_answers_has_predictions_and_no_metrics(prepared, tmp_path):
+    member = outputs(prepared, "test")
+    options = {} if prepared.task == "squad1" else {"null-threshold": "0.4"}
+    assert score(prepared, [member], split="test", folder=tmp_path, **options) == {}
+    assert json.loads((tmp_path / "test" / "predictions.json").read_text()).keys() == {"untold"}
+    if prepared.task == "squad2":
+        with pytest.raises(ValueError, match=r"split test has no right answers.*give the option null-threshold"):
+            score(prepared, [member], split="test")
+
+
+def test_bad_options_are_refused(prepared):
+    for options, message in (
+        ({"nbest": "3"}, "has the options n-best, max-answer-length.*, not 'nbest'"),
+        ({"n-best": "0"}, "n-best must be a whole number from 1 on, got '0'"),
+        ({"max-answer-length": "long"}, "max-answer-length must be a whole number"),
+        ({"null-threshold": "2"}, "null-threshold must be a probability|not 'null-threshold'"),
+        ({"null-threshold": "x"}, "null-threshold must be a probability|not 'null-threshold'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            score(prepared, [outputs(prepared)], **options)
+
+
+def test_the_recipe_is_the_papers_and_a_grid(prepared, tmp_path):
+    recipe = benchmark.recipe(prepared.task, prepared)
+    windows = len(prepared.split("train"))
+    updates = 2 * -(-windows // 48)
+    assert recipe.axes["lr"] == ["1.5e-5"]
+    assert recipe.axes["batch"]["48"]["total-num-update"] == str(updates)
+    assert recipe.axes["batch"]["48"]["warmup-updates"] == str(round(0.06 * updates))
+    assert len(recipe.seeds) == 5
+    assert recipe.train["weight-decay"] == "0.01"
+    content = {"train": {"data": str(prepared.folder), **recipe.train}, "axes": dict(recipe.axes)}
+    content |= {"seeds": list(recipe.seeds), "metric": dict(recipe.metric)}
+    path = Path(tmp_path / "grid.yaml")
+    path.write_text(yaml.safe_dump(content))
+    grid = read_grid(path)
+    assert len(grid.runs) == 5
+    assert grid.metric.words == [
+        "--best-checkpoint-metric",
+        {"squad1": "f1", "squad2": "tuned_f1"}[prepared.task],
+        "--maximize-best-checkpoint-metric",
+    ]

@@ -1,0 +1,27 @@
+"""The table of tasks and the packages behind it agree."""
+
+import pytest
+
+from roberta_plugin.finetuning.benchmarks import BENCHMARKS, TASKS, benchmark_of, fairseq_task_of
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_has_a_suite_that_knows_it(task):
+    benchmark = benchmark_of(task)
+    for name in ("prepare", "recipe", "score", "PAPER"):
+        assert hasattr(benchmark, name)
+
+
+def test_every_fairseq_task_is_registered_with_a_criterion_of_its_name():
+    from fairseq.criterions import CRITERION_REGISTRY
+    from fairseq.tasks import TASK_REGISTRY
+
+    for name in {fairseq_task for fairseq_task, _ in BENCHMARKS.values()}:
+        assert TASK_REGISTRY[name].__module__.startswith("roberta_plugin.")
+        assert CRITERION_REGISTRY[name].__module__.startswith("roberta_plugin.")
+    assert fairseq_task_of("CoLA") == "roberta_sentence_prediction"
+
+
+def test_an_unknown_task_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match=r"no fine-tuning task 'cola'; there are CoLA, "):
+        benchmark_of("cola")

@@ -1,0 +1,123 @@
+"""What cannot work is refused before it is submitted, and the remedy is named."""
+
+import pytest
+
+from roberta_plugin.launch import checks, status
+from roberta_plugin.training import slurm_commands
+from roberta_plugin.training.slurm_commands import Partition
+from tests.unit.launch.recipes import good_recipe
+
+
+@pytest.fixture
+def recipe(tiny_data_bin, tmp_path):
+    def recipe(*options, data_bin=tiny_data_bin, **fields):
+        return good_recipe(data_bin, tmp_path / "runs" / "run", *options, **fields)
+
+    return recipe
+
+
+def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
+    checks.check_recipe(recipe(batch_sequences=64))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"nodes": 0}, "--nodes must be at least 1"),
+        ({"max_requeues": -1}, "--max-requeues"),
+        ({"preflight_seconds": 0}, "--preflight-seconds must be positive, got 0"),
+        ({"port": 80}, "--port must lie between 1024 and 65534, got 80"),
+        ({"container_runtime": "docker"}, "pyxis, apptainer, got 'docker'"),
+        ({"env": ("WORD",)}, "--env 'WORD' is no NAME=VALUE"),
+        ({"env": ("A B=secret",)}, "--env 'A B' is no NAME=VALUE"),
+        ({"name": "a\ntouch /tmp/x"}, "--name is .* must not hold a line break"),
+        ({"partition": "a\nb"}, "--partition is .* must not hold a line break"),
+        ({"gpu_request": "all"}, "--gpu-request must be one of gpus-per-node, gres, none"),
+        ({"sbatch": ("ntasks_per_node=1",)}, "--ntasks-per-node follows from other settings"),
+        ({"sbatch": ("a b=1",)}, "--sbatch 'a b=1' is no NAME=VALUE"),
+        ({"time": "2", "signal_delay": 120}, r"--signal-delay \(120 s\) is not shorter than --time"),
+        ({"time": "soon"}, "--time 'soon'"),
+        ({"batch_sequences": 63}, "63 sequences cannot be shared out evenly among 4 GPUs"),
+    ],
+)
+def test_bad_numbers_are_refused(recipe, fields, message):
+    with pytest.raises(ValueError, match=message):
+        checks.check_recipe(recipe(**fields))
+
+
+def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):
+    with pytest.raises(ValueError, match=r"fairseq-train would refuse these options: .*--learning-speed"):
+        checks.check_recipe(recipe("--learning-speed", "3"))
+
+
+def test_missing_data_are_refused(recipe, tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist: make it with `roberta binarize --output-dir"):
+        checks.check_recipe(recipe(data_bin=tmp_path / "none-bin"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"holds no dict.txt"):
+        checks.check_recipe(recipe(data_bin=tmp_path / "empty"))
+    with pytest.raises(ValueError, match="names no data folder"):
+        checks.check_data([])
+
+
+def test_missing_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
+    from tests.tiny_corpus import write_data_bin
+
+    first, second = (write_data_bin(tmp_path / name, num_documents=3) for name in ("first", "second"))
+    (second / "valid.idx").unlink()
+    for data in (f"{first},{second}", f"{second}@2,{first}@1", f"{second}:{first}"):
+        checks.check_recipe(recipe(data_bin=data))
+    (first / "valid.idx").unlink()
+    for options in ((), ("--combine-valid-subsets",), ("--valid-subset", "held-out,valid")):
+        with pytest.raises(FileNotFoundError, match=r"No data folder of the recipe has the split '(valid|held-out)'"):
+            checks.check_recipe(recipe(*options, data_bin=f"{first}@1,{second}@3"))
+    checks.check_recipe(recipe("--disable-validation", data_bin=f"{first}@1,{second}@3"))
+    (second / "train.idx").unlink()
+    with pytest.raises(FileNotFoundError, match=r"second/train\.idx does not exist"):
+        checks.check_recipe(recipe("--disable-validation", data_bin=f"{first},{second}"))
+
+
+def test_a_run_folder_that_cannot_be_written_to_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionError, match="choose another --output-dir"):
+        checks.check_run_dir(tmp_path / "file" / "run")
+    with pytest.raises(PermissionError, match="choose another --output-dir"):
+        checks.check_run_dir(tmp_path / "file")
+    with pytest.raises(PermissionError, match="choose another --output-dir"):
+        checks.check_run_dir(tmp_path.__class__("/proc/run"))  # nobody can write there, root included
+
+
+def test_what_the_cluster_does_not_have_is_refused(recipe, monkeypatch):
+    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
+    monkeypatch.setattr(slurm_commands, "partitions", lambda: [Partition("main", 4), Partition("long", 2)])
+    checks.check_cluster(recipe(partition="main", nodes=4))
+    checks.check_cluster(recipe(partition="long,main", nodes=4))
+    with pytest.raises(ValueError, match="no partition 'gpu': --partition can be long, main"):
+        checks.check_cluster(recipe(partition="gpu"))
+    with pytest.raises(ValueError, match="--nodes is 3, and the partition long has 2 nodes"):
+        checks.check_cluster(recipe(partition="long", nodes=3))
+
+
+@pytest.mark.parametrize("state", ["running", "pending", "timeout"])
+def test_a_run_folder_has_one_job_at_a_time(recipe, monkeypatch, state):
+    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
+    monkeypatch.setattr(slurm_commands, "partitions", list)
+    monkeypatch.setattr(slurm_commands, "job_state", lambda job_id: state)
+    recipe = recipe()
+    recipe.output_dir.mkdir(parents=True)
+    status.write_launch(
+        recipe.output_dir,
+        status.Launch(job_id="7", name="run", num_gpus=4, batch_sequences=None, batch_tokens=None, snapshot="s"),
+    )
+    if state == "timeout":
+        checks.check_cluster(recipe)
+    else:
+        with pytest.raises(ValueError, match="scancel 7"):
+            checks.check_cluster(recipe)
+
+
+def test_without_slurm_the_way_out_is_named(recipe, monkeypatch):
+    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: False)
+    with pytest.raises(ValueError, match="--dry-run"):
+        checks.check_cluster(recipe())

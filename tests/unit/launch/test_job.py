@@ -1,0 +1,99 @@
+"""How a rank ends: finished, stopped, or failed with a note of the reason."""
+
+import signal
+from types import SimpleNamespace
+
+import pytest
+import submitit
+
+from roberta_plugin.launch import job as training_job
+from roberta_plugin.launch.job import TrainingJob
+from roberta_plugin.launch.preemption import STOP_SIGNALS
+from roberta_plugin.launch.preflight import PreflightError
+from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.rendezvous import RankInfo
+from roberta_plugin.launch.restart import attempts
+
+
+class Hook(SimpleNamespace):
+    """What the job asks of its update hook."""
+
+    def write_status(self, phase):
+        self.phases.append(phase)
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Call the job on a rank whose training ends as given; returns the hook's phases and what was returned or raised."""
+    values = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_PROCID": 1, "SLURM_LOCALID": 1}
+    values |= {"SLURM_NTASKS": 2, "SLURM_NODEID": 0, "SLURM_JOB_NODELIST": "a", "SLURMD_NODENAME": "a"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol: a container
+
+    def call(*, has_stopped=False, error=None):
+        hook = Hook(update=30, phases=[], has_stopped=has_stopped)
+
+        def train(job, place, stop):
+            call.port = place.port
+            if error is not None:
+                raise error
+            return hook
+
+        monkeypatch.setattr(TrainingJob, "_train", train)
+        job = TrainingJob(recipe=Recipe(output_dir=tmp_path, train=(), gpus_per_node=2, port=20010), arguments=())
+        try:
+            return hook.phases, job()
+        except (SystemExit, RuntimeError) as end:
+            return hook.phases, end
+
+    return call
+
+
+def test_a_finished_training_says_so(call, tmp_path):
+    assert call() == (["finished"], "finished at update 30")
+    assert call.port == 20010
+    assert not (tmp_path / "failures").exists()
+
+
+def test_a_stopped_rank_leaves_a_mark_and_asks_slurm_nothing(call):
+    before = signal.getsignal(signal.SIGUSR2)
+    try:
+        phases, end = call(has_stopped=True)
+        assert (phases, type(end), end.code) == (["stopped"], SystemExit, 0)
+        assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN, "submitit would requeue the job as well"
+    finally:
+        for number in STOP_SIGNALS:
+            signal.signal(number, before)
+
+
+def test_a_rank_that_fails_notes_why(call, tmp_path):
+    phases, end = call(error=RuntimeError("no memory"))
+    assert (phases, str(end)) == ([], "no memory")
+    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    assert (found.reason, found.rank, found.is_preflight) == ("rank 1 on a: RuntimeError: no memory", 1, False)
+
+
+def test_the_nodes_that_the_preflight_names_are_noted(call, tmp_path):
+    call(error=PreflightError("node b is broken", nodes=("b",)))
+    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    assert (found.is_preflight, found.nodes) == (True, ("b",))
+
+
+def test_the_batch_scripts_port_is_taken(call, monkeypatch):
+    monkeypatch.setenv("ROBERTA_PORT", "20044")
+    call()
+    assert call.port == 20044
+
+
+def test_the_job_that_starts_again_is_the_same(tmp_path):
+    job = TrainingJob(recipe=Recipe(output_dir=tmp_path, train=("data-bin",)), arguments=("data-bin",))
+    delayed = job.checkpoint()
+    assert isinstance(delayed, submitit.helpers.DelayedSubmission)
+    assert delayed.function == job
+
+
+def test_fairseq_must_have_made_the_process_group_that_was_asked_for():
+    place = RankInfo(rank=3, world_size=4, local_rank=1, ranks_per_node=2, hosts=("a", "b"), port=20000)
+    with pytest.raises(RuntimeError, match="fairseq trains as rank 0 of 1, not 3 of 4"):
+        training_job._CheckedMain(place)(None)

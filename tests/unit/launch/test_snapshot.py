@@ -1,0 +1,67 @@
+"""The job runs the code of its launch."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.snapshot import PACKAGE, arguments_in_snapshot, next_folder, sweep_snapshot, take_snapshot
+
+
+def test_code_and_config_are_copied_and_numbered(tmp_path):
+    config = tmp_path / "launch.yaml"
+    config.write_text("nodes: 1\n")
+    recipe = Recipe(output_dir=tmp_path / "run", train=("data-bin",))
+    first = take_snapshot(recipe, arguments=("data-bin", "--cpu"), config=config)
+    second = take_snapshot(recipe, arguments=("data-bin",), config=None)
+    assert [first, second, next_folder(recipe.output_dir)] == [
+        recipe.output_dir / "snapshots" / str(i) for i in range(3)
+    ]
+    copied = {path.relative_to(first / "code" / PACKAGE.name) for path in (first / "code").rglob("*.py")}
+    assert copied == {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+    assert not list(first.rglob("__pycache__"))
+    assert (first / "launch.yaml").read_text() == "nodes: 1\n"
+    record = json.loads((first / "recipe.json").read_text())
+    assert record["fairseq_train"] == ["data-bin", "--cpu"]
+    assert set(record["packages"]) == {"torch", "numpy", "ve-fairseq", "submitit"}
+
+
+def test_a_user_directory_of_ones_own_comes_along(tmp_path):
+    own = tmp_path / "my_plugin"
+    own.mkdir()
+    (own / "__init__.py").write_text("")
+    arguments = ("data-bin", "--user-dir", str(own), "--cpu")
+    snapshot = take_snapshot(Recipe(output_dir=tmp_path / "run", train=arguments), arguments=arguments, config=None)
+    assert (snapshot / "code" / "my_plugin" / "__init__.py").exists()
+    moved = arguments_in_snapshot(arguments, snapshot=snapshot)
+    assert moved == ("data-bin", "--user-dir", str(snapshot / "code" / "my_plugin"), "--cpu")
+    assert arguments_in_snapshot(("data-bin",), snapshot=snapshot) == ("data-bin",)
+
+
+def test_a_missing_user_directory_is_named():
+    with pytest.raises(FileNotFoundError, match="--user-dir"):
+        arguments_in_snapshot(("data-bin", "--user-dir", "/nowhere/plugin"), snapshot=Path("s"))
+
+
+def test_a_sweep_keeps_the_code_of_its_first_start_until_it_is_renewed(tmp_path):
+    own = tmp_path / "my_plugin"
+    own.mkdir()
+    (own / "__init__.py").write_text("A = 1\n")
+    root = tmp_path / "sweep"
+    first, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=False)
+    assert (first, is_outdated) == (root / "snapshots" / "0" / "code", False)
+    assert (first / PACKAGE.name / "cluster" / "snapshot.py").is_file()
+    (own / "__init__.py").write_text("A = 2\n")
+    assert sweep_snapshot(root, user_dirs=[own], renew=False) == (first, True)
+    assert (first / "my_plugin" / "__init__.py").read_text() == "A = 1\n"
+    second, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=True)
+    assert (second, is_outdated) == (root / "snapshots" / "1" / "code", False)
+    assert sweep_snapshot(root, user_dirs=[own], renew=False) == (second, False)
+    with pytest.raises(ValueError, match="have a name twice"):
+        sweep_snapshot(root, user_dirs=[own, tmp_path / "b" / "my_plugin"], renew=True)
+
+
+def test_a_copy_that_was_cut_off_is_no_snapshot(tmp_path):
+    (tmp_path / "snapshots" / "0" / ".code.123.tmp").mkdir(parents=True)
+    assert sweep_snapshot(tmp_path, user_dirs=(), renew=False)[0] == tmp_path / "snapshots" / "1" / "code"

@@ -1,0 +1,189 @@
+"""A recipe becomes an sbatch script; a dry run shows it and writes nothing."""
+
+import dataclasses
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import time
+
+import pytest
+
+from roberta_plugin.launch import checks, status
+from roberta_plugin.launch.rendezvous import port_of
+from roberta_plugin.launch.snapshot import take_snapshot
+from roberta_plugin.launch.submission import submit
+from tests.unit.launch.recipes import good_recipe
+
+
+def directives(script):
+    return dict(
+        line.removeprefix("#SBATCH --").partition("=")[::2] for line in script.splitlines() if "#SBATCH" in line
+    )
+
+
+def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
+    output_dir = tmp_path / "run"
+    recipe = good_recipe(
+        tiny_data_bin,
+        output_dir,
+        partition="gpu",
+        time="1-00:00:00",
+        account="lab",
+        constraint="h200",
+        exclude="gpu7",
+        mem_gb=400,
+        env=("NCCL_DEBUG=WARN AND INFO",),
+        setup=("module load cuda",),
+        sbatch=("reservation=night",),
+        batch_sequences=64,
+    )
+    submission = submit(recipe, dry_run=True)
+    assert list(tmp_path.iterdir()) == []
+    assert submission.job_id is None
+    found = directives(submission.script)
+    expected = {
+        "nodes": "2",
+        "ntasks-per-node": "2",
+        "cpus-per-task": "4",
+        "time": "1440",
+        "partition": "gpu",
+        "account": "lab",
+        "constraint": "h200",
+        "exclude": "gpu7",
+        "mem": "400GB",
+        "signal": "USR2@120",
+        "distribution": "block",
+        "reservation": "night",
+        "requeue": "",
+        "job-name": "run",
+        "open-mode": "append",
+    }
+    assert expected.items() <= found.items()
+    assert "gpus-per-node" not in found  # the recipe says --cpu
+    assert "wckey" not in found
+    lines = submission.script.splitlines()
+    assert "NCCL_DEBUG" not in submission.script  # its value may be a secret: environment.sh has it
+    assert lines.index("module load cuda") < next(i for i, line in enumerate(lines) if line.startswith("srun "))
+    assert f"{output_dir}/snapshots/0/code" in submission.script
+    assert "--kill-on-bad-exit=1" in submission.script
+    command = submission.commands[1]
+    assert f"--distributed-init-method tcp://FIRST-NODE:{port_of(output_dir)}" in command
+    assert "--distributed-world-size 4 --distributed-rank $SLURM_PROCID" in command
+    assert "--batch-size 4 --update-freq 4" in command
+
+
+def test_a_gpu_job_asks_for_its_gpus(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run")
+    recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
+    submission = submit(recipe, dry_run=True)
+    assert directives(submission.script)["gpus-per-node"] == "2"
+    assert "--device-id $SLURM_LOCALID" in submission.commands[1]
+
+
+def test_containers(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", container="lab/roberta:1", container_mounts="/data:/data")
+    script = submit(recipe, dry_run=True).script
+    assert "--container-image=lab/roberta:1" in script
+    assert f"--container-mounts={tmp_path}/run:{tmp_path}/run,/data:/data" in script
+    assert "python3 -P -u -m submitit" in script
+    script = submit(dataclasses.replace(recipe, container_runtime="apptainer"), dry_run=True).script
+    assert f"apptainer exec --nv --bind {tmp_path}/run --bind /data:/data lab/roberta:1 python3 -P" in script
+
+
+def test_a_run_keeps_its_effective_batch(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", batch_sequences=64)
+    recipe.output_dir.mkdir()
+    status.write_launch(
+        recipe.output_dir,
+        status.Launch(job_id="7", name="run", num_gpus=8, batch_sequences=64, batch_tokens=None, snapshot="s"),
+    )
+    submit(recipe, dry_run=True)
+    with pytest.raises(ValueError, match="--batch-sequences 128 instead of 64"):
+        submit(dataclasses.replace(recipe, batch_sequences=128), dry_run=True)
+
+
+def run_script(folder, script, *, srun="true"):
+    """Run a batch script as bash does in attempt 1 of job 7, with an srun of our own and a scontrol that only talks."""
+    for name, body in {"srun": srun, "scontrol": f'echo "$*" >> {folder}/calls; echo JobState=RUNNING'}.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
+    return subprocess.Popen(
+        ["bash", "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.fixture
+def script(tiny_data_bin, tmp_path):
+    """The script of a run folder with its snapshot, and a port that is taken."""
+    server = socket.create_server(("", 0))
+    port = server.getsockname()[1]
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=a'b c",), port=port)
+    yield submit(recipe, dry_run=True).script, port
+    server.close()
+
+
+def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_code(tiny_data_bin, tmp_path, script):
+    text, port = script
+    take_snapshot(
+        good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=a'b c",)), arguments=("data-bin",), config=None
+    )
+    process = run_script(tmp_path, text, srun='echo "token $TOKEN, port $ROBERTA_PORT"; exit 9')
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 9, said
+    assert "token a'b c, port " in said
+    assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
+    assert "attempt 1 failed while starting (exit code 9): nothing is saved yet" in said
+    assert "requeue" not in (tmp_path / "calls").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_the_batch_shell_ends_nothing(tiny_data_bin, tmp_path, script, number):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run")
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    (recipe.output_dir / "checkpoints").mkdir()
+    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
+    process = run_script(tmp_path, script[0], srun=f"touch {tmp_path}/runs; sleep 1; exit 137")
+    while not (tmp_path / "runs").exists():
+        time.sleep(0.01)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 137, said
+    assert "the job starts again" in said
+    assert "cancelled" not in said
+    assert "requeue 7" in (tmp_path / "calls").read_text()
+
+
+def test_secrets_are_in_no_file_that_others_can_read(tiny_data_bin, tmp_path, monkeypatch):
+    """A whole submission, with an sbatch that only answers."""
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\necho Submitted batch job 7\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(checks, "check_cluster", lambda recipe: None)
+    config = tmp_path / "launch.yaml"
+    config.write_text("env: {TOKEN: hunter2}\n")
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=hunter2",))
+    assert submit(recipe, config=config).job_id == "7"
+    holders = {path for path in recipe.output_dir.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()}
+    assert {path.name for path in holders} == {"environment.sh", "launch.yaml"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
+    assert "TOKEN=..." in (recipe.output_dir / "snapshots" / "0" / "recipe.json").read_text()
+
+
+def test_gpus_with_a_type_by_gres_and_without_any_request(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", gpu_type="h100")
+    recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
+
+    def asked(**fields):
+        found = directives(submit(dataclasses.replace(recipe, **fields), dry_run=True).script)
+        return {name: value for name, value in found.items() if name in ("gpus-per-node", "gres", "exclusive")}
+
+    assert asked() == {"gpus-per-node": "h100:2"}
+    assert asked(gpu_request="gres") == {"gres": "gpu:h100:2"}
+    assert asked(gpu_request="none", sbatch=("exclusive",)) == {"exclusive": ""}
+    assert asked(sbatch=("gres=gpu:h100:2,lustre:1",)) == {"gres": "gpu:h100:2,lustre:1"}

@@ -1,0 +1,66 @@
+"""Products through oneDNN against float64: any layout, derivatives, and who is served."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from roberta_plugin.models.cpu.linear import Linear, has_onednn, linear, product, serves
+
+pytestmark = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
+
+
+def layouts(matrix):
+    """The same matrix in every layout that a caller may bring."""
+    wide = torch.zeros(matrix.size(0), 3 * matrix.size(1))
+    wide[:, matrix.size(1) : 2 * matrix.size(1)] = matrix
+    yield matrix.contiguous()
+    yield matrix.t().contiguous().t()
+    yield wide[:, matrix.size(1) : 2 * matrix.size(1)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (17, 5, 9), (64, 32, 48)])
+def test_products_are_right_in_any_layout(shape):
+    m, k, n = shape
+    a, b, bias = torch.randn(m, k), torch.randn(n, k), torch.randn(n)
+    expected = a.double() @ b.double().t()
+    for left in layouts(a):
+        for right in layouts(b):
+            torch.testing.assert_close(product(left, right).double(), expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(product(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 5)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_values_and_derivatives_are_those_of_linear(shape, with_bias):
+    x, weight = torch.randn(*shape, 6, requires_grad=True), torch.randn(8, 6, requires_grad=True)
+    bias = torch.randn(8, requires_grad=True) if with_bias else None
+    found = linear(x, weight, bias)
+    inputs = [tensor for tensor in (x, weight, bias) if tensor is not None]
+    references = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    expected = F.linear(*references)
+    assert found.shape == (*shape, 8)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    factors = torch.randn_like(found)
+    (found * factors).sum().backward()
+    (expected * factors).sum().backward()
+    for tensor, reference in zip(inputs, references, strict=True):
+        torch.testing.assert_close(tensor.grad.double(), reference.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_frozen_inputs_get_no_gradient():
+    layer = Linear(4, 3)
+    layer.weight.requires_grad_(False)
+    layer(torch.randn(2, 4)).sum().backward()
+    assert layer.weight.grad is None
+    assert layer.bias.grad is not None
+
+
+def test_what_it_does_not_serve_takes_torchs_own_way():
+    layer = Linear(4, 3)
+    assert layer(torch.zeros(0, 4)).shape == (0, 3)
+    assert layer.double()(torch.randn(2, 4, dtype=torch.float64)).dtype == torch.float64
+    assert not serves(torch.zeros(2, 2, dtype=torch.bfloat16))
+    assert not serves(torch.zeros(2, 2, device="meta"))
+    assert serves(torch.zeros(2, 2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert Linear(4, 3)(torch.randn(2, 4)).dtype == torch.bfloat16

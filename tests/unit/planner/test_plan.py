@@ -1,0 +1,119 @@
+"""The planner: its arithmetic, and its answers beside runs that others have published."""
+
+from dataclasses import replace
+
+import pytest
+
+from roberta_plugin.planner.flops import Shape
+from roberta_plugin.planner.memory import Precision
+from roberta_plugin.planner.network import MACHINES, all_reduce_seconds
+from roberta_plugin.planner.plan import GPU_COUNTS, Training, as_json, as_markdown, plan, plan_table
+
+LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
+BERT_LARGE = replace(LARGE, vocab_size=30_522)
+# NVIDIA's published speeds of BERT-large, 512 tokens, mixed precision, in sequences a second: the README of
+# PyTorch/LanguageModeling/BERT in NVIDIA/DeepLearningExamples of March 2020, "Training performance results"; that of one
+# GPU is from its release 21.11, which sorts the sequences into bins by length.
+ONE_V100 = 75.0  # of 32 GB, in a DGX-1
+DGX_2H_NODE, DGX_2H_64_NODES = 625.66, 37_478.4  # 16 GPUs a node, 32 sequences a GPU and update
+DGX_1_NODE, DGX_1_16_NODES = 195.93, 2_746.368  # 8 GPUs of 16 GB a node, 256 sequences a GPU and update
+
+PAPER = Training(
+    shape=LARGE,
+    precision=Precision(),
+    batch_sequences=8192,
+    most_per_gpu=8,
+    num_updates=100_000,
+    tokens_per_second=ONE_V100 * 512,
+)
+
+
+def test_a_row_by_hand():
+    training = replace(PAPER, tokens_per_second=4096.0)  # a batch of 8 x 512 tokens takes a second
+    row = plan(training, num_gpus=256, machine=MACHINES["v100"])
+    assert (row.per_gpu, row.update_freq, row.compute) == (8, 4, 4.0)
+    assert row.all_reduce < 2 / 3, "the backward pass should hide all but the last bucket here"
+    last = all_reduce_seconds(25 * 2**20, num_gpus=256, machine=MACHINES["v100"])
+    assert row.exposed == pytest.approx(last)
+    assert row.step == pytest.approx(4 + last)
+    assert row.days == pytest.approx(100_000 * row.step / 86_400)
+    assert row.gpu_hours == pytest.approx(24 * row.days * 256)
+    assert row.tokens_per_second == pytest.approx(8192 * 512 / row.step)
+    assert row.efficiency == pytest.approx(4 / row.step)
+
+
+def test_what_the_backward_pass_does_not_hide_is_waited_for():
+    slow = replace(MACHINES["v100"], between_gb_s=0.5)
+    row = plan(PAPER, num_gpus=1024, machine=slow)
+    assert row.exposed == pytest.approx(row.all_reduce - 2 / 3 * row.compute)
+    assert row.efficiency < 0.2
+
+
+def test_without_overlap_all_of_the_all_reduce_is_waited_for():
+    row = plan(replace(PAPER, overlaps=False), num_gpus=1024, machine=MACHINES["v100"])
+    assert row.exposed == row.all_reduce > plan(PAPER, num_gpus=1024, machine=MACHINES["v100"]).exposed
+
+
+def test_more_gpus_take_less_time_and_never_fewer_gpu_hours():
+    rows = plan_table(PAPER, counts=GPU_COUNTS, machine=MACHINES["v100"])
+    assert [row.num_gpus for row in rows] == list(GPU_COUNTS)
+    assert all(row.per_gpu * row.update_freq * row.num_gpus == 8192 for row in rows)
+    assert [row.step for row in rows] == sorted((row.step for row in rows), reverse=True)
+    assert [row.gpu_hours for row in rows] == sorted(row.gpu_hours for row in rows)
+
+
+def test_counts_that_the_batch_cannot_be_shared_out_to_are_left_out():
+    rows = plan_table(PAPER, counts=[8, 24], machine=MACHINES["v100"])
+    assert [row.num_gpus for row in rows] == [8]
+    with pytest.raises(ValueError, match="cannot be shared out evenly among 24 GPUs"):
+        plan_table(PAPER, counts=[24], machine=MACHINES["v100"])
+
+
+def test_the_papers_day_on_1024_v100():
+    """Section 5: 100K steps took "approximately one day" on 1,024 V100 GPUs.
+
+    At the best speed that was published for one V100 it could have been an eighth of that. The paper's own speed, at
+    which this plan gives a day, is 7.6 % of the peak.
+    """
+    best = plan(PAPER, num_gpus=1024, machine=MACHINES["v100"])
+    assert (best.per_gpu, best.update_freq) == (8, 1)
+    assert 24 * best.days == pytest.approx(3.1, abs=0.05)
+    assert PAPER.flops / (PAPER.num_updates * 8192 / ONE_V100) / 125e12 == pytest.approx(0.62, abs=0.01)
+    paper_speed = 100_000 * 8192 * 512 / 86_400 / 1024
+    paper = plan(replace(PAPER, tokens_per_second=paper_speed), num_gpus=1024, machine=MACHINES["v100"])
+    assert 1 <= paper.days < 1.02
+    assert PAPER.flops / (86_400 * 1024 * 125e12) == pytest.approx(0.076, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("machine", "node_speed", "gpus_per_node", "num_gpus", "per_gpu", "batch", "measured"),
+    [
+        ("v100-dgx2", DGX_2H_NODE, 16, 1024, 8, 32 * 1024, DGX_2H_64_NODES),
+        ("v100", DGX_1_NODE, 8, 128, 4, 256 * 128, DGX_1_16_NODES),
+    ],
+)
+def test_scaling_beside_nvidias(machine, node_speed, gpus_per_node, num_gpus, per_gpu, batch, measured):
+    """From the speed of a node to that of many: the plan is what the arithmetic allows, up to 15 % above."""
+    training = Training(
+        shape=BERT_LARGE,
+        precision=Precision(),
+        batch_sequences=batch,
+        most_per_gpu=per_gpu,
+        num_updates=1,
+        tokens_per_second=node_speed / gpus_per_node * 512,
+    )
+    planned = plan(training, num_gpus=num_gpus, machine=MACHINES[machine]).tokens_per_second / 512
+    assert 1.0 < planned / measured < 1.15
+
+
+def test_both_reports_have_the_same_numbers():
+    machine = MACHINES["v100"]
+    rows = plan_table(PAPER, counts=[8, 1024], machine=machine)
+    facts = as_json(PAPER, rows, machine)
+    assert [row["num_gpus"] for row in facts["rows"]] == [8, 1024]
+    assert facts["training"]["flops"] == PAPER.flops
+    text = as_markdown(PAPER, rows, machine)
+    assert "355.4 M parameters, 2.01 GFLOPs a token, 4,194,304 tokens an update" in text
+    assert f"| 1,024 | 8 x 1 | {rows[1].step:.3g} |" in text
+    assert "too much" not in text
+    assert "too much" in as_markdown(PAPER, rows, replace(machine, memory_gb=8))

@@ -1,0 +1,66 @@
+"""A file is whole or what it was before."""
+
+import os
+
+import pytest
+
+from roberta_plugin import files as atomic_files
+from roberta_plugin.files import atomic_write
+
+
+def test_bytes_and_text_appear_at_the_end_only(tmp_path):
+    with atomic_write(tmp_path / "bytes") as file:
+        file.write(b"\x00\xff")
+        assert not (tmp_path / "bytes").exists()
+    assert (tmp_path / "bytes").read_bytes() == b"\x00\xff"
+    with atomic_write(tmp_path / "text", "w") as file:
+        file.write("gr\u00fcn\n")
+    assert (tmp_path / "text").read_bytes() == "gr\u00fcn\n".encode()
+    assert sorted(os.listdir(tmp_path)) == ["bytes", "text"]
+
+
+def test_a_file_has_the_usual_permissions(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    with atomic_write(tmp_path / "atomic"):
+        pass
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_after_an_exception_the_old_file_stays_and_nothing_else(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write_half():
+        with atomic_write(path) as file:
+            file.write(b"half")
+            file.flush()
+            assert len(os.listdir(tmp_path)) == 2
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_data_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+
+        def call(*arguments, name=name, real=real):
+            calls.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(atomic_files.os, name, call)
+    with atomic_write(tmp_path / "file") as file:
+        file.write(b"new")
+    assert calls == ["fsync", "replace", "fsync"], "file, rename, folder"
+
+
+def test_a_failed_rename_leaves_no_temporary_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"), atomic_write(tmp_path / "folder"):
+        pass
+    assert os.listdir(tmp_path) == ["folder"]

@@ -1,0 +1,58 @@
+import math
+
+import pytest
+
+from roberta_plugin.training.log import curve, median_speed, parse_line
+
+START = "2026-01-01 00:00:00 | INFO | "
+
+
+def inner(update, loss, *, wps=100.0):
+    return f'{START}train_inner | {{"epoch": 1, "num_updates": "{update}", "loss": "{loss}", "wps": "{wps}"}}'
+
+
+def test_a_record_has_its_kind_and_numbers():
+    record = parse_line(inner(40, 9.25))
+    assert record is not None
+    assert record.kind == "train_inner"
+    assert record.values == {"epoch": 1.0, "num_updates": 40.0, "loss": 9.25, "wps": 100.0}
+
+
+def test_the_split_is_taken_off_the_names_of_a_validation():
+    record = parse_line(f'{START}valid | {{"epoch": 2, "valid_loss": "8.5", "valid_num_updates": "60"}}')
+    assert record is not None
+    assert record.kind == "valid"
+    assert record.values == {"epoch": 2.0, "loss": 8.5, "num_updates": 60.0}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        f"{START}fairseq.trainer | begin training epoch 1",
+        f"{START}fairseq_cli.train | {{'_name': None}}",
+        inner(40, 9.25)[:-9],
+        inner(40, 9.25) + inner(50, 9.0)[:60],
+    ],
+)
+def test_other_lines_and_cut_off_ones_are_no_records(line):
+    assert parse_line(line) is None
+
+
+def test_values_that_are_no_numbers_do_not_stop_it():
+    record = parse_line(f'{START}train_inner | {{"num_updates": "10", "loss": "nan", "best": null, "x": "word"}}')
+    assert record is not None
+    assert math.isnan(record.values["loss"])
+    assert math.isnan(record.values["best"])
+    assert math.isnan(record.values["x"])
+
+
+def test_a_resumed_run_replaces_the_updates_it_repeats():
+    lines = [inner(10, 9.0), inner(20, 8.0), inner(30, 7.0), inner(20, 8.5), inner(30, 7.5), inner(40, 6.5)]
+    assert curve(lines, kind="train_inner", value="loss") == ([10, 20, 30, 40], [9.0, 8.5, 7.5, 6.5])
+    assert curve(lines, kind="valid", value="loss") == ([], [])
+
+
+def test_the_speed_is_the_median_so_that_a_pause_does_not_count():
+    assert median_speed([inner(10, 9, wps=1), inner(20, 9, wps=50), inner(30, 9, wps=60)]) == 50
+    assert median_speed([]) == 0
