@@ -16,11 +16,17 @@ def main() -> None:
     parser.add_argument("text", help="a sentence with one or several <mask>")
     parser.add_argument("--topk", type=int, default=5, help="answers for each mask (default: 5)")
     parser.add_argument("--checkpoint-file", help="default: checkpoint_best.pt, checkpoint_last.pt or model.pt")
-    parser.add_argument("--data", help="folder with dict.txt and the tokenizer's files, if not the training data")
+    parser.add_argument("--data", help="folder with dict.txt, if not the training data")
+    parser.add_argument("--tokenizer", help="folder with the tokenizer's files, if not that of dict.txt")
     arguments = parser.parse_args()
 
-    hub = RobertaHub.from_pretrained(arguments.folder, arguments.checkpoint_file, arguments.data)
-    answers = hub.fill_mask(arguments.text, topk=arguments.topk)
+    try:
+        hub = RobertaHub.from_pretrained(
+            arguments.folder, arguments.checkpoint_file, arguments.data, arguments.tokenizer
+        )
+        answers = hub.fill_mask(arguments.text, topk=arguments.topk)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"fill_mask: {error}") from None
     for number, fillings in enumerate([answers] if arguments.text.count("<mask>") == 1 else answers, start=1):
         print(f"mask {number}")
         for filling in fillings:

@@ -36,7 +36,7 @@ def why_not() -> str | None:
 class SlurmCluster:
     """The running daemons; `environment` makes SLURM's commands talk to them."""
 
-    def __init__(self, folder: Path, *, num_nodes: int, kill_wait: int, grace_time: int) -> None:
+    def __init__(self, folder: Path, *, num_nodes: int, kill_wait: int, grace_time: int, gpu_type: str | None) -> None:
         self.folder = folder
         self.nodes = [f"node{i}" for i in range(1, num_nodes + 1)]
         self.environment = {
@@ -46,7 +46,7 @@ class SlurmCluster:
         self.environment["PATH"] = f"{self.environment['PATH']}:/usr/sbin"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._slurmds: dict[str, subprocess.Popen[bytes]] = {}
-        self._write_config(kill_wait=kill_wait, grace_time=grace_time)
+        self._write_config(kill_wait=kill_wait, grace_time=grace_time, gpu_type=gpu_type)
 
     def start(self) -> None:
         """Start all daemons and wait until every node is ready."""
@@ -58,11 +58,20 @@ class SlurmCluster:
         munged += [f"--pid-file={run}/munged.pid", f"--seed-file={run}/munged.seed", f"--log-file={run}/munged.log"]
         self._start(munged, "munged")
         wait_for(munge_socket.exists, 20, "munged's socket")
-        self._start(["slurmctld", "-D"], "slurmctld")
-        wait_for(lambda: "is UP" in self.call("scontrol", "ping", check=False), 30, "slurmctld")
+        self.start_controller()
         for node in self.nodes:
             self.start_node(node)
         wait_for(self._are_nodes_ready, 90, "all nodes")
+
+    def start_controller(self) -> None:
+        """Start slurmctld; after a stop it knows all jobs from its state folder."""
+        self._controller = self._start(["slurmctld", "-D"], "slurmctld")
+        wait_for(lambda: "is UP" in self.call("scontrol", "ping", check=False), 30, "slurmctld")
+
+    def stop_controller(self) -> None:
+        """Nobody answers from now on; jobs go on."""
+        self._controller.terminate()
+        self._controller.wait(timeout=30)
 
     def start_node(self, node: str) -> None:
         """Start a node's slurmd, in a mount and host name of its own."""
@@ -165,7 +174,7 @@ class SlurmCluster:
         self._processes.append(process)
         return process
 
-    def _write_config(self, *, kill_wait: int, grace_time: int) -> None:
+    def _write_config(self, *, kill_wait: int, grace_time: int, gpu_type: str | None) -> None:
         for name in ("run", "state", "spool", "log", "dev"):
             (self.folder / name).mkdir()
         count = len(self.nodes)
@@ -178,10 +187,11 @@ class SlurmCluster:
         (self.folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
         for i in range(8):
             os.mknod(self.folder / "dev" / f"gpu{i}", 0o20666, os.makedev(1, 3))
-        (self.folder / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={self.folder}/dev/gpu[0-7]\n")
+        type_, gres = (f"Type={gpu_type} ", f"gpu:{gpu_type}:8") if gpu_type else ("", "gpu:8")
+        (self.folder / "gres.conf").write_text(f"AutoDetect=off\nName=gpu {type_}File={self.folder}/dev/gpu[0-7]\n")
         nodes = "\n".join(
             f"NodeName={node} NodeHostname={machine} NodeAddr={address} Port={port} CPUs={CPUS} RealMemory=100000 "
-            "Gres=gpu:8 State=UNKNOWN"
+            f"Gres={gres} State=UNKNOWN"
             for (address, node), port in zip(pairs, ports[1:], strict=True)
         )
         (self.folder / "slurm.conf").write_text(
@@ -198,9 +208,11 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(folder: Path, *, num_nodes: int, kill_wait: int = 30, grace_time: int = 60) -> Iterator[SlurmCluster]:
+def slurm_cluster(
+    folder: Path, *, num_nodes: int, kill_wait: int = 30, grace_time: int = 60, gpu_type: str | None = None
+) -> Iterator[SlurmCluster]:
     """Start a cluster of virtual nodes, and stop it at the end."""
-    cluster = SlurmCluster(folder, num_nodes=num_nodes, kill_wait=kill_wait, grace_time=grace_time)
+    cluster = SlurmCluster(folder, num_nodes=num_nodes, kill_wait=kill_wait, grace_time=grace_time, gpu_type=gpu_type)
     try:
         cluster.start()
         yield cluster

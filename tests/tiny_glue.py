@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roberta_plugin.finetuning.glue.tables import TABLES
 from tests.real_data import unpack
 
 FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")
@@ -69,6 +70,56 @@ _KINDS = {
     "QNLI": (("question", "sentence", "label"), _qnli),
     "WNLI": (("sentence1", "sentence2", "label"), _wnli),
 }
+
+
+# Headers of the official files: of train and dev, and of the test files.
+_PARSES = "sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
+_HEADERS = {
+    "CoLA": ("source label mark sentence", "index sentence"),
+    "SST-2": ("sentence label", "index sentence"),
+    "MRPC": ("Quality #1_ID #2_ID #1_String #2_String", "index #1_ID #2_ID #1_String #2_String"),
+    "STS-B": (
+        "index genre filename year old_index source1 source2 sentence1 sentence2 score",
+        "index genre filename year old_index source1 source2 sentence1 sentence2",
+    ),
+    "QQP": ("id qid1 qid2 question1 question2 is_duplicate", "id question1 question2"),
+    "MNLI": (
+        f"index promptID pairID genre {_PARSES} sentence1 sentence2 label1 gold_label",
+        f"index promptID pairID genre {_PARSES} sentence1 sentence2",
+    ),
+    "QNLI": ("index question sentence label", "index question sentence"),
+    "RTE": ("index sentence1 sentence2 label", "index sentence1 sentence2"),
+    "WNLI": ("index sentence1 sentence2 label", "index sentence1 sentence2"),
+}
+_MNLI_FILES = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
+
+
+def write_official(folder: Path, *, train: int = 24, dev: int = 9, test: int = 6) -> Path:
+    """All nine tasks with every file and column of GLUE's archive, the diagnostic set among them."""
+    for task, (header, test_header) in _HEADERS.items():
+        for name in _MNLI_FILES if task == "MNLI" else ("train", "dev", "test"):
+            is_test = name.startswith("test")
+            number = train if name == "train" else test if is_test else dev
+            _write_official_file(folder / task / f"{name}.tsv", task, test_header if is_test else header, number)
+    _write_official_file(folder / "diagnostic" / "diagnostic.tsv", "MNLI", "index sentence1 sentence2", test)
+    return folder
+
+
+def _write_official_file(path: Path, task: str, header: str, number: int) -> None:
+    table, rng = TABLES[task], np.random.default_rng(number)
+    columns = [name.replace("_ID", " ID").replace("_String", " String") for name in header.split()]
+    lines = [] if task == "CoLA" and "label" in columns else ["\t".join(columns)]
+    pairs = _wnli(rng) if task == "WNLI" else None
+    for index in range(number):
+        *texts, label = next(pairs) if pairs else ("", "")
+        if not pairs:
+            texts = [_words(rng, good=1) for _ in table.sentences]
+            label = table.labels[index % len(table.labels)] if table.labels else f"{index % 5}.250"
+        values = {**dict.fromkeys(columns, "x"), "index": str(index), "id": str(index), table.label: label}
+        values |= dict(zip(table.sentences, texts, strict=True))
+        lines.append("\t".join(values[name] for name in columns))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(("\ufeff" if task == "MRPC" else "") + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 def unpack_glue(shared_data: Path, folder: Path) -> Path:

@@ -6,8 +6,8 @@
 #   examples/finetune/glue.sh GLUE-FOLDER TOKENIZER MODEL.pt RUNS [options of `roberta finetune`]
 #
 # GLUE-FOLDER holds CoLA, SST-2, ... as the benchmark distributes them; TOKENIZER is the folder with encoder.json,
-# vocab.bpe and dict.txt of the model. Options go to every task: --parallel 8 --gpus-per-run 1 --set bf16=true on a node
-# with 8 GPUs, --slurm partition=gpu time=4:00:00 gpus_per_node=1 on a cluster, --seeds 1 --only lr=1e-5 for a first look.
+# vocab.bpe and dict.txt of the model. Options go to every task: --parallel 8 --set bf16=true on a node with 8 GPUs,
+# --slurm partition=gpu time=4:00:00 gpus_per_node=1 on a cluster, --seeds 1 --only lr=1e-5 for a first look.
 set -euo pipefail
 raw=$1 tokenizer=$2 model=$3 runs=$4
 shift 4

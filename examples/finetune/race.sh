@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # RACE as in the paper's section 5.3 and Table 10: 1e-5, batches of 16 questions, 4 epochs, five seeds. A batch is 64
-# sequences of up to 512 tokens: give --set batch-size=4 --set update-freq=4 where a GPU has no room for them.
+# sequences of up to 512 tokens: give --set batch-size=4, of which four are accumulated, where a GPU has no
+# room for them.
 #
 #   examples/finetune/race.sh RACE-FOLDER TOKENIZER MODEL.pt RUNS [options of `roberta finetune`]
 #

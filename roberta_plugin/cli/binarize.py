@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.data.binarize_checks import MAX_UNKNOWN
+from roberta_plugin.data.text_inputs_files import FORMATS
+
+if TYPE_CHECKING:
+    from roberta_plugin.data.text_inputs import LineRules
+    from roberta_plugin.data.tokenizers.base import Tokenizer
+    from roberta_plugin.data.vocabulary import Vocabulary
 
 _SPLITS = ("train", "valid", "test")
+_DICTIONARY_OPTIONS = ("threshold", "nwords", "padding_factor")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -17,9 +28,10 @@ def add_parser(subparsers: Any) -> None:
         help="turn text files into the binary files that fairseq-train reads",
         description="Tokenizes text and writes {train,valid,test}.bin and .idx, dict.txt, the tokenizer's files and "
         "manifest.json. Text is UTF-8, a line an item, a blank line between documents; files may be compressed (.gz, "
-        ".zst, .xz) or JSON Lines (.jsonl), and patterns such as 'books/*.txt' may be given in quotes. The files are "
-        "those of fairseq's own encoder and fairseq-preprocess, byte for byte. Interrupted? The same command goes on "
-        "where it stopped.",
+        ".zst, .xz, .bz2) or JSON Lines (.jsonl, or .json with a record a line), patterns such as 'books/*.txt' may be "
+        "given in quotes, and '-' is the standard input. The files are those of fairseq's own encoder and "
+        "fairseq-preprocess, byte for byte. Interrupted? The same command goes on where it stopped; text from a pipe "
+        "is read again from its beginning. At the end the disk holds the tokens twice for a moment.",
     )
     for split in _SPLITS:
         parser.add_argument(
@@ -36,7 +48,21 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--tokenizer", type=Path, required=True, help="folder of the tokenizer: encoder.json and vocab.bpe, ..."
     )
-    parser.add_argument("--dict", type=Path, help="dict.txt to use (default: the one in the tokenizer's folder)")
+    parser.add_argument(
+        "--dict",
+        type=Path,
+        help="dict.txt to use (default: the one in the tokenizer's folder; where there is none, one is made of the "
+        "text of --train, as fairseq-preprocess does)",
+    )
+    parser.add_argument(
+        "--threshold", type=int, help="make a dict.txt of --train without symbols that occur less often"
+    )
+    parser.add_argument(
+        "--nwords", type=int, help="make a dict.txt of --train with so many symbols, <s> <pad> </s> <unk> included"
+    )
+    parser.add_argument(
+        "--padding-factor", type=int, help="make a dict.txt of --train whose size is a multiple of this (8)"
+    )
     parser.add_argument("--destination", type=Path, required=True, help="folder to write to")
     parser.add_argument("--workers", type=int, help="processes (default: as many as there are processors)")
     parser.add_argument(
@@ -45,7 +71,15 @@ def add_parser(subparsers: Any) -> None:
         help="keep white space at both ends of lines, which fairseq's encoder strips: better for code and verse, but "
         "no longer the same bytes",
     )
-    parser.add_argument("--json-field", default="text", help="field of a .jsonl record that holds the text (text)")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="auto",
+        help="what the inputs hold: text or JSON Lines (auto: by their names, and what is in a .json file)",
+    )
+    parser.add_argument(
+        "--json-field", default="text", help="field of a record of JSON Lines that holds the text (text)"
+    )
     parser.add_argument(
         "--blank-line-after-files",
         action="store_true",
@@ -56,6 +90,13 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="leave out and count lines that are no UTF-8 or no such record (default: stop there)",
     )
+    parser.add_argument(
+        "--max-unknown",
+        type=float,
+        default=MAX_UNKNOWN,
+        metavar="SHARE",
+        help=f"refuse a split of which a larger share is <unk> ({MAX_UNKNOWN})",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace splits that are there already")
     parser.add_argument(
         "--part-bytes",
@@ -63,39 +104,75 @@ def add_parser(subparsers: Any) -> None:
         help="bytes of text that a worker does at a time and that a stopped run need not do again (default: a "
         "sixteenth of the text, between 1 and 16 MiB)",
     )
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    parser.add_argument(
+        "--no-progress", action="store_true", help="show no progress: no bar on a terminal, no lines in a log"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Binarize the splits one after the other."""
     from roberta_plugin.data.binarize import binarize
+    from roberta_plugin.data.binarize_checks import warnings_about
     from roberta_plugin.data.text_inputs import LineRules
     from roberta_plugin.data.tokenizers import load_tokenizer
-    from roberta_plugin.data.vocabulary import Vocabulary
 
     splits = splits_of(args)
     tokenizer = load_tokenizer(args.tokenizer)
-    vocabulary = Vocabulary.load(args.dict or args.tokenizer / "dict.txt")
-    for split, files in splits.items():
-        started = time.monotonic()
-        manifest = binarize(
-            files,
-            split=split,
-            tokenizer=tokenizer,
-            vocabulary=vocabulary,
-            destination=args.destination,
-            workers=args.workers,
-            progress=not args.no_progress,
-            rules=LineRules(
-                keep_spaces=args.keep_spaces, json_field=args.json_field, skip_bad_lines=args.skip_bad_lines
-            ),
-            blank_line_after_files=args.blank_line_after_files,
-            overwrite=args.overwrite,
-            part_bytes=args.part_bytes,
-        )
-        print(summary(split, manifest["splits"][split]["counts"], time.monotonic() - started), flush=True)
+    rules = LineRules(keep_spaces=args.keep_spaces, json_field=args.json_field, skip_bad_lines=args.skip_bad_lines)
+    with terminated_like_interrupted():
+        vocabulary = vocabulary_of(args, splits, tokenizer, rules)
+        for split, files in splits.items():
+            started = time.monotonic()
+            manifest = binarize(
+                files,
+                split=split,
+                tokenizer=tokenizer,
+                vocabulary=vocabulary,
+                destination=args.destination,
+                workers=args.workers,
+                progress=not args.no_progress,
+                rules=rules,
+                blank_line_after_files=args.blank_line_after_files,
+                overwrite=args.overwrite,
+                part_bytes=args.part_bytes,
+                text_format=args.format,
+                max_unknown=args.max_unknown,
+            )
+            print(summary(split, manifest["splits"][split]["counts"], time.monotonic() - started), flush=True)
+            for warning in warnings_about(manifest, split):
+                print(f"WARNING: {split}: {warning}", file=sys.stderr, flush=True)
     return 0
+
+
+def vocabulary_of(
+    args: argparse.Namespace, splits: dict[str, list[str]], tokenizer: Tokenizer, rules: LineRules
+) -> Vocabulary:
+    """The dict.txt that the options name; one made of the training text if they ask for it, or if there is none."""
+    from roberta_plugin.data.binarize_dictionary import build_vocabulary
+    from roberta_plugin.data.vocabulary import Vocabulary
+
+    wishes = {name: getattr(args, name) for name in _DICTIONARY_OPTIONS if getattr(args, name) is not None}
+    if args.dict and wishes:
+        raise ValueError(
+            "--dict names a dict.txt, and --threshold, --nwords and --padding-factor make one: give either."
+        )
+    if not wishes:
+        # fairseq reuses no dict.txt of an earlier split by itself, but all splits of a folder must share one.
+        for path in filter(None, [args.dict, args.tokenizer / "dict.txt", args.destination / "dict.txt"]):
+            if path == args.dict or path.is_file():
+                return Vocabulary.load(path)
+    if "train" not in splits:
+        raise ValueError(f"{args.tokenizer} holds no dict.txt: name one with --dict, or give --train to make one of.")
+    return build_vocabulary(
+        splits["train"],
+        tokenizer=tokenizer,
+        workers=args.workers,
+        progress=not args.no_progress,
+        rules=rules,
+        text_format=args.format,
+        **wishes,
+    )
 
 
 def splits_of(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -105,6 +182,8 @@ def splits_of(args: argparse.Namespace) -> dict[str, list[str]]:
         if name in splits or not files:
             raise ValueError(f"--split {name} needs a name that is not used yet, and at least one file after it.")
         splits[name] = files
+    if sum(files.count("-") for files in splits.values()) > 1:
+        raise ValueError("The standard input can be read once: give '-' for one split only.")
     if not splits:
         raise ValueError("Nothing to binarize: give text with --train, --valid, --test or --split.")
     return splits

@@ -6,7 +6,6 @@ The work is done in `roberta_plugin/demo`; here it is only talked about.
 from __future__ import annotations
 
 import argparse
-import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
         minutes=args.minutes, max_megabytes=args.max_megabytes, vocab_size=args.vocab_size, seed=args.seed
     )
     folder = RunFolder(args.folder, settings)
-    logging.disable(logging.INFO)  # what libraries log; the training's own log is a file
     with folder.locked():
         run_steps(folder)
     show_results(folder)

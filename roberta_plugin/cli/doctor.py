@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import logging
 import os
 import platform
 import re
@@ -26,6 +25,7 @@ FAIRSEQ_FLAVOURS = {
     "fairseq": "fairseq, from source or from the package index",
 }
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
+BESIDE_TORCH = ("torchaudio", "torchvision")  # the first comes with ve-fairseq, which uses it for speech only
 REINSTALL = "pip install -c .constraints.txt -e ."  # in a clone of the repository, as in README.md
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
 
@@ -36,6 +36,8 @@ class Finding(NamedTuple):
     what: str
     found: str
     remedy: str = ""
+    is_needed: bool = True
+    """Whether the plugin itself needs it; else the remedy is for what may be used beside it."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,18 +53,21 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; 0 if nothing has to be mended."""
-    logging.disable(logging.INFO)  # what libraries log while they are imported
     findings = list(examine())
-    to_mend = [finding for finding in findings if finding.remedy]
+    to_mend = [finding for finding in findings if finding.remedy and finding.is_needed]
     if args.json:
         print(json.dumps({"ok": not to_mend, "findings": [finding._asdict() for finding in findings]}, indent=2))
         return int(bool(to_mend))
     width = max(len(finding.what) for finding in findings)
     for finding in findings:
-        print(f"{'MEND' if finding.remedy else 'ok':<5} {finding.what:<{width}}  {finding.found}")
-    for finding in to_mend:
-        print(f"\n{finding.what}: {finding.found}\n    {finding.remedy}")
-    print("\nAll is well." if not to_mend else f"\n{len(to_mend)} to mend.")
+        state = "ok" if not finding.remedy else "MEND" if finding.is_needed else "note"
+        print(f"{state:<5} {finding.what:<{width}}  {finding.found}")
+    for finding in findings:
+        if finding.remedy:
+            print(f"\n{finding.what}: {finding.found}\n    {finding.remedy}")
+    is_noted = any(finding.remedy for finding in findings)
+    well = "All that the plugin needs is well." if is_noted else "All is well."
+    print(f"\n{well}" if not to_mend else f"\n{len(to_mend)} to mend.")
     return int(bool(to_mend))
 
 
@@ -78,6 +83,9 @@ def examine() -> Iterator[Finding]:
         ("commands", check_commands),
     ):
         yield guarded(what, check)
+    for name in BESIDE_TORCH:
+        if _is_installed(name):
+            yield check_beside_torch(name)
 
 
 def guarded(what: str, check: Callable[[], Finding]) -> Finding:
@@ -148,8 +156,29 @@ def check_fairseq() -> Finding:
     if len(installed) > 1:
         remedy = f"Keep one: pip uninstall {' '.join(installed)}; {REINSTALL}"
         return Finding("fairseq", f"several at once: {found}", remedy)
+    importlib.import_module("roberta_plugin.fairseq_workarounds")  # imports fairseq, and keeps its logging quiet
     importlib.import_module("fairseq.tasks")
     return Finding("fairseq", found)
+
+
+def check_beside_torch(name: str) -> Finding:
+    """Whether a package that is compiled against torch can be loaded beside the torch that is installed."""
+    import torch
+
+    found = f"{metadata.version(name)} beside torch {torch.__version__}"
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # an undefined symbol, a missing CUDA library, another torch than it was built for
+        build = "cpu" if torch.version.cuda is None else "cu" + torch.version.cuda.replace(".", "")
+        return Finding(
+            name,
+            f"{found} cannot be loaded ({type(error).__name__})",
+            f"Training does not need it, but transformers imports it: `from transformers import RobertaForMaskedLM` "
+            f"fails. Take the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
+            f"https://download.pytorch.org/whl/{build}; or remove it: pip uninstall {name}",
+            is_needed=False,
+        )
+    return Finding(name, found)
 
 
 def _is_installed(name: str) -> bool:

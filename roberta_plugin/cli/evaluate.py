@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,11 @@ def add_parser(subparsers: Any) -> None:
         "--allow-incomplete", action="store_true", help="with --submission: write the zip even if tasks are missing"
     )
     parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the task's scoring"
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the task's scoring: for SQuAD n-best=20, max-answer-length=30 and null-threshold (2.0)",
     )
     parser.add_argument("--max-tokens", type=int, default=16384, help="positions of a batch at most (16384)")
     parser.add_argument("--device", help="where to compute (default: a GPU if there is one)")
@@ -43,10 +46,11 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
     import roberta_plugin
+
+    roberta_plugin.register()  # first: what follows imports fairseq
+    from roberta_plugin.finetuning.evaluation import where_predictions_are
     from roberta_plugin.finetuning.report import find_evaluations, write_report
 
-    roberta_plugin.register()
-    logging.disable(logging.INFO)  # what fairseq and matplotlib log
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if args.results:
@@ -60,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.submission:
         raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
-    print(write_report(evaluate_splits(args), args.folder))
+    evaluations = evaluate_splits(args)
+    print(write_report(evaluations, args.folder))
+    print(where_predictions_are(evaluations), end="")
     return 0
 
 

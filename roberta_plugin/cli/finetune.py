@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin.cli.finetune_start import Start, check_model, check_positions, starting_model
+from roberta_plugin.cli.prepare import MAX_LENGTH, named_values, prepare
 from roberta_plugin.cli.prepare import add_options as add_prepare_options
-from roberta_plugin.cli.prepare import named_values, prepare
 
 if TYPE_CHECKING:
     from roberta_plugin.finetuning.prepared import Prepared
@@ -53,12 +52,35 @@ def add_parser(subparsers: Any) -> None:
         help="keep one value of an axis of the grid, as lr=1e-5, instead of trying all",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="OPTION=VALUE", help="option of fairseq-train, as bf16=true"
+        "--set",
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="option of fairseq-train, as bf16=true; with "
+        "batch-size=N, what a GPU takes at once, update-freq follows so that the cell's batch stays what it is",
     )
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time (1)")
-    parser.add_argument("--gpus-per-run", type=int, default=0, help="GPUs of its own for each run (0: all see all)")
+    parser.add_argument(
+        "--gpus-per-run",
+        type=int,
+        help="GPUs of its own for each run, which share the paper's batch (1 where there are GPUs; 0: one, shared by "
+        "all runs)",
+    )
+    parser.add_argument(
+        "--keep",
+        choices=("best", "weights", "all"),
+        default="best",
+        help="checkpoints of finished runs that stay, 4 bytes a parameter each: `best`, of each cell's best run, once "
+        "all is evaluated (default); `weights`, of every run; `all`: best and last with the optimizer's state, 24 "
+        "bytes a parameter a run. Runs that are not finished keep all, to go on from",
+    )
     parser.add_argument("--retries", type=int, default=0, help="start a failed run again so often at once (0)")
-    parser.add_argument("--slurm", nargs="*", metavar="NAME=VALUE", help="as a job array, with SLURM's partition=...")
+    parser.add_argument(
+        "--slurm",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help="as a job array: time=8:00:00 partition=... sbatch.OPTION=...",
+    )
     parser.add_argument("--device", help="where to evaluate (default: a GPU if there is one)")
     parser.add_argument("--grid-only", action="store_true", help="write the grid file for `roberta sweep`, and stop")
     parser.set_defaults(run=run)
@@ -67,66 +89,116 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prepare, train, evaluate; 1 if a run has failed."""
     import roberta_plugin
-    from roberta_plugin.cluster.grid import read_grid
+    from roberta_plugin.cluster.sweep_run import RUNNING, WAITING
 
-    if args.epochs is not None and args.epochs < 1:
-        raise ValueError(f"--epochs must be 1 or more, got {args.epochs}.")
+    check_arguments(args)
     roberta_plugin.register()
-    logging.disable(logging.INFO)  # what fairseq and matplotlib log while we ask them things
-    prepared = prepared_data(args)
-    path = write_grid(args, prepared)
+    start = starting_model(args.model)
+    prepared = prepared_data(args, start)
+    path = write_grid(args, prepared, start)
     if args.grid_only:
         print(f"grid file: {path}")
         return 0
     facts = train(args, path)
-    if facts["states"].get("done", 0) < facts["num_runs"]:
+    num_unfinished = sum(facts["states"].get(state, 0) for state in (RUNNING, WAITING))
+    if num_unfinished or not facts["best_cell"]:
         print("Some runs are not done: run the same command again when they are, or to try again what failed.")
         return 1 if facts["failures"] else 0
-    chosen = [item for item in read_grid(path).runs if item.cell == facts["best_cell"]]
-    return evaluate_runs(args, prepared, [args.folder / "runs" / item.name for item in chosen])
+    evaluate_runs(args, prepared, path, facts["best_cell"])
+    if facts["failures"]:
+        print(
+            f"Missing in this table: {len(facts['failures'])} of {facts['num_runs']} runs have failed "
+            f"({', '.join(facts['failures'])}). Run the same command again to try them again.",
+        )
+    return 1 if facts["failures"] else 0
 
 
-def prepared_data(args: argparse.Namespace) -> Prepared:
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse numbers and settings that cannot work, before anything is read."""
+    slurm = named_values(args.slurm or [], "--slurm")
+    if args.epochs is not None and args.epochs < 1:
+        raise ValueError(f"--epochs must be 1 or more, got {args.epochs}.")
+    if args.slurm is not None and "time" not in slurm and not args.grid_only:
+        raise ValueError(
+            "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
+            "goes on."
+        )
+    options_of(args)
+
+
+def options_of(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
+    """What --option says, for the preparation and for the scoring.
+
+    Raises:
+        ValueError: if a name is neither's.
+    """
+    from roberta_plugin.finetuning.suites import suite_of
+
+    suite, options = suite_of(args.task), named_values(args.option, "--option")
+    known = [*suite.PREPARING_OPTIONS, *suite.SCORING_OPTIONS]
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise ValueError(
+            f"--option {unknown[0]}: {args.task} has {'the options ' + ', '.join(known) if known else 'none'}."
+        )
+    scoring = {name: value for name, value in options.items() if name in suite.SCORING_OPTIONS}
+    return {name: value for name, value in options.items() if name not in scoring}, scoring
+
+
+def prepared_data(args: argparse.Namespace, start: Start) -> Prepared:
     """The prepared folder, made now if it is not there.
 
     Raises:
-        ValueError: if it is for another task.
+        ValueError: if it is for another task, or was prepared otherwise than the command says.
     """
+    from roberta_plugin.finetuning.preparation import Asked, check_same
     from roberta_plugin.finetuning.prepared import NAME, Prepared
+    from roberta_plugin.finetuning.suites import suite_of
 
-    folder = args.data or args.folder / "data"
+    folder, suite = args.data or args.folder / "data", suite_of(args.task)
+    if args.raw is not None and args.max_length is None:
+        args.max_length = min(MAX_LENGTH, start.max_positions)
+    options, _ = options_of(args)
     if not (folder / NAME).is_file() and args.raw is not None:
-        prepare(args, args.task, folder, overwrite=False)
+        check_positions(start, args.task, max_length=args.max_length, options=options)
+        prepare(args, args.task, folder, overwrite=False, options=options)
     prepared = Prepared.open(folder)
     if prepared.task != args.task:
         raise ValueError(f"{folder} is prepared for {prepared.task}, not for {args.task}: give another --data.")
+    check_same(prepared, Asked(args.raw, args.tokenizer, args.max_length, options), suite)
     return prepared
 
 
-def write_grid(args: argparse.Namespace, prepared: Prepared) -> Path:
+def write_grid(args: argparse.Namespace, prepared: Prepared, start: Start) -> Path:
     """Write the grid file of all runs."""
     from roberta_plugin.data.atomic_files import atomic_write
     from roberta_plugin.finetuning.runs import as_yaml, grid_of
     from roberta_plugin.finetuning.suites import suite_of
 
-    checkpoint = checkpoint_of(args.model)
+    check_model(start, prepared)
     recipe = suite_of(args.task).recipe(args.task, prepared, epochs=args.epochs)
-    if recipe.starts_from and checkpoint == args.model:
+    if recipe.starts_from and start.checkpoint == args.model:
         print(
             f"The paper starts {args.task} from its {recipe.starts_from} model: give --model the folder of "
             f"`roberta finetune {recipe.starts_from}` to do the same.",
             flush=True,
         )
     slurm = named_values(args.slurm or [], "--slurm")
+    num_gpus = gpus_of_a_run(args, slurm)
     content = grid_of(
         recipe,
         data=prepared.folder,
-        model=fitting_model(checkpoint, prepared),
-        checkpoint=None if args.from_scratch else checkpoint,
-        changes={**({} if runs_on_gpus(args, slurm) else {"cpu": "true"}), **named_values(args.set, "--set")},
+        model=start.options,
+        checkpoint=None if args.from_scratch else start.checkpoint,
+        changes={
+            **({} if num_gpus else {"cpu": "true"}),
+            **of_earlier_folders(prepared),
+            **named_values(args.set, "--set"),
+        },
         only=named_values(args.only, "--only"),
         seeds=args.seeds,
         slurm=slurm,
+        num_ranks=max(1, num_gpus),
     )
     path: Path = args.folder / GRID
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -135,52 +207,23 @@ def write_grid(args: argparse.Namespace, prepared: Prepared) -> Path:
     return path
 
 
-def fitting_model(checkpoint: Path, prepared: Prepared) -> dict[str, str]:
-    """Options that build the checkpoint's model.
-
-    Raises:
-        ValueError: if its vocabulary or its positions are not those of the data.
-    """
-    from roberta_plugin.finetuning.inference import load_state
-    from roberta_plugin.models.checkpoint_options import model_options, num_symbols
-
-    state = load_state(checkpoint)
-    model = model_options(state)
-    if num_symbols(state) != len(prepared.vocabulary):
-        raise ValueError(
-            f"{checkpoint} has a vocabulary of {num_symbols(state):,} symbols, and {prepared.folder} one of "
-            f"{len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
-        )
-    if int(model["max-positions"]) < prepared.settings["max_length"]:
-        raise ValueError(
-            f"{checkpoint} has {model['max-positions']} positions, and {prepared.folder} sequences of up to "
-            f"{prepared.settings['max_length']} tokens: prepare it with --max-length {model['max-positions']}."
-        )
-    return model
+def of_earlier_folders(prepared: Prepared) -> dict[str, str]:
+    """An option without which fairseq-train refuses the folders of earlier versions that have a split valid1."""
+    return {"ignore-unused-valid-subsets": "true"} if "valid1" in prepared.splits else {}
 
 
-def runs_on_gpus(args: argparse.Namespace, slurm: dict[str, str]) -> bool:
-    """Whether the trainings will have GPUs: this machine's, or those that SLURM is asked for."""
+def gpus_of_a_run(args: argparse.Namespace, slurm: dict[str, str]) -> int:
+    """GPUs that a training has: of those that SLURM is asked for, or of this machine's; 0: it computes on the CPU."""
     import torch
 
+    from roberta_plugin.cluster.sbatch_options import parse_gpus
+
     if args.slurm is not None:
-        return int(slurm.get("gpus_per_node", "0")) > 0
-    return torch.cuda.is_available()
-
-
-def checkpoint_of(path: Path) -> Path:
-    """The checkpoint itself, or the best one of the fine-tuning that lies in a folder.
-
-    Raises:
-        FileNotFoundError: if the folder holds no finished run.
-    """
-    report = path / "runs" / "report.json"
-    if not path.is_dir():
-        return path
-    members = json.loads(report.read_text(encoding="utf-8"))["ensemble"] if report.is_file() else []
-    if not members:
-        raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
-    return Path(members[0]["checkpoint"])
+        return parse_gpus(slurm.get("gpus_per_node", "0")).num
+    if args.gpus_per_run is None:
+        args.gpus_per_run = 1 if torch.cuda.is_available() else 0
+    asked = int(args.gpus_per_run)
+    return max(1, asked) if torch.cuda.is_available() else asked
 
 
 def train(args: argparse.Namespace, grid_path: Path) -> dict[str, Any]:
@@ -188,38 +231,40 @@ def train(args: argparse.Namespace, grid_path: Path) -> dict[str, Any]:
     from roberta_plugin.cli import sweep
 
     words = [str(grid_path), "--folder", str(args.folder / "runs"), "--parallel", str(args.parallel)]
+    words += ["--keep", "all" if args.keep == "all" else "weights"]  # of each cell's runs, some are evaluated first
     if args.slurm is not None:
         words += ["--slurm", "--wait"]
     else:
-        words += ["--retries", str(args.retries), "--gpus-per-run", str(args.gpus_per_run)]
+        words += ["--retries", str(args.retries), "--gpus-per-run", str(args.gpus_per_run or 0)]
     parser = argparse.ArgumentParser()
     sweep.add_parser(parser.add_subparsers())
     return sweep.do(parser.parse_args(["sweep", *words]))
 
 
-def evaluate_runs(args: argparse.Namespace, prepared: Prepared, folders: list[Path]) -> int:
-    """Evaluate the runs of the best cell on every split but train, and print the table."""
+def evaluate_runs(args: argparse.Namespace, prepared: Prepared, grid_path: Path, best_cell: str) -> None:
+    """Evaluate the best cell's finished runs on every split but train, print the table, keep what is to be kept."""
     from roberta_plugin.cli.evaluate import default_device
-    from roberta_plugin.finetuning.evaluation import evaluate
+    from roberta_plugin.cluster.grid import read_grid
+    from roberta_plugin.cluster.sweep_keep import keep_best
+    from roberta_plugin.cluster.sweep_report import write_report as write_sweep_report
+    from roberta_plugin.cluster.sweep_run import DONE, RunFolder
+    from roberta_plugin.finetuning.evaluation import evaluate_splits, where_predictions_are
     from roberta_plugin.finetuning.report import write_report
 
-    checkpoints = [folder / "checkpoints" / "checkpoint_best.pt" for folder in folders]
-    found: list[dict[str, Any]] = []
-    options: dict[str, str] = {}
-    for split in ["valid", *(name for name in prepared.splits if name not in ("train", "valid"))]:
-        found.append(
-            evaluate(
-                prepared,
-                checkpoints,
-                split=split,
-                folder=args.folder / "results",
-                device=args.device or default_device(),
-                options=options,
-                show_progress=True,
-            )
-        )
-        if "null_threshold" in found[0]["together"]:  # SQuAD 2.0's, tuned on the development set
-            options = {"null-threshold": str(found[0]["together"]["null_threshold"])}
+    grid, root = read_grid(grid_path), args.folder / "runs"
+    folders = [RunFolder(root, item, grid.metric) for item in grid.runs]
+    members = [folder for folder in folders if folder.run.cell == best_cell and folder.state() == DONE]
+    found = evaluate_splits(
+        prepared,
+        [folder.path / "checkpoints" / "checkpoint_best.pt" for folder in members],
+        folder=args.folder / "results",
+        options=options_of(args)[1],
+        device=args.device or default_device(),
+        show_progress=True,
+    )
     print(write_report(found, args.folder / "results"))
-    print(f"results and predictions: {args.folder / 'results'}")
-    return 0
+    print(where_predictions_are(found), end="")
+    print(f"results: {args.folder / 'results'}")
+    if args.keep == "best" and all(folder.state() == DONE for folder in folders):
+        keep_best(folders, grid.metric)
+        write_sweep_report(grid, folders, root=root.resolve(), ensemble_size=len(members))

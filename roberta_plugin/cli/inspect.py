@@ -53,8 +53,11 @@ def run(args: argparse.Namespace) -> int:
     manifest = read_manifest(args.folder)
     print(f"{args.folder}: vocabulary of {len(vocabulary):,} symbols, <mask> included; manifest: {made_by(manifest)}")
     statistics: dict[str, SplitStatistics] = {}
-    all_faults = []
-    for split in args.split or splits_in(args.folder):
+    all_faults = tokenizer_faults(args.folder, manifest)
+    for fault in all_faults:
+        print(f"fault: {fault}")
+    samples_from = args.tokenizer or (None if all_faults else args.folder)
+    for split in args.split or splits_in(args.folder, manifest):
         faults = find_faults(args.folder, split, vocabulary, manifest)
         print(f"\n{split}: {'sound' if not faults else 'NOT SOUND'}")
         for fault in faults:
@@ -62,11 +65,13 @@ def run(args: argparse.Namespace) -> int:
         all_faults += faults
         if faults:
             continue
+        if manifest is not None and split not in manifest["splits"]:
+            print("  not in manifest.json, so there are no hashes to check it by")
         tokens = MmapTokens(args.folder / split)
         statistics[split] = count_split(tokens, vocabulary)
         show_counts(statistics[split], vocabulary)
         show_blocks(tokens, args.tokens_per_sample)
-        show_samples(tokens, vocabulary, args.tokenizer or args.folder, args.samples)
+        show_samples(tokens, vocabulary, samples_from, args.samples)
     if args.histogram:
         save_histogram(args.histogram, statistics)
         print(f"\nhistogram of lengths: {args.histogram}")
@@ -94,19 +99,38 @@ def inspect_prepared(args: argparse.Namespace) -> int:
     return 0 if is_sound else _FAULTY
 
 
-def splits_in(folder: Path) -> list[str]:
-    """Names of the splits that are in a folder."""
-    names = sorted(path.stem for path in folder.glob("*.idx"))
+def splits_in(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
+    """Names of the splits of which the folder has a file, or which its manifest lists."""
+    names = {path.stem for suffix in ("idx", "bin") for path in folder.glob(f"*.{suffix}")}
+    if manifest is not None:
+        names |= set(manifest["splits"])
     if not names:
         raise FileNotFoundError(f"No .idx file in {folder}: name the folder that `roberta binarize` wrote to.")
-    return names
+    return sorted(names)
+
+
+def tokenizer_faults(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
+    """What is wrong with the tokenizer's files beside the data, if the manifest says which they were."""
+    from roberta_plugin.data.tokenizers import load_tokenizer
+
+    if manifest is None:
+        return []
+    try:
+        found = load_tokenizer(folder).description()
+    except (ValueError, OSError) as error:
+        return [str(error)]
+    if found != manifest["tokenizer"]:
+        names = " or ".join(manifest["tokenizer"].get("sha256", {}))
+        return [f"{folder}: the tokenizer was replaced since the data were made: {names} is not the manifest's."]
+    return []
 
 
 def made_by(manifest: dict[str, Any] | None) -> str:
     """Who made the folder, in words."""
     if manifest is None:
         return "none, so no hashes to check"
-    return f"roberta_plugin {manifest['made_by']['roberta_plugin']}, {manifest['tokenizer']['kind']}"
+    version = manifest.get("made_by", {}).get("roberta_plugin", "of unknown version")
+    return f"roberta_plugin {version}, {manifest['tokenizer']['kind']}"
 
 
 def show_counts(counts: SplitStatistics, vocabulary: Vocabulary) -> None:
@@ -142,12 +166,15 @@ def show_blocks(tokens: MmapTokens, tokens_per_sample: list[int]) -> None:
             )
 
 
-def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer_folder: Path, num_samples: int) -> None:
+def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer_folder: Path | None, num_samples: int) -> None:
     """Some lines, evenly spread, as text."""
     import numpy as np
 
     from roberta_plugin.data.tokenizers import load_tokenizer
 
+    if tokenizer_folder is None:
+        print("  no samples: the tokenizer's files are not those of the data")
+        return
     try:
         tokenizer = load_tokenizer(tokenizer_folder)
     except FileNotFoundError:

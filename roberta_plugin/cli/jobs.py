@@ -1,17 +1,21 @@
-"""`roberta jobs`: state, update, loss, speed and time left of launched runs."""
+"""`roberta jobs`: state, update, loss, speed and time left of launched runs, and why they wait or have failed."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import time
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cluster import slurm_commands
-from roberta_plugin.cluster.status import Status, find_runs, read_launch, read_status
+from roberta_plugin.cluster.restart.attempts import read_attempts
+from roberta_plugin.cluster.slurm_commands import Job
+from roberta_plugin.cluster.status import Launch, Status, find_runs, read_launch, read_status
 
-COLUMNS = ("job", "state", "update", "loss", "tokens/s", "time left", "restarts", "run folder")
-ENDED = ("finished", "stopped")
+COLUMNS = ("job", "state", "update", "loss", "tokens/s", "time left", "last sign", "restarts", "run folder")
+NO_ANSWER = "SLURM does not answer"
+SILENT_S = 60.0  # rank 0 writes every 10 s, or after each update where that takes longer
 
 
 def add_parser(subparsers: Any) -> None:
@@ -20,8 +24,9 @@ def add_parser(subparsers: Any) -> None:
         "jobs",
         help="show how far the launched trainings are",
         description="Shows every run that `roberta launch` has submitted below the given folders: the state of its "
-        "job, the updates done, the training loss as fairseq-train logs it, tokens a second on all GPUs together, and "
-        "the time left to the last update at the present speed.",
+        "job and why it waits, the updates done, the training loss as fairseq-train logs it, tokens a second on all "
+        "GPUs together, the time left to the last update at the present speed, and how long ago rank 0 has last "
+        "written. Below a run that has failed or started again: why, and the log to open.",
     )
     parser.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="folders of runs (default: runs)")
     parser.set_defaults(run=run)
@@ -36,38 +41,103 @@ def run(args: argparse.Namespace) -> int:
     if not runs:
         print(f"no launched run in {', '.join(map(str, args.folders))}")
         return 0
-    rows = [COLUMNS, *(row_of(found) for found in runs)]
+    known = ask_slurm([launch for found in runs if (launch := read_launch(found))])
+    rows = [COLUMNS, *(row_of(found, known) for found in runs)]
+    notes = ["", *(note_of(found, known) for found in runs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    for row in rows:
+    for row, note in zip(rows, notes, strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        if note:
+            print(f"    {note}")
     return 0
 
 
-def row_of(run_dir: Path) -> tuple[str, ...]:
+def ask_slurm(launches: list[Launch]) -> dict[str, Job] | None:
+    """What SLURM says about the jobs, by their ids; None if it cannot be asked."""
+    try:
+        return slurm_commands.jobs({launch.job_id for launch in launches if launch.job_id})
+    except OSError:
+        return None
+
+
+def row_of(run_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
     """One run as the cells of COLUMNS."""
+    launch, status = read_launch(run_dir), current_status(run_dir)
+    job_id = "" if launch is None or launch.job_id is None else launch.job_id
+    job = job_of(job_id, known)
+    progress = ("-",) * 6 if status is None else progress_of(status, job)
+    return (job_id or "-", state_of(job, status), *progress, str(run_dir))
+
+
+def current_status(run_dir: Path) -> Status | None:
+    """What rank 0 last wrote, unless the run was launched again since."""
     launch, status = read_launch(run_dir), read_status(run_dir)
-    job_id = None if launch is None else launch.job_id
-    if status is not None and status.job_id != job_id:  # launched again since
-        status = None
-    progress = ("-",) * 5 if status is None else progress_of(status)
-    return (job_id or "-", state_of(job_id, status), *progress, str(run_dir))
+    return status if launch is not None and status is not None and status.job_id == launch.job_id else None
 
 
-def state_of(job_id: str | None, status: Status | None) -> str:
-    """SLURM's word for the job; once that is forgotten, or says less, what rank 0 wrote."""
-    if status is not None and status.phase in ENDED:
-        return status.phase
-    state = slurm_commands.LOST if job_id is None else slurm_commands.job_state(job_id)
-    return f"{state} (starting)" if state == "running" and status is not None and status.phase == "starting" else state
+def job_of(job_id: str, known: dict[str, Job] | None) -> Job:
+    """What SLURM says about the job."""
+    if known is None:
+        return Job(slurm_commands.LOST, NO_ANSWER)
+    return known.get(job_id, Job(slurm_commands.LOST, ""))
 
 
-def progress_of(status: Status) -> tuple[str, ...]:
-    """Update, loss, tokens a second, time left, restarts."""
-    left = None if status.phase in ENDED else status.seconds_left
+def state_of(job: Job, status: Status | None) -> str:
+    """SLURM's word for the job and why it waits; what rank 0 wrote, once that says more."""
+    if status is not None and status.phase == "finished":
+        return "finished"
+    if job.state == "running" and status is not None:
+        silent = " (silent)" if is_silent(status) else ""
+        return "running (starting)" if status.phase == "starting" else f"running{silent}"
+    if job.state == "pending" or job.reason == NO_ANSWER:
+        return f"{job.state} ({job.reason})" if job.reason not in ("", "None") else job.state
+    if job.state in (slurm_commands.LOST, "completed") and status is not None and status.phase == "stopped":
+        return "stopped"
+    return job.state
+
+
+def is_silent(status: Status) -> bool:
+    """Whether rank 0 should have written since: the training hangs, validates or saves."""
+    an_update = 0.0 if not status.updates_per_second else 1 / status.updates_per_second
+    return age_of(status) > max(SILENT_S, 10 * an_update)
+
+
+def age_of(status: Status) -> float:
+    """Seconds since rank 0 has last written."""
+    return max(0.0, time.time() - status.time)
+
+
+def progress_of(status: Status, job: Job) -> tuple[str, ...]:
+    """Update, loss, tokens a second, time left, last sign, restarts; what is not so any more is left out."""
+    trains = job.state == "running" and status.phase == "training" and not is_silent(status)
+    left = status.seconds_left if trains else None
+    speed = status.tokens_per_second if trains or status.phase == "finished" else None
     return (
         f"{status.update:,}" + (f" of {status.max_update:,}" if status.max_update > 0 else ""),
         "-" if status.loss is None else f"{status.loss:.3f}",
-        "-" if status.tokens_per_second is None else f"{status.tokens_per_second:,.0f}",
+        "-" if speed is None else f"{speed:,.0f}",
         "-" if left is None else str(datetime.timedelta(seconds=round(left))),
+        f"{datetime.timedelta(seconds=round(age_of(status)))} ago",
         str(status.attempt),
+    )
+
+
+def note_of(run_dir: Path, known: dict[str, Job] | None) -> str:
+    """How the job's last attempt has ended, what followed, and the log to open; empty for a run that goes well."""
+    launch, status = read_launch(run_dir), current_status(run_dir)
+    if launch is None or launch.job_id is None or (status is not None and status.phase == "finished"):
+        return ""
+    job = job_of(launch.job_id, known)
+    records = [record for record in read_attempts(run_dir) if record["job_id"] == launch.job_id]
+    if not records:
+        is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
+        return f"{job.reason}; log: {run_dir}/logs/{launch.job_id}_0_log.err" if is_bad else ""
+    last = records[-1]
+    if status is not None and status.attempt > last["attempt"] and job.state == "running":
+        return ""  # it has started again, and runs
+    reason = f" ({last['reason']})" if last.get("reason") else ""
+    excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
+    then = last.get("then", "")
+    return (
+        f"attempt {last['attempt']} {last['kind']}{reason}: {then}{excluded}; log: {run_dir}/{last.get('log', 'logs')}"
     )

@@ -8,6 +8,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.cluster.options_file import locate
 from roberta_plugin.cluster.recipe import Recipe, load_recipe
 
 
@@ -27,7 +28,9 @@ def add_parser(subparsers: Any) -> None:
         if item.name == "train":
             continue
         flag = f"--{item.name.replace('_', '-')}"
-        if typing.get_origin(typing.get_type_hints(Recipe)[item.name]) is tuple:
+        if item.type == "bool":
+            parser.add_argument(flag, action="store_true", default=None, help=item.metadata["help"])
+        elif typing.get_origin(typing.get_type_hints(Recipe)[item.name]) is tuple:
             parser.add_argument(flag, action="append", metavar=item.name.upper(), help=item.metadata["help"])
         else:
             default = "" if item.default in (None, "", dataclasses.MISSING) else f" (default: {item.default})"
@@ -45,7 +48,12 @@ def run(args: argparse.Namespace) -> int:
 
     names = [item.name for item in dataclasses.fields(Recipe) if item.name != "train"]
     recipe = load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
-    submission = submit(recipe, dry_run=args.dry_run, config=args.config)
+    try:
+        submission = submit(recipe, dry_run=args.dry_run, config=args.config)
+    except ValueError as error:
+        if args.config is None:
+            raise
+        raise ValueError(f"{locate(args.config, str(error))}: {error}") from error
     if args.dry_run:
         print(submission.script.rstrip())
         print("\n# commands: the first one submits the script above, the second is what each rank does")

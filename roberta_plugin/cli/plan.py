@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ def run(args: argparse.Namespace) -> int:
 
     if args.machine not in MACHINES:
         raise ValueError(f"--machine must be one of {', '.join(MACHINES)}, got {args.machine!r}.")
-    logging.disable(logging.INFO)  # what fairseq logs while it reads the options
     machine = MACHINES[args.machine]
     training = training_of(
         load_recipe(args.config, flags={}),

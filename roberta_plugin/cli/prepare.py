@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+MAX_LENGTH = 512
+
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta prepare` and its options."""
@@ -30,13 +32,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of the preparation itself, which `roberta finetune` has too."""
     parser.add_argument("--raw", type=Path, help="folder with the official files of the task")
     parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer's files and dict.txt")
-    parser.add_argument("--max-length", type=int, default=512, help="tokens of a sequence at most (512)")
+    parser.add_argument("--max-length", type=int, help="tokens of a sequence at most (512)")
     parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the task's own preparation, such as doc-stride=128 for SQuAD",
+        help="an option of the task's own preparation: for SQuAD question-length=64, doc-stride=128, strict=true and, "
+        "for files of other names, train=FILE, valid=FILE, test=FILE; for RACE and multiple_choice question-length=128 "
+        "and order=passage or question",
     )
 
 
@@ -51,7 +55,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def prepare(args: argparse.Namespace, task: str, destination: Path, *, overwrite: bool) -> None:
+def prepare(
+    args: argparse.Namespace,
+    task: str,
+    destination: Path,
+    *,
+    overwrite: bool,
+    options: dict[str, str] | None = None,
+) -> None:
     """Official files -> prepared folder, by the task's suite; an earlier folder stays until the new one is complete."""
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
@@ -73,8 +84,8 @@ def prepare(args: argparse.Namespace, task: str, destination: Path, *, overwrite
         folder,
         tokenizer=load_tokenizer(args.tokenizer),
         vocabulary=Vocabulary.load(args.tokenizer / "dict.txt"),
-        max_length=args.max_length,
-        options=named_values(args.option, "--option"),
+        max_length=MAX_LENGTH if args.max_length is None else args.max_length,
+        options=named_values(args.option, "--option") if options is None else options,
     )
     if is_replaced:
         replace_folder(destination, by=folder)

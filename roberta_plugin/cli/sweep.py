@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import shlex
 import time
 from pathlib import Path
@@ -39,7 +38,19 @@ def add_parser(subparsers: Any) -> None:
         "--slurm", action="store_true", help="submit the runs as a job array instead of doing them here"
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: stay until the runs have left the queue")
+    parser.add_argument(
+        "--renew-code",
+        action="store_true",
+        help="from now on run the present code of this plugin, and not the copy that the first start has made",
+    )
     parser.add_argument("--ensemble", type=int, default=5, help="members of an ensemble to list (5)")
+    parser.add_argument(
+        "--keep",
+        choices=("best", "weights", "all"),
+        default="all",
+        help="checkpoints of finished runs that stay: `best`, the weights of each cell's best run; `weights`, those of "
+        "every run; `all` (default): the best and the last with the optimizer's state",
+    )
     parser.add_argument("--report-only", action="store_true", help="write the report of what is there, train nothing")
     parser.add_argument("--dry-run", action="store_true", help="show the runs and their commands, write nothing")
     parser.set_defaults(run=run)
@@ -58,25 +69,42 @@ def run(args: argparse.Namespace) -> int:
 def do(args: argparse.Namespace) -> dict[str, Any]:
     """Do what is left of the sweep, report, and return what report.json holds."""
     from roberta_plugin.cluster.grid import read_grid
-    from roberta_plugin.cluster.sweep import check_options, prepare, to_do
+    from roberta_plugin.cluster.sweep import check_options, prepare, to_do, use_snapshot
+    from roberta_plugin.cluster.sweep_keep import keep_best, keep_weights
     from roberta_plugin.cluster.sweep_report import write_report
 
     check_arguments(args)
-    logging.disable(logging.INFO)  # what fairseq and matplotlib log while we ask them things
     grid, root = read_grid(args.grid), args.folder.resolve()
     if not args.report_only:
         check_options(grid)
     folders = prepare(grid, root)
+    if not args.report_only:
+        stop_orphans(folders)
     chosen = [] if args.report_only else to_do(folders, root=root)
+    if chosen and use_snapshot(chosen, root=root, renew=args.renew_code):
+        print(f"the runs use the code in {root / 'snapshots'}, which is not the present one: see --renew-code")
     try:
         if chosen and args.slurm:
             do_on_slurm(chosen, grid, root=root, args=args)
         elif chosen:
             do_here(chosen, args=args, num_runs=len(folders))
     finally:
+        if args.keep != "all":
+            keep_weights(folders)
+        if args.keep == "best":
+            keep_best(folders, grid.metric)
         facts = write_report(grid, folders, root=root, ensemble_size=args.ensemble)
     show(facts, root)
     return facts
+
+
+def stop_orphans(folders: Sequence[RunFolder]) -> None:
+    """End what a sweep that was killed has left behind on this machine: it goes on under our eyes."""
+    from roberta_plugin.cluster.sweep_orphans import stop_orphan
+
+    for folder in folders:
+        if stop_orphan(folder.path / "lock"):
+            print(f"{folder.run.name} was still running, without the sweep that had started it: stopped, to be resumed")
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -105,23 +133,30 @@ def show_commands(grid: Grid, root: Path) -> int:
 
 
 def do_here(folders: Sequence[RunFolder], *, args: argparse.Namespace, num_runs: int) -> None:
-    """Do the runs on this machine, and say which one starts and ends."""
+    """Do the runs on this machine, and show how far they are."""
+    from roberta_plugin.cluster.sweep_keep import keep_weights
     from roberta_plugin.cluster.sweep_local import run_locally
+    from roberta_plugin.cluster.sweep_progress import SweepProgress
 
-    print(f"{len(folders)} of {num_runs} runs to do, {args.parallel} at a time", flush=True)
-
-    def report(folder: RunFolder, event: str) -> None:
-        result = folder.result()
-        value = f": {grid_value(result['value'])}" if result else ""
-        print(f"{time.strftime('%H:%M:%S')} {folder.run.name} {event}{value}", flush=True)
-
-    run_locally(
-        folders,
-        num_parallel=args.parallel,
-        gpus_per_run=args.gpus_per_run,
-        retries=args.retries,
-        report=report,
+    print(
+        f"{len(folders)} of {num_runs} runs to do, {args.parallel} at a time; logs: {args.folder}/CELL/seed-N/log.txt",
+        flush=True,
     )
+    with SweepProgress(folders) as progress:
+
+        def report(folder: RunFolder, event: str) -> None:
+            if args.keep != "all":
+                keep_weights([folder])
+            progress.report(folder, event)
+
+        run_locally(
+            folders,
+            num_parallel=args.parallel,
+            gpus_per_run=args.gpus_per_run,
+            retries=args.retries,
+            report=report,
+            look=progress.look,
+        )
 
 
 def grid_value(value: float) -> str:
@@ -131,13 +166,23 @@ def grid_value(value: float) -> str:
 
 def do_on_slurm(folders: Sequence[RunFolder], grid: Grid, *, root: Path, args: argparse.Namespace) -> None:
     """Submit the runs as a job array, and wait for them where asked."""
+    from roberta_plugin.cluster.sweep_keep import keep_weights
+    from roberta_plugin.cluster.sweep_progress import SweepProgress
     from roberta_plugin.cluster.sweep_slurm import queued_runs, submit
 
-    jobs = submit(folders, root=root, num_parallel=args.parallel, settings=grid.slurm)
+    code = folders[0].code
+    assert code is not None
+    jobs = submit(folders, root=root, code=code, num_parallel=args.parallel, settings=grid.slurm)
     array = next(iter(jobs.values())).split("_")[0]
     print(f"{len(jobs)} runs submitted as job {array}, at most {args.parallel} at a time", flush=True)
-    while args.wait and queued_runs(root):
-        time.sleep(_SLURM_POLL_S)
+    if not args.wait:
+        return
+    with SweepProgress(folders) as progress:
+        while queued_runs(root):
+            time.sleep(_SLURM_POLL_S)
+            progress.look()
+            if args.keep != "all":
+                keep_weights(folders)
 
 
 def show(facts: dict[str, Any], root: Path) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import torch
 
+from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.data.atomic_files import atomic_write
 
 LAST = "checkpoint_last.pt"
@@ -27,9 +27,8 @@ def prepare(save_dir: Path) -> str:
         ValueError: if there are checkpoints and none is whole: starting anew by itself would hide the loss.
     """
     said = []
-    for unfinished in sorted(save_dir.glob("checkpoint*.pt.tmp")):
-        unfinished.unlink()
-        said.append(f"removed {unfinished.name}, which was cut off while it was written")
+    for name in remove_unfinished(save_dir):
+        said.append(f"removed {name}, which was cut off while it was written")
     paths = [path for path in save_dir.glob("checkpoint*.pt") if NAMES.fullmatch(path.name)]
     if not paths:
         return "; ".join([*said, "no checkpoint yet: the training begins"])
@@ -60,8 +59,9 @@ def prepare(save_dir: Path) -> str:
 def updates_of(path: Path) -> int | None:
     """The number of updates of a checkpoint, None if it cannot be read; the tensors stay on disk."""
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        # Not the context manager safe_globals: at its end it would take the class away from fairseq's own loading too.
+        torch.serialization.add_safe_globals([argparse.Namespace])
+        state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         return int(state["optimizer_history"][-1]["num_updates"])
     except Exception:  # whatever is wrong with the file, the answer is the same: it cannot be read
         return None
@@ -70,9 +70,8 @@ def updates_of(path: Path) -> int | None:
 def is_whole(path: Path) -> bool:
     """Whether every part of the file has the checksum that was written with it."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except (zipfile.BadZipFile, OSError, EOFError):
+        return fault_of(path) is None
+    except OSError:
         return False
 
 

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+from argparse import Namespace
 from pathlib import Path
 
 from . import slurm_commands, status, train_arguments
 from .recipe import Recipe, minutes_of
+from .sbatch_options import Gpus, check_text, gpu_option
 
 RUNTIMES = ("pyxis", "apptainer")
-SET_BY_THE_RECIPE = (
-    *(
-        "nodes",
-        "ntasks",
-        "ntasks-per-node",
-        "gpus-per-node",
-        "gpus",
-        "cpus-per-task",
-        "mem",
-        "time",
-        "partition",
-        "account",
-    ),
-    *("qos", "constraint", "exclude", "signal", "requeue", "distribution", "output", "error", "job-name", "array"),
-)
 ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "configuring")
 
 
@@ -47,16 +34,23 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(f"--port must lie between 1024 and 65534, got {recipe.port}.")
     if recipe.container_runtime not in RUNTIMES:
         raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
-    for option, words in (("--env", recipe.env), ("--sbatch", recipe.sbatch)):
-        for word in words:
-            if not word.partition("=")[1] or not word.partition("=")[0].replace("-", "_").isidentifier():
-                raise ValueError(f"{option} {word!r} is no NAME=VALUE.")
-    for word in recipe.sbatch:
-        name = word.partition("=")[0].replace("_", "-")
-        if name in SET_BY_THE_RECIPE:
-            raise ValueError(
-                f"--sbatch {word!r}: --{name} follows from the other options of `roberta launch`, use those."
-            )
+    for word in recipe.env:
+        if not word.partition("=")[1] or not word.partition("=")[0].isidentifier():
+            raise ValueError(f"--env {word.partition('=')[0]!r} is no NAME=VALUE.")  # the value may be a secret
+    gpu_option(Gpus(recipe.gpus_per_node, recipe.gpu_type), request=recipe.gpu_request, sbatch=recipe.sbatch_options)
+    lines = (
+        "name",
+        "partition",
+        "account",
+        "qos",
+        "constraint",
+        "exclude",
+        "gpu_type",
+        "container",
+        "container_mounts",
+    )
+    check_text({f"--{name.replace('_', '-')}": getattr(recipe, name) for name in lines})
+    check_text({"--run-dir": recipe.run_dir})
     seconds = minutes_of(recipe.time) * 60
     if recipe.signal_delay >= seconds:
         raise ValueError(
@@ -65,6 +59,7 @@ def check_recipe(recipe: Recipe) -> None:
         )
     parsed = train_arguments.parse(train_arguments.complete(recipe))
     check_data(train_arguments.data_folders(parsed))
+    check_splits(parsed)
     check_run_dir(recipe.run_dir)
 
 
@@ -82,6 +77,26 @@ def check_data(folders: list[Path]) -> None:
             raise FileNotFoundError(
                 f"The recipe's data folder {folder} holds no dict.txt: it is no folder that `roberta binarize` or "
                 f"fairseq-preprocess has written."
+            )
+
+
+def check_splits(parsed: Namespace) -> None:
+    """Refuse pretraining data without a training split in each folder, or without validation data in all of them."""
+    if parsed.task != train_arguments.OUR_TASK:
+        return
+    folders = train_arguments.data_folders(parsed)
+    for folder in folders:
+        if not (folder / f"{parsed.train_subset}.idx").is_file():
+            raise FileNotFoundError(
+                f"{folder / parsed.train_subset}.idx does not exist: every data folder needs a training split. Make it "
+                f"with `roberta binarize`, or take the folder out of the recipe's data."
+            )
+    validation = ["valid"] if parsed.combine_valid_subsets else parsed.valid_subset.split(",")
+    for split in () if parsed.disable_validation else validation:
+        if not any((folder / f"{split}.idx").is_file() for folder in folders):
+            raise FileNotFoundError(
+                f"No data folder of the recipe has the split {split!r} ({split}.idx), which the run would validate "
+                f"on: make it with `roberta binarize`, name another with valid_subset, or set disable_validation."
             )
 
 

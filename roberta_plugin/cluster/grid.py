@@ -12,10 +12,10 @@
         2K: {update-freq: 8, lr: 7e-4}
     seeds: [1, 2, 3]
     metric: {log: valid, value: ppl, goal: min, at: last}
-    slurm: {partition: gpu, time: 8:00:00, gpus_per_node: 8}     # for `roberta sweep --slurm`
+    slurm: {partition: gpu, time: 8:00:00, gpus_per_node: 8}     # `roberta sweep --slurm`; sbatch_options.py
 
 A *cell* is one combination of the axes; a *run* is a cell with a seed. Values reach fairseq-train as they are written:
-`1e-4` stays `1e-4`.
+`1e-4` stays `1e-4` (`options_file.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .options_file import is_null, named_options, read_yaml, to_arguments
 
 _SECTIONS = ("train", "axes", "seeds", "metric", "slurm")
 # What the sweep sets for each run, and why a grid file must not.
@@ -40,8 +42,9 @@ _OURS = {
 # A run has one task on one machine; its GPUs are fairseq-train's to start processes on.
 _SLURM_SETTINGS = {
     *("partition", "time", "gpus_per_node", "cpus_per_task", "mem", "account", "qos", "constraint", "exclude", "setup"),
-    "signal_delay_s",
+    *("signal_delay_s", "gpu_request"),
 }
+SBATCH = "sbatch."  # in front of any other option of sbatch, in the settings of a grid
 PLUGIN = Path(__file__).parent.parent  # the default of --user-dir
 _FOLDER = "{folder}"
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
@@ -93,14 +96,18 @@ class Run:
         """Where the run lies in the folder of the sweep."""
         return f"{self.cell}/seed-{self.seed}"
 
-    def words_in(self, folder: Path, metric: Metric) -> list[str]:
-        """The words after `fairseq-train`, for a run that lies in `folder`."""
+    def words_in(self, folder: Path, metric: Metric, *, code: Path | None = None) -> list[str]:
+        """The words after `fairseq-train`, for a run that lies in `folder`; user directories are those in `code`."""
         own = ["--seed", self.seed, "--save-dir", str(folder / "checkpoints"), "--log-format", "json"]
         if "--user-dir" not in self.words:
             own += ["--user-dir", str(PLUGIN)]
         if "--best-checkpoint-metric" not in self.words:
             own += metric.words
-        return [word.replace(_FOLDER, str(folder)) for word in self.words] + own
+        words = [word.replace(_FOLDER, str(folder)) for word in self.words] + own
+        if code is not None:
+            at = words.index("--user-dir") + 1
+            words[at] = str(code / Path(words[at]).resolve().name)
+        return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +133,15 @@ def read_grid(path: Path) -> Grid:
         ValueError: naming the file, the place and what would be right.
     """
     content = read_yaml(path)
-    if not isinstance(content, dict) or set(content) - set(_SECTIONS) or not {"train", "metric"} <= set(content):
-        found = ", ".join(map(str, content)) if isinstance(content, dict) else repr(content)
+    if set(content) - set(_SECTIONS) or not {"train", "metric"} <= set(content):
         raise ValueError(
-            f"{path}: a grid file has the sections train and metric, and may have axes, seeds and slurm; found {found}."
+            f"{path}: a grid file has the sections train and metric, and may have axes, seeds and slurm; found "
+            f"{', '.join(content)}."
         )
     options = _options_of(content["train"], path, "train")
     if not isinstance(options.get("data"), str) or not options["data"]:
         raise ValueError(f"{path}: train must hold `data`, the first argument of fairseq-train.")
+    content = {name: value for name, value in content.items() if not is_null(value) or name == "metric"}
     axes = _axes_of(content.get("axes", {}), path)
     seeds = _list_of(content.get("seeds", ["1"]), path, "seeds")
     if not all(seed.isdigit() for seed in seeds):
@@ -146,33 +154,9 @@ def read_grid(path: Path) -> Grid:
     )
 
 
-def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, every value a string just as it is written; a name may occur once only."""
-    import yaml
-
-    class Loader(yaml.BaseLoader):  # type: ignore[misc]
-        """Refuses what YAML itself would silently overwrite."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            names = [key.value for key, _ in node.value]
-            if len(names) != len(set(names)):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise ValueError(f"{path}, line {node.start_mark.line + 1}: {twice} is there twice.")
-            return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
-
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}: give the path of a YAML file, as those in slurm/.")
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is no YAML: {error}") from error
-
-
 def _options_of(content: Any, path: Path, place: str) -> dict[str, Any]:
     """Options by name, without dashes in front and with dashes within."""
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: {place} must be options and their values, as `lr: 1e-4`, got {content!r}.")
-    options = {name.lstrip("-").replace("_", "-"): value for name, value in content.items()}
+    options = named_options(content, where=f"{path}: {place}")
     for name in options.keys() & _OURS:
         raise ValueError(f"{path}: {place} sets {name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
     return options
@@ -217,28 +201,13 @@ def _runs_of(
         if cell in cells:
             raise ValueError(f"{path}: {cells[cell]} and {settings} would both be called {cell}; rename one of them.")
         cells[cell] = settings
-        words = tuple(words_of({**options, **merged}, path))
+        words = tuple(to_arguments({**options, **merged}, where=str(path)))
         for seed in seeds:
             yield Run(cell=cell, seed=seed, settings=settings, words=words)
 
 
 def _plain(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "none"
-
-
-def words_of(options: Mapping[str, Any], path: Path) -> Iterator[str]:
-    """Options as words of a command line, `data` first: `true` is an option without value, `false` leaves it out."""
-    yield options["data"]
-    for name, value in options.items():
-        if name == "data" or value == "false":
-            continue
-        yield f"--{name}"
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            yield from value
-        elif isinstance(value, str) and value not in ("", "true"):
-            yield value
-        elif not isinstance(value, str):
-            raise ValueError(f"{path}: {name} must be a value or a list of values, got {value!r}.")
 
 
 def _metric_of(content: Any, path: Path) -> Metric:
@@ -259,12 +228,25 @@ def _metric_of(content: Any, path: Path) -> Metric:
 
 
 def _slurm_of(content: Any, path: Path) -> dict[str, str]:
-    if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
-        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
-    unknown = sorted(content.keys() - _SLURM_SETTINGS)
+    """Settings by name, those below `sbatch` as sbatch.NAME."""
+    settings: dict[str, Any] = dict(content) if isinstance(content, dict) else {"slurm": content}
+    further = settings.pop("sbatch", {})
+    if isinstance(further, list) and all(isinstance(item, str) for item in further):
+        further = dict((*item.split("=", 1), "true")[:2] for item in further)
+    if isinstance(further, dict):
+        settings |= {f"{SBATCH}{name}": value for name, value in further.items()}
+    else:
+        settings["sbatch"] = further
+    settings = {name: value for name, value in settings.items() if not is_null(value)}
+    unknown = sorted(name for name in settings if name not in _SLURM_SETTINGS and not name.startswith(SBATCH))
     if unknown:
-        raise ValueError(f"{path}: slurm has {unknown[0]!r}; it may have {', '.join(sorted(_SLURM_SETTINGS))}.")
-    return content
+        raise ValueError(
+            f"{path}: slurm has {unknown[0]!r}; it may have {', '.join(sorted(_SLURM_SETTINGS))}, and any other option "
+            f"of sbatch below sbatch:, as `sbatch: {{reservation: night}}`."
+        )
+    if not all(isinstance(value, str) for value in settings.values()):
+        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {settings!r}.")
+    return settings
 
 
 def finite(value: Any) -> float | None:

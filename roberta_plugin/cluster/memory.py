@@ -19,6 +19,7 @@ class Precision:
 
     is_half: bool = True
     is_memory_efficient: bool = False
+    has_own_masters: bool = False  # roberta_adamw keeps fp32 weights in memory-efficient half too
 
     @property
     def size(self) -> int:
@@ -31,11 +32,13 @@ class Precision:
 
         fp32: 4 + 4 + 8. Half: 2 + 2, an fp32 copy of the weights and one of the gradients (fairseq's
         `FP16Optimizer.build_fp32_params` makes both, where Rajbhandari et al. 2020, "ZeRO", section 3.1, count the
-        first only), 8 for the moments. Memory-efficient half: neither copy.
+        first only), 8 for the moments. Memory-efficient half: neither copy; with roberta_adamw the copy of the weights.
         """
         if not self.is_half:
             return 16
-        return 12 if self.is_memory_efficient else 20
+        if not self.is_memory_efficient:
+            return 20
+        return 16 if self.has_own_masters else 12
 
 
 @dataclass(frozen=True, kw_only=True)

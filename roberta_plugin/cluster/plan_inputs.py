@@ -63,6 +63,7 @@ def training_of(
         precision=Precision(
             is_half=bool(parsed.fp16 or parsed.bf16 or parsed.memory_efficient_fp16 or parsed.memory_efficient_bf16),
             is_memory_efficient=bool(parsed.memory_efficient_fp16 or parsed.memory_efficient_bf16),
+            has_own_masters=parsed.optimizer == "roberta_adamw",
         ),
         batch_sequences=parsed.batch_size * int(parsed.update_freq[0]) * recipe.num_gpus,
         most_per_gpu=most,

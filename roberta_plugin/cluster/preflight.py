@@ -7,8 +7,10 @@ of rank 0, beside the address of the training; each reports there, and whoever d
 from __future__ import annotations
 
 import datetime
+import json
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
@@ -16,15 +18,26 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from .rendezvous import Place
 
+logger = logging.getLogger(__name__)
+
 ALL_WELL = "all well"
-REDUCE_SECONDS = 15.0
+REDUCE_SECONDS = 60.0  # NCCL sets up its connections in the first all-reduce
+SAY_EVERY_S = 30.0
+
+
+class PreflightError(RuntimeError):
+    """The job cannot train on these nodes; `nodes` are those at fault, as far as that is known."""
+
+    def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.nodes = nodes
 
 
 def meet(place: Place, *, seconds: float) -> TCPStore:
     """Open the store on rank 0, or connect to it.
 
     Raises:
-        RuntimeError: if the address is taken (rank 0) or cannot be reached; names the node.
+        PreflightError: if the address is taken (rank 0) or cannot be reached; says on which node.
     """
     try:
         return TCPStore(
@@ -37,15 +50,17 @@ def meet(place: Place, *, seconds: float) -> TCPStore:
         )
     except RuntimeError as error:
         address = f"{place.hosts[0]}:{place.preflight_port}"
-        reason = "cannot be opened: is the port taken? Give another --port" if place.rank == 0 else "cannot be reached"
-        raise RuntimeError(f"Pre-flight, rank {place.rank} on {place.host}: {address} (rank 0) {reason}.") from error
+        reason = f"cannot be reached within {seconds:.0f} s"
+        if place.rank == 0:
+            reason = "cannot be opened: is the port taken? Give another --port"
+        raise PreflightError(f"Pre-flight, rank {place.rank} on {place.host}: {address} (rank 0) {reason}.") from error
 
 
 def check_ranks(store: Store, place: Place, check_rank: Callable[[Place], str], *, seconds: float) -> None:
     """Run `check_rank` here, which returns ALL_WELL or what is wrong, and learn what all ranks found.
 
     Raises:
-        RuntimeError: on every rank, if any of them found something wrong or did not report within `seconds`.
+        PreflightError: on every rank, if any of them found something wrong or did not report within `seconds`.
     """
     _report(store, place, "check", check_rank(place), seconds=seconds, silent="did not start")
 
@@ -54,7 +69,7 @@ def check_all_reduce(store: Store, place: Place, *, is_cpu: bool, seconds: float
     """Add up a number of each rank on the devices, and compare with the known sum.
 
     Raises:
-        RuntimeError: on every rank, if a rank got another sum, an error, or nothing within `seconds`.
+        PreflightError: on every rank, if a rank got another sum, an error, or nothing within `seconds`.
     """
     finding = _all_reduce(store, place, is_cpu=is_cpu, seconds=seconds)
     _report(store, place, "reduce", finding, seconds=seconds, silent="was lost in the all-reduce")
@@ -122,32 +137,53 @@ def _all_reduce(store: Store, place: Place, *, is_cpu: bool, seconds: float) -> 
 
 
 def _report(store: Store, place: Place, key: str, finding: str, *, seconds: float, silent: str) -> None:
-    """Tell all ranks what this one found; rank 0 waits for all reports and says what they come to."""
+    """Share what this rank found; rank 0 waits for all reports and says what they come to."""
     store.set(f"{key}/{place.rank}", finding)
     if place.rank == 0:
-        store.set(f"{key}/verdict", _verdict(store, place, key, seconds=seconds, silent=silent))
+        findings = _findings(store, place, key, seconds=seconds, silent=silent)
+        store.set(f"{key}/verdict", json.dumps(findings))
     try:
         store.wait([f"{key}/verdict"], datetime.timedelta(seconds=2 * seconds))
     except RuntimeError as error:
-        raise RuntimeError(f"Pre-flight, rank {place.rank}: rank 0 on {place.hosts[0]} has fallen silent.") from error
-    verdict = store.get(f"{key}/verdict").decode()
-    if verdict != ALL_WELL:
-        raise RuntimeError(
-            f"Pre-flight: {verdict}. Stay away from a broken node with --exclude NODE, and tell its keepers."
+        raise PreflightError(
+            f"Pre-flight, rank {place.rank} on {place.host}: rank 0 on {place.hosts[0]} has fallen silent."
+        ) from error
+    findings = json.loads(store.get(f"{key}/verdict").decode())
+    if findings:
+        verdict = "; ".join(f"node {node}: {', '.join(texts)}" for node, texts in findings.items())
+        raise PreflightError(
+            f"Pre-flight: {verdict}. Exclude a broken node with --exclude NODE and report it to your cluster's "
+            f"administrators; where a node is only slow, allow more time with --preflight-seconds.",
+            nodes=tuple(findings),
         )
 
 
-def _verdict(store: Store, place: Place, key: str, *, seconds: float, silent: str) -> str:
+def _findings(store: Store, place: Place, key: str, *, seconds: float, silent: str) -> dict[str, list[str]]:
+    """What is wrong, by node."""
     missing = set(range(place.world_size))
-    deadline = time.monotonic() + seconds
+    start = time.monotonic()
+    say_at = start + SAY_EVERY_S
     while missing:
         missing = {rank for rank in missing if not store.check([f"{key}/{rank}"])}
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > start + seconds:
             break
+        if missing and now > say_at:
+            say_at = now + SAY_EVERY_S
+            logger.info(f"pre-flight: waiting for {_on_nodes(missing, place)}; {start + seconds - now:.0f} s left")
         time.sleep(0.02)
     findings: dict[str, list[str]] = {}
     for rank in range(place.world_size):
         finding = f"{silent} within {seconds:.0f} s" if rank in missing else store.get(f"{key}/{rank}").decode()
         if finding != ALL_WELL:
-            findings.setdefault(f"node {place.host_of(rank)}", []).append(f"rank {rank}: {finding}")
-    return "; ".join(f"{node}: {', '.join(texts)}" for node, texts in findings.items()) or ALL_WELL
+            findings.setdefault(place.host_of(rank), []).append(f"rank {rank}: {finding}")
+    return findings
+
+
+def _on_nodes(ranks: Iterable[int], place: Place) -> str:
+    """As in `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
+    hosts = [place.host_of(rank) for rank in ranks]
+    counts = sorted({host: hosts.count(host) for host in hosts}.items(), key=lambda pair: -pair[1])
+    more = f" and {len(counts) - 8} more nodes" if len(counts) > 8 else ""
+    names = ", ".join(f"{host} ({count})" for host, count in counts[:8])
+    return f"{len(hosts)} of {place.world_size} ranks, on {names}{more}"

@@ -1,7 +1,7 @@
 """Config file + flags -> Recipe: what `fairseq-train` is to do, and on which machines.
 
-The file is YAML. `train` holds fairseq-train's options by name (with - or _, without the dashes), all other keys are
-fields of `Recipe`; flags on the command line win over the file:
+The file is YAML (`options_file.py`). `train` holds fairseq-train's options by name (with - or _, without the dashes),
+all other keys are fields of `Recipe`; flags on the command line win over the file:
 
     run_dir: runs/base
     nodes: 4
@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from .options_file import is_null, named_options, read_yaml, to_arguments
+from .sbatch_options import parse_gpus, parse_sbatch
 
 
 def _option(default: Any, help_text: str) -> Any:
@@ -43,10 +44,14 @@ class Recipe:
     train: tuple[str, ...] = field(metadata={"help": "fairseq-train's arguments, the data folder first"})
     name: str = _option("", "name of the job (default: that of the run folder)")
     nodes: int = _option(1, "nodes")
-    gpus_per_node: int = _option(1, "GPUs a node, each with one process; with --cpu in the recipe, processes a node")
+    gpus_per_node: int = _option(
+        1, "GPUs a node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes a node"
+    )
+    gpu_type: str | None = _option(None, "type of the GPUs as SLURM names it (gpus_per_node: h100:8 says both)")
+    gpu_request: str = _option("gpus-per-node", "how SLURM is asked for GPUs: gpus-per-node, gres or none (no GRES)")
     cpus_per_gpu: int = _option(4, "processor cores for each of these processes")
     mem_gb: int | None = _option(None, "memory of a node in GB (default: the partition's)")
-    partition: str | None = _option(None, "SLURM partition (default: the cluster's)")
+    partition: str | None = _option(None, "SLURM partition, or several: A,B (default: the cluster's)")
     time: str = _option("1-00:00:00", "time limit: minutes, HH:MM:SS or D-HH:MM:SS")
     account: str | None = _option(None, "account to charge")
     qos: str | None = _option(None, "quality of service")
@@ -57,15 +62,17 @@ class Recipe:
     container_mounts: str | None = _option(None, "HOST:CONTAINER,... folders that the container sees")
     env: tuple[str, ...] = _option((), "NAME=VALUE for every process")
     setup: tuple[str, ...] = _option((), "shell line of the batch script before the job starts")
-    sbatch: tuple[str, ...] = _option((), "further NAME=VALUE for #SBATCH --NAME=VALUE")
+    sbatch: tuple[str, ...] = _option((), "any other option of sbatch: NAME=VALUE, or NAME for one without a value")
     port: int | None = _option(
-        None, "port of rank 0, the next one serves the pre-flight (default: from the run folder)"
+        None,
+        "first port to try on rank 0's node, the next one serves the pre-flight (default: from the run folder)",
     )
     batch_sequences: int | None = _option(None, "sequences an update sees on all GPUs together")
     batch_tokens: int | None = _option(None, "tokens an update sees on all GPUs together")
     checkpoint_minutes: float = _option(0.0, "also save a checkpoint every so many minutes (0: only by updates)")
     signal_delay: int = _option(120, "seconds before the time limit at which the job is told to save and stop")
-    preflight_seconds: float = _option(45.0, "how long the ranks wait for each other before one is taken for lost")
+    preflight_seconds: float = _option(600.0, "how long the ranks wait for each other before one is taken for lost")
+    accept_changes: bool = _option(False, "go on in the run folder although settings of the training have changed")
     max_requeues: int = _option(100, "how often the job may start again after preemption, time limit or a failure")
 
     @property
@@ -77,6 +84,11 @@ class Recipe:
     def is_cpu(self) -> bool:
         """Whether fairseq-train runs without GPUs."""
         return "--cpu" in self.train
+
+    @property
+    def sbatch_options(self) -> dict[str, Any]:
+        """Further options of sbatch by name; True for those without a value."""
+        return parse_sbatch(self.sbatch)
 
     @property
     def job_name(self) -> str:
@@ -96,8 +108,9 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
         FileNotFoundError: if the config file is missing.
         ValueError: if the file is no such YAML, or an unknown key, a bad value or no run folder is given.
     """
-    values: dict[str, Any] = _read_yaml(config) if config is not None else {}
+    values: dict[str, Any] = read_yaml(config) if config is not None else {}
     options = values.pop("train", {})
+    values = {name: value for name, value in values.items() if not is_null(value)}
     known = {item.name: item for item in dataclasses.fields(Recipe)}
     unknown = sorted(set(values) - set(known))
     if unknown:
@@ -108,8 +121,13 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     values.update({name: value for name, value in flags.items() if value is not None})
     if not values.get("run_dir"):
         raise ValueError("No run folder is given: write --run-dir FOLDER, or run_dir: in the config file.")
-    values = {name: _convert(known[name], value) for name, value in values.items()}
-    return Recipe(**{**values, "train": (*_train_arguments(options), *train)})
+    if "gpus_per_node" in values:
+        count, gpu_type = parse_gpus(values["gpus_per_node"])
+        values["gpus_per_node"] = count
+        values.setdefault("gpu_type", gpu_type)
+    where = "the command line" if config is None else str(config)
+    values = {name: _convert(known[name], value, where) for name, value in values.items() if value is not None}
+    return Recipe(**{**values, "train": (*_train_arguments(options, where), *train)})
 
 
 def minutes_of(time: str) -> int:
@@ -133,39 +151,18 @@ def minutes_of(time: str) -> int:
     return total
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no config file {path}: check --config.")
-    try:
-        # every scalar stays text: YAML itself would read 24:00:00 as 86400 and 1e-6 as a word
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is no valid YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} holds no keys: write run_dir:, nodes:, train: and so on, one a line.")
-    return values
+def _train_arguments(options: Any, where: str) -> list[str]:
+    """fairseq-train's arguments from a mapping, or from a list of words."""
+    if isinstance(options, list) and all(isinstance(word, str) for word in options):
+        return options
+    if is_null(options):
+        return []
+    return to_arguments(named_options(options, where=f"{where}: train"), where=f"{where}: train")
 
 
-def _train_arguments(options: Any) -> list[str]:
-    """fairseq-train's arguments from a mapping (`true` is an option without value) or from a list of words."""
-    if isinstance(options, list):
-        return [str(word) for word in options]
-    if not isinstance(options, dict):
-        raise ValueError(f"train: in the config file holds {options!r}: give it fairseq-train's options, one a line.")
-    options = dict(options)
-    data = options.pop("data", None)
-    arguments = [] if data is None else [str(data)]
-    for name, value in options.items():
-        if value in ("false", "null", ""):
-            continue
-        arguments.append(f"--{name.replace('_', '-')}")
-        if value != "true":
-            arguments += [str(item) for item in (value if isinstance(value, list) else [value])]
-    return arguments
-
-
-def _convert(item: dataclasses.Field[Any], value: Any) -> Any:
+def _convert(item: dataclasses.Field[Any], value: Any, where: str) -> Any:
     """A value of the config file or the command line as the type of its field."""
+    option = f"--{item.name.replace('_', '-')}"
     kind = typing.get_type_hints(Recipe)[item.name]
     if isinstance(kind, types.UnionType):
         kind = next(part for part in typing.get_args(kind) if part is not type(None))
@@ -173,7 +170,11 @@ def _convert(item: dataclasses.Field[Any], value: Any) -> Any:
         if isinstance(value, Mapping):
             return tuple(f"{name}={setting}" for name, setting in value.items())
         return tuple(str(word) for word in ([value] if isinstance(value, str) else value))
+    if kind is bool and value in (True, "true", False, "false"):
+        return value in (True, "true")
+    if isinstance(value, list | Mapping) or kind is bool:
+        raise ValueError(f"{where}: {item.name} ({option}) must be one value, got {value!r}.")
     try:
         return kind(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"--{item.name.replace('_', '-')} is {value!r}, which is no {kind.__name__}.") from error
+        raise ValueError(f"{where}: {option} is {value!r}, which is no {kind.__name__}.") from error

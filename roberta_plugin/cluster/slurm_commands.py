@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 LOST = "unknown"  # SLURM forgets jobs some minutes after their end
@@ -28,27 +30,75 @@ def partitions() -> list[Partition]:
     return [Partition(name, int(num_nodes)) for name, num_nodes in lines]
 
 
-def job_state(job_id: str) -> str:
-    """The job's state in lower case, such as `running`, or LOST where SLURM does not know the job any more."""
-    return job_fields(job_id).get("JobState", LOST).lower()
+class Job(NamedTuple):
+    """What squeue says about a job: its state in lower case, such as `running`, and why it waits or has ended."""
+
+    state: str
+    reason: str
 
 
-def job_fields(job_id: str) -> dict[str, str]:
-    """What SLURM knows about a job (JobState, Reason, ...); empty once it has forgotten it."""
-    try:
-        text = _output(["scontrol", "show", "job", "--oneliner", job_id])
-    except OSError:
-        return {}
-    return dict(word.split("=", 1) for word in text.split() if "=" in word)
+def jobs(job_ids: Collection[str]) -> dict[str, Job]:
+    """The jobs that SLURM still knows, by their ids, with one question for all of them.
 
-
-def is_to_go_on(job_id: str) -> bool:
-    """Whether a job that was told to stop may start again: it is still running, or its time limit ended it.
-
-    A job that its user has cancelled is neither, and one that SLURM itself starts again needs no help.
+    Raises:
+        OSError: if SLURM cannot be asked.
     """
-    fields = job_fields(job_id)
-    return fields.get("JobState") == "RUNNING" or fields.get("Reason") == "TimeLimit"
+    if not job_ids:
+        return {}
+    command = ["squeue", "--noheader", "--states=all", f"--jobs={','.join(sorted(job_ids))}", "--format=%A|%T|%r"]
+    lines = [line.split("|", 2) for line in _output_of_known(command).splitlines() if line.count("|") >= 2]
+    return {job_id.strip(): Job(state.strip().lower(), reason.strip()) for job_id, state, reason in lines}
+
+
+def job_state(job_id: str) -> str:
+    """The job's state in lower case, such as `running`, or LOST where SLURM does not know the job any more.
+
+    Raises:
+        OSError: if SLURM cannot be asked.
+    """
+    return jobs([job_id]).get(job_id, Job(LOST, "")).state
+
+
+def queued_tasks(job_ids: Collection[str]) -> set[str]:
+    """Which of these jobs of ours, and of their array tasks, wait or run: as `123` and `123_4`.
+
+    Raises:
+        OSError: if SLURM cannot be asked.
+    """
+    if not job_ids:
+        return set()
+    command = ["squeue", "--noheader", "--me", "--array", f"--jobs={','.join(sorted(job_ids))}", "--format=%F %K"]
+    pairs = [line.split() for line in _output_of_known(command).splitlines() if line.strip()]
+    return {job if task == "N/A" else f"{job}_{task}" for job, task in pairs}
+
+
+@contextlib.contextmanager
+def submission_environment(*, given: Collection[str] = ()) -> Iterator[None]:
+    """While entered, the environment lacks what sbatch and srun would take from the job that we run in (salloc, srun).
+
+    Of SBATCH_*, the user's own defaults, those stay that name an account and the like and are not `given` otherwise:
+    sbatch prefers them to what stands in the script.
+    """
+    defaults = {"ACCOUNT", "PARTITION", "QOS", "RESERVATION"} - {name.upper() for name in given}
+    kept = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", *(f"SBATCH_{name}" for name in defaults)}
+    dropped = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))} - kept
+    if "SLURM_JOB_ID" in os.environ:  # the GPUs of that job
+        dropped |= {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"} & os.environ.keys()
+    before = {name: os.environ.pop(name) for name in dropped}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+
+
+def _output_of_known(command: list[str]) -> str:
+    """The output of squeue about some jobs; empty where SLURM knows none of them any more."""
+    try:
+        return _output(command)
+    except OSError as error:
+        if "Invalid job id" in str(error):
+            return ""
+        raise
 
 
 def _output(command: list[str]) -> str:
@@ -63,6 +113,8 @@ def _output(command: list[str]) -> str:
         )
     except FileNotFoundError as error:
         raise OSError(f"{command[0]} is not installed here: run this on a login node of the cluster.") from error
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"`{' '.join(command)}` did not answer within 60 s: try again when SLURM is up.") from error
     if done.returncode:
         raise OSError(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

@@ -1,15 +1,20 @@
 """The code and the config as they were at the launch, in the run folder: the job runs what lies there.
 
-RUN-DIR/snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json and the
-config file. Editing the checkout afterwards changes neither a waiting job nor one that starts again.
+RUN-DIR/snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json, the
+config file and environment.sh, the values of --env, which only its owner can read. Editing the checkout afterwards
+changes neither a waiting job nor one that starts again. A sweep has a snapshot too, the same one for all its runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
+import secrets
+import shlex
 import shutil
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 
@@ -18,28 +23,87 @@ import roberta_plugin
 from .recipe import Recipe
 
 PACKAGE = Path(roberta_plugin.__file__).parent
+ENVIRONMENT = "environment.sh"
+IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def take_snapshot(recipe: Recipe, *, arguments: tuple[str, ...], config: Path | None) -> Path:
     """Copy code and config into the run folder; return the new snapshot's folder."""
     folder = next_folder(recipe.run_dir)
-    code = folder / "code"
-    code.mkdir(parents=True)
-    ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
-    shutil.copytree(PACKAGE, code / PACKAGE.name, ignore=ignore)
     user_dir = user_dir_of(arguments)
-    if user_dir is not None:
-        shutil.copytree(user_dir, code / user_dir.name, ignore=ignore)
+    copy_code(folder, user_dirs=() if user_dir is None else (user_dir,))
     record = {
-        "recipe": dataclasses.asdict(recipe),
+        "recipe": dataclasses.asdict(without_secrets(recipe)),
         "fairseq_train": arguments,
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in ("torch", "numpy", "ve-fairseq", "submitit")},
     }
     (folder / "recipe.json").write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
+    _write_for_owner(folder / ENVIRONMENT, "".join(f"{line}\n" for line in _exports(recipe.env)))
     if config is not None:
-        shutil.copyfile(config, folder / config.name)
+        _write_for_owner(folder / config.name, config.read_text(encoding="utf-8"))
     return folder
+
+
+def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
+    """Copy this package, and user directories, into `folder`/code, which appears when it is whole."""
+    unfinished = folder / f".code.{secrets.token_hex(4)}.tmp"
+    for source in (PACKAGE, *user_dirs):
+        shutil.copytree(source, unfinished / source.name, ignore=IGNORED)
+    unfinished.rename(folder / "code")
+
+
+def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> tuple[Path, bool]:
+    """The code of a sweep's runs: copied by the first start, and the same for all of them whatever is edited later.
+
+    Args:
+        root: folder of the sweep.
+        user_dirs: of the grid's own.
+        renew: take the present code from now on.
+
+    Returns:
+        The folder to put in front of PYTHONPATH, and whether the present code differs from it.
+
+    Raises:
+        ValueError: if two user directories have the same name.
+    """
+    names = [PACKAGE.name, *(path.name for path in user_dirs)]
+    if len(set(names)) < len(names):
+        raise ValueError(f"The grid's user directories {', '.join(map(str, user_dirs))} have a name twice: rename one.")
+    before = sorted((root / "snapshots").glob("*/code"), key=lambda path: int(path.parent.name))
+    if before and not renew:
+        code = before[-1]
+        return code, any(_differs(source, code / source.name) for source in (PACKAGE, *user_dirs))
+    folder = next_folder(root)
+    copy_code(folder, user_dirs=user_dirs)
+    return folder / "code", False
+
+
+def _differs(source: Path, copy: Path) -> bool:
+    """Whether a folder of code is not what was copied from it."""
+
+    def files(folder: Path) -> dict[Path, bytes]:
+        paths = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        names = {path.relative_to(folder): path for path in paths}
+        return {name: path.read_bytes() for name, path in names.items() if not str(name).startswith(".")}
+
+    return files(source) != files(copy)
+
+
+def without_secrets(recipe: Recipe) -> Recipe:
+    """The recipe without the values of --env."""
+    return dataclasses.replace(recipe, env=tuple(f"{word.partition('=')[0]}=..." for word in recipe.env))
+
+
+def _exports(env: tuple[str, ...]) -> list[str]:
+    pairs = [word.partition("=") for word in env]
+    return [f"export {name}={shlex.quote(value)}" for name, _, value in pairs]
+
+
+def _write_for_owner(path: Path, text: str) -> None:
+    """Write a file that others cannot read, not even for a moment."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def next_folder(run_dir: Path) -> Path:

@@ -10,12 +10,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from roberta_plugin.data.atomic_files import atomic_write
 
+from .json_files import read_json
+from .restart.attempts import STATUS_FILE
+
 LAUNCH_FILE = "launch.json"
-STATUS_FILE = "status.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,13 @@ class Launch:
     batch_sequences: int | None
     batch_tokens: int | None
     snapshot: str
+    arguments: tuple[str, ...] = ()  # of fairseq-train
+    changes: tuple[str, ...] = ()  # of settings since the run began, each accepted by --accept-changes
+
+    def __post_init__(self) -> None:
+        """JSON has lists only."""
+        for name in ("arguments", "changes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +45,7 @@ class Status:
 
     job_id: str
     attempt: int
-    phase: str  # starting, training, requeued, stopped, finished
+    phase: str  # starting, training, stopped, finished
     update: int
     max_update: int
     loss: float | None
@@ -52,6 +61,9 @@ class Status:
         return max(0, self.max_update - self.update) / self.updates_per_second
 
 
+Record = TypeVar("Record", Launch, Status)
+
+
 def write_launch(run_dir: Path, launch: Launch) -> None:
     """Note what was submitted for a run folder."""
     _write(run_dir / LAUNCH_FILE, launch)
@@ -59,8 +71,7 @@ def write_launch(run_dir: Path, launch: Launch) -> None:
 
 def read_launch(run_dir: Path) -> Launch | None:
     """What was last submitted for a run folder, None if nothing was."""
-    values = _read(run_dir / LAUNCH_FILE)
-    return None if values is None else Launch(**values)
+    return _read(run_dir / LAUNCH_FILE, Launch)
 
 
 def write_status(run_dir: Path, status: Status) -> None:
@@ -70,8 +81,7 @@ def write_status(run_dir: Path, status: Status) -> None:
 
 def read_status(run_dir: Path) -> Status | None:
     """How far the run was when rank 0 last wrote, None if it never did."""
-    values = _read(run_dir / STATUS_FILE)
-    return None if values is None else Status(**values)
+    return _read(run_dir / STATUS_FILE, Status)
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -90,11 +100,10 @@ def _write(path: Path, record: Launch | Status) -> None:
         json.dump(dataclasses.asdict(record), file, indent=1)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+def _read(path: Path, record: type[Record]) -> Record | None:
+    fields = dataclasses.fields(record)
+    required = [field.name for field in fields if field.default is dataclasses.MISSING]
+    values = read_json(path, keys=required, remedy="remove it, it is only for show")
+    if values is None:
         return None
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON ({error}): remove it, it is only for show.") from error
-    return values
+    return record(**{field.name: values[field.name] for field in fields if field.name in values})

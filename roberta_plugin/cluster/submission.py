@@ -13,12 +13,14 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from . import checks, status, train_arguments
+from . import checks, settings_changes, status, train_arguments
 from .preemption import PREEMPTION
 from .recipe import Recipe, minutes_of
 from .rendezvous import Place, distributed_arguments, port_of
-from .snapshot import arguments_in_snapshot, next_folder, take_snapshot
-from .training_job import TrainingJob
+from .sbatch_options import Gpus, gpu_option
+from .slurm_commands import submission_environment
+from .snapshot import ENVIRONMENT, PACKAGE, arguments_in_snapshot, next_folder, take_snapshot, without_secrets
+from .training_job import PORT_VARIABLE, TrainingJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,9 @@ def submit(recipe: Recipe, *, dry_run: bool = False, config: Path | None = None)
     recipe = dataclasses.replace(recipe, run_dir=recipe.run_dir.expanduser().absolute())
     checks.check_recipe(recipe)
     arguments = train_arguments.complete(recipe)
-    _check_same_batch(recipe)
+    changes = settings_changes.check(recipe, arguments)
     snapshot = next_folder(recipe.run_dir)
-    executor = _Executor(recipe.run_dir / "logs", max_num_timeout=recipe.max_requeues, python=_python(recipe))
+    executor = _Executor(recipe.run_dir / "logs", python=_python(recipe))
     executor.update_parameters(**sbatch_parameters(recipe, snapshot=snapshot))
     script = executor._make_submission_file_text(executor._submitit_command_str, "")
     submission = Submission(
@@ -73,9 +75,11 @@ def submit(recipe: Recipe, *, dry_run: bool = False, config: Path | None = None)
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
     taken = take_snapshot(recipe, arguments=arguments, config=config)
     assert taken == snapshot
-    job = TrainingJob(recipe=recipe, arguments=arguments_in_snapshot(arguments, snapshot=snapshot))
+    job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_in_snapshot(arguments, snapshot=snapshot))
+    given = {name for name in ("account", "partition", "qos") if getattr(recipe, name)} | set(recipe.sbatch_options)
     try:
-        job_id = str(executor.submit(job).job_id)
+        with submission_environment(given=given):
+            job_id = str(executor.submit(job).job_id)
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
         raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
     status.write_launch(
@@ -87,6 +91,8 @@ def submit(recipe: Recipe, *, dry_run: bool = False, config: Path | None = None)
             batch_sequences=recipe.batch_sequences,
             batch_tokens=recipe.batch_tokens,
             snapshot=str(snapshot),
+            arguments=arguments,
+            changes=changes,
         ),
     )
     return dataclasses.replace(submission, job_id=job_id)
@@ -103,17 +109,15 @@ def sbatch_parameters(recipe: Recipe, *, snapshot: Path) -> dict[str, Any]:
         "signal_delay_s": recipe.signal_delay,
         "wckey": None,  # submitit's default is one that many clusters do not know
         "setup": setup_lines(recipe, snapshot=snapshot),
-        "teardown": restart_lines(recipe),
+        "teardown": restart_lines(recipe, snapshot=snapshot),
         "srun_args": srun_arguments(recipe),
         # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
-        "additional_parameters": {
-            "requeue": True,
-            "distribution": "block",
-            **dict(word.split("=", 1) for word in recipe.sbatch),
-        },
+        "additional_parameters": {"requeue": True, "distribution": "block", **recipe.sbatch_options},
     }
     if not recipe.is_cpu:
-        parameters["gpus_per_node"] = recipe.gpus_per_node
+        gpus = Gpus(recipe.gpus_per_node, recipe.gpu_type)
+        request = gpu_option(gpus, request=recipe.gpu_request, sbatch=recipe.sbatch_options)
+        parameters["additional_parameters"] |= request
     if recipe.mem_gb is not None:
         parameters["mem"] = f"{recipe.mem_gb}GB"
     for name in ("partition", "account", "qos", "constraint", "exclude"):
@@ -133,39 +137,40 @@ def srun_arguments(recipe: Recipe) -> list[str]:
 
 
 def setup_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
-    """The batch script before srun: the job's environment, and bash outlives the SIGTERM that its ranks get."""
-    lines = ["trap : TERM", f"export PYTHONPATH={shlex.quote(str(snapshot / 'code'))}${{PYTHONPATH:+:$PYTHONPATH}}"]
-    for word in recipe.env:
-        name, _, value = word.partition("=")
-        lines.append(f"export {name}={shlex.quote(value)}")
-    return [*lines, *recipe.setup]
+    """The batch script before srun: bash outlives the signals that are for its ranks, and the job's environment."""
+    first_port = recipe.port or port_of(recipe.run_dir)
+    return [
+        f"trap : TERM USR1 {PREEMPTION.name.removeprefix('SIG')}",
+        *_host_python(),
+        f"export PYTHONPATH={shlex.quote(str(snapshot / 'code'))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
+        f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
+        f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
+        *recipe.setup,
+    ]
 
 
-def restart_lines(recipe: Recipe) -> list[str]:
-    """The batch script after srun: start again what failed in the midst of training, and nothing else.
-
-    A failure before the first update of an attempt would only be repeated, unless it is the preemption signal, which
-    ends a rank that has not come as far as noting it; a job that rank 0 has requeued says so in its status; one that
-    its user has cancelled is neither running nor at its time limit.
-    """
-    status_file = shlex.quote(str(recipe.run_dir / status.STATUS_FILE))
+def restart_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
+    """The batch script after srun: `restart/` decides whether the job starts again, and gives its exit code."""
     return [
         "code=$?",
-        "attempt=${SLURM_RESTART_COUNT:-0}",
-        f"if {{ [ $code -eq {128 + PREEMPTION} ] ||",
-        f'  {{ [ $code -ne 0 ] && grep -qs \'"phase": "training"\' {status_file} &&',
-        f'  grep -qs "\\"attempt\\": $attempt," {status_file}; }}; }} &&',
-        "  scontrol show job --oneliner $SLURM_JOB_ID | grep -Eq 'JobState=RUNNING|Reason=TimeLimit'; then",
-        f"  if [ $attempt -lt {recipe.max_requeues} ]; then",
-        '    echo "srun ended with code $code: the job starts again from its last checkpoint"',
-        "    scontrol requeue $SLURM_JOB_ID",
-        "  else",
-        f'    echo "srun ended with code $code, and the job has started again $attempt times, which --max-requeues'
-        f' {recipe.max_requeues} allows no more" >&2',
-        "  fi",
-        "fi",
-        "exit $code",
+        f"{_outside(snapshot, 'restart')} --run-dir {shlex.quote(str(recipe.run_dir))} --code $code"
+        f" --num-nodes {recipe.nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
+        "decided=$?",
+        "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
+        "exit $decided",
     ]
+
+
+def _host_python() -> list[str]:
+    """The Python of the batch script, which runs outside of the container: this one, if the node has it."""
+    own = shlex.quote(sys.executable)
+    return [f"host_python={own}", '[ -x "$host_python" ] || host_python=python3']
+
+
+def _outside(snapshot: Path, name: str) -> str:
+    """The command that runs a file of this package which needs the standard library alone."""
+    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "cluster" / name))}'
 
 
 def rank_command(recipe: Recipe, arguments: tuple[str, ...]) -> str:
@@ -194,15 +199,3 @@ def _python(recipe: Recipe) -> str:
     mounts = [f"--bind {shlex.quote(mount)}" for mount in (recipe.container_mounts or "").split(",") if mount]
     run_dir = f"--bind {shlex.quote(str(recipe.run_dir))}"
     return " ".join(["apptainer exec --nv", run_dir, *mounts, shlex.quote(recipe.container), "python3 -P"])
-
-
-def _check_same_batch(recipe: Recipe) -> None:
-    """Refuse to go on with another effective batch than the run began with."""
-    before = status.read_launch(recipe.run_dir)
-    if before is None or (recipe.batch_sequences, recipe.batch_tokens) == (before.batch_sequences, before.batch_tokens):
-        return
-    raise ValueError(
-        f"The run folder {recipe.run_dir} was begun with --batch-sequences {before.batch_sequences} and --batch-tokens "
-        f"{before.batch_tokens}, not {recipe.batch_sequences} and {recipe.batch_tokens}: keep the effective batch (the "
-        f"number of GPUs may change), or choose another --run-dir."
-    )

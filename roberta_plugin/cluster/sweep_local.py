@@ -18,6 +18,7 @@ def run_locally(
     gpus_per_run: int = 0,
     retries: int = 0,
     report: Callable[[RunFolder, str], None],
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Do the runs, at most `num_parallel` at a time; whatever ends us ends them.
 
@@ -27,6 +28,7 @@ def run_locally(
         gpus_per_run: each of the parallel runs sees this many GPUs of its own; 0: all see all there are.
         retries: how often a failed run is started again at once.
         report: told each run that starts ("started"), ends (its state) or is another process's ("elsewhere").
+        look: called several times a second.
     """
     slots = environments(num_parallel, gpus_per_run=gpus_per_run)
     waiting = [(folder, retries) for folder in folders]
@@ -48,6 +50,7 @@ def run_locally(
                 report(attempt.folder, state)
                 if state == FAILED and left > 0:
                     waiting.append((attempt.folder, left - 1))
+            look()
             time.sleep(POLL_S if running else 0)
     finally:
         for attempt, _ in running.values():

@@ -5,7 +5,7 @@
                  checkpoints/   from which a stopped run goes on
                  result.json    the metric: the run is done
                  failure.json   why the last attempt did not get there
-                 lock           held by fairseq-train, for as long as it lives
+                 lock           held by fairseq-train, for as long as it lives; names the sweep that has started it
 
 Local processes and SLURM jobs do the same here; only `sweep_local.py` and `sweep_slurm.py` know the difference.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cluster.grid import Metric, Run, finite
+from roberta_plugin.cluster.json_files import read_json
+from roberta_plugin.cluster.sweep_orphans import identity, is_locked
 from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.train_program import train_program
 from roberta_plugin.training_log import parse_line
@@ -32,6 +35,8 @@ from roberta_plugin.training_log import parse_line
 STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
 POLL_S = 0.2
 _TAIL_LINES = 8
+_SEARCHED_BYTES = 200_000  # of the log's end, for the exception
+_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception|Exit|Interrupt)\b(?:: .*)?$")
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
 
 
@@ -41,6 +46,7 @@ class RunFolder:
     def __init__(self, root: Path, run: Run, metric: Metric) -> None:
         self.run, self.metric = run, metric
         self.path = root / run.name
+        self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
 
     def check(self) -> None:
         """Refuse a folder that holds another run.
@@ -48,7 +54,7 @@ class RunFolder:
         Raises:
             ValueError: naming the options that differ.
         """
-        known = self._read("run.json")
+        known = self._read("run.json", "words")
         if known is not None and known["words"] != list(self.run.words):
             raise ValueError(
                 f"{self.path} holds a run with other options: {_difference(known['words'], self.run.words)}. Give "
@@ -61,9 +67,9 @@ class RunFolder:
         about = {"cell": self.run.cell, "seed": self.run.seed, "settings": dict(self.run.settings)}
         self._write("run.json", {**about, "words": list(self.run.words)})
         result = self.result()
-        if result is not None and result["metric"] != asdict(self.metric):
+        if result is not None and result.get("metric") != asdict(self.metric):
             (self.path / "result.json").unlink()
-            self.finish(exit_code=0, seconds=result["seconds"])
+            self.finish(exit_code=0, seconds=float(result.get("seconds", 0)))
 
     def state(self) -> str:
         """One of done, running (somewhere, by whomever), failed and waiting."""
@@ -75,7 +81,7 @@ class RunFolder:
 
     def result(self) -> dict[str, Any] | None:
         """What result.json says: `value`, `num_updates`, `seconds`; None before the run is done."""
-        return self._read("result.json")
+        return self._read("result.json", "value")
 
     def failure(self) -> dict[str, Any] | None:
         """What failure.json says: `reason`, `exit_code`, `attempts`."""
@@ -96,22 +102,38 @@ class RunFolder:
             os.close(descriptor)
             return None
         try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(identity(os.getpid())).encode())
             with open(self.path / "log.txt", "ab") as log:
+                log_start = log.tell()
                 process = subprocess.Popen(
-                    [*train_program(), *self.run.words_in(self.path, self.metric)],
+                    [*train_program(), *self.run.words_in(self.path, self.metric, code=self.code)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **(environment or {})},
+                    env={**os.environ, **self._code_environment(), **(environment or {})},
                     pass_fds=[descriptor],  # the lock is the training's: it holds on if we are killed
                     start_new_session=True,  # Ctrl-C reaches us alone, and we end the training in order
                 )
         finally:
             os.close(descriptor)
-        return Attempt(self, process)
+        return Attempt(self, process, log_start=log_start)
 
-    def finish(self, *, exit_code: int, seconds: float) -> str:
-        """Write result.json, or failure.json with the reason; return the state."""
+    def _code_environment(self) -> dict[str, str]:
+        """Variables by which fairseq-train imports this package from the snapshot, and not from the working folder."""
+        if self.code is None:
+            return {}
+        path = os.pathsep.join(filter(None, [str(self.code), os.environ.get("PYTHONPATH", "")]))
+        return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+    def finish(self, *, exit_code: int, seconds: float, log_start: int = 0) -> str:
+        """Write result.json, or failure.json with the reason; return the state.
+
+        Args:
+            exit_code: of fairseq-train.
+            seconds: how long it took.
+            log_start: where in log.txt this attempt begins.
+        """
         before = self.failure() or {"attempts": 0}
         about: dict[str, Any] = {
             "exit_code": exit_code,
@@ -121,7 +143,9 @@ class RunFolder:
         about["metric"] = asdict(self.metric)
         try:
             if exit_code != 0:
-                raise ValueError(f"fairseq-train ended with exit code {exit_code}")
+                exception = last_exception(self._log_from(log_start))
+                why = f": {exception}" if exception else ""
+                raise ValueError(f"fairseq-train ended with exit code {exit_code}{why}")
             found = self._read_metric()
         except (ValueError, OSError) as error:
             self._write("failure.json", {"reason": str(error), **about, "log_ends": self._end_of_log()})
@@ -146,26 +170,18 @@ class RunFolder:
         lines = (self.path / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
         return lines[-_TAIL_LINES:]
 
+    def _log_from(self, start: int) -> list[str]:
+        with open(self.path / "log.txt", "rb") as log:
+            log.seek(max(start, log.seek(0, os.SEEK_END) - _SEARCHED_BYTES))
+            return log.read().decode("utf-8", errors="replace").splitlines()
+
     def is_locked(self) -> bool:
         """Whether a process of the training is alive."""
-        try:
-            descriptor = os.open(self.path / "lock", os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return is_locked(self.path / "lock")
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return content
+    def _read(self, name: str, *keys: str) -> dict[str, Any] | None:
+        remedy = "delete it and run the command again; the run goes on from its checkpoints"
+        return read_json(self.path / name, keys=keys, remedy=remedy)
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         with atomic_write(self.path / name, "w") as file:
@@ -175,8 +191,9 @@ class RunFolder:
 class Attempt:
     """A running fairseq-train."""
 
-    def __init__(self, folder: RunFolder, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, folder: RunFolder, process: subprocess.Popen[bytes], *, log_start: int = 0) -> None:
         self.folder = folder
+        self._log_start = log_start
         self._process = process
         self._started = time.monotonic()
 
@@ -186,7 +203,8 @@ class Attempt:
         if exit_code is None:
             return None
         self._end_session()
-        return self.folder.finish(exit_code=exit_code, seconds=time.monotonic() - self._started)
+        seconds = time.monotonic() - self._started
+        return self.folder.finish(exit_code=exit_code, seconds=seconds, log_start=self._log_start)
 
     def wait(self) -> str:
         """The state it leaves the run in."""
@@ -220,6 +238,15 @@ class Attempt:
         deadline = time.monotonic() + STOP_PATIENCE_S
         while self.folder.is_locked() and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def last_exception(lines: Sequence[str]) -> str:
+    """The message of the last exception in a log, as in `ValueError: ...`, on one line; empty if there is none."""
+    for number in range(len(lines) - 1, -1, -1):
+        if _EXCEPTION.match(lines[number]):
+            more = [line.strip() for line in lines[number + 1 : number + 4] if line.strip()]
+            return " ".join([lines[number], *more])
+    return ""
 
 
 def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:

@@ -7,19 +7,25 @@ in jobs.json, so that the next `roberta sweep` leaves alone what still waits in 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.cluster import slurm_commands
+from roberta_plugin.cluster.grid import SBATCH
+from roberta_plugin.cluster.json_files import read_json
 from roberta_plugin.cluster.recipe import minutes_of
-from roberta_plugin.cluster.sweep_run import Attempt, RunFolder
+from roberta_plugin.cluster.sbatch_options import check_text, gpu_option, parse_gpus, parse_sbatch
+from roberta_plugin.cluster.sweep_run import FAILED, Attempt, RunFolder
 from roberta_plugin.data.atomic_files import atomic_write
 
 _JOBS = "jobs.json"
 _MAX_TIMEOUTS = 100  # a run may need many time limits
-_COUNTS = {"gpus_per_node", "cpus_per_task", "signal_delay_s"}
+_COUNTS = {"cpus_per_task", "signal_delay_s"}
 
 
 class SweepJob:
@@ -29,9 +35,18 @@ class SweepJob:
         self._attempt: Attempt | None = None
 
     def __call__(self, folder: RunFolder) -> str:
-        """The state the run is left in, or "elsewhere" if another process is at it."""
+        """The state the run is left in, or "elsewhere" if another process is at it.
+
+        Raises:
+            RuntimeError: if the run has failed, so that the task of the array fails too.
+        """
         self._attempt = folder.start()
-        return self._attempt.wait() if self._attempt else "elsewhere"
+        state = self._attempt.wait() if self._attempt else "elsewhere"
+        if state == FAILED:
+            raise RuntimeError(
+                f"{folder.run.name}: {(folder.failure() or {}).get('reason')}; see {folder.path}/log.txt"
+            )
+        return state
 
     def checkpoint(self, folder: RunFolder) -> Any:
         """Called by submitit when the task is preempted or its time is up: stop, and be called again later."""
@@ -43,13 +58,14 @@ class SweepJob:
 
 
 def submit(
-    folders: Sequence[RunFolder], *, root: Path, num_parallel: int, settings: Mapping[str, str]
+    folders: Sequence[RunFolder], *, root: Path, code: Path, num_parallel: int, settings: Mapping[str, str]
 ) -> dict[str, str]:
     """Submit the runs as one array of which at most `num_parallel` tasks run at a time.
 
     Args:
         folders: prepared runs.
         root: folder of the sweep, on a file system that all nodes see.
+        code: the code that the tasks run (`snapshot.py`).
         num_parallel: limit on running tasks.
         settings: what each run asks for: section `slurm` of the grid file.
 
@@ -68,17 +84,24 @@ def submit(
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    executor = submitit.SlurmExecutor(folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS)
+    check_text({"--folder": root})
+    parameters = parameters_of(settings)
+    path = f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
+    parameters["setup"] = [path, *parameters.get("setup", [])]
+    executor = submitit.SlurmExecutor(
+        folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=f"{shlex.quote(sys.executable)} -P"
+    )
     executor.update_parameters(
         job_name=root.name,
         array_parallelism=num_parallel,
         ntasks_per_node=1,
         nodes=1,
         wckey=None,
-        **parameters_of(settings),
+        **parameters,
     )
     try:
-        jobs = executor.map_array(SweepJob(), folders)
+        with slurm_commands.submission_environment(given={name.removeprefix(SBATCH) for name in settings}):
+            jobs = executor.map_array(SweepJob(), folders)
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
         raise ValueError(f"sbatch refused the array: {str(error).strip()}") from error
     submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
@@ -98,7 +121,21 @@ def parameters_of(settings: Mapping[str, str]) -> dict[str, Any]:
             "The grid file gives its runs no time limit, which --slurm needs: write `slurm: {time: 8:00:00}`; a run "
             "that needs longer is requeued and goes on."
         )
-    parameters: dict[str, Any] = {**settings, "time": minutes_of(settings["time"])}
+    sbatch = parse_sbatch(
+        (f"{name.removeprefix(SBATCH)}={value}" for name, value in settings.items() if name.startswith(SBATCH)),
+        name="slurm, sbatch in the grid file:",
+    )
+    ours = ("gpus_per_node", "gpu_request")
+    parameters: dict[str, Any] = {
+        name: value for name, value in settings.items() if not name.startswith(SBATCH) and name not in ours
+    }
+    check_text({f"slurm, {name}": value for name, value in parameters.items() if name != "setup"})
+    parameters["time"] = minutes_of(settings["time"])
+    if "gpus_per_node" in settings:
+        gpus = parse_gpus(settings["gpus_per_node"], name="slurm, gpus_per_node in the grid file")
+        sbatch |= gpu_option(gpus, request=settings.get("gpu_request", "gpus-per-node"), sbatch=sbatch)
+    if sbatch:
+        parameters["additional_parameters"] = sbatch
     if "setup" in settings:
         parameters["setup"] = [settings["setup"]]
     for name in _COUNTS & settings.keys():
@@ -110,8 +147,8 @@ def parameters_of(settings: Mapping[str, str]) -> dict[str, Any]:
 
 def known_jobs(root: Path) -> dict[str, str]:
     """Job ids by the runs' names, of all submissions from this folder."""
-    path = root / _JOBS
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    remedy = "cancel the sweep's jobs that still wait, if any (squeue --me), and delete the file"
+    return {name: str(job) for name, job in (read_json(root / _JOBS, keys=(), remedy=remedy) or {}).items()}
 
 
 def queued_runs(root: Path) -> set[str]:
@@ -119,25 +156,8 @@ def queued_runs(root: Path) -> set[str]:
     jobs = known_jobs(root)
     if not jobs:
         return set()
-    alive = queued_jobs()
-    return {name for name, job in jobs.items() if job in alive}
-
-
-def queued_jobs() -> set[str]:
-    """Ids of all jobs and array tasks in the queue, as `123` and `123_4`.
-
-    Raises:
-        ChildProcessError: if squeue does not answer; to guess would mean to submit a run twice.
-    """
     try:
-        done = subprocess.run(
-            ["squeue", "--noheader", "--array", "--format=%F %K"], capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise ChildProcessError(
-            f"{_JOBS} names jobs of SLURM, and this machine has no squeue: run the command where they were submitted."
-        ) from error
-    if done.returncode != 0:
-        raise ChildProcessError(f"squeue does not answer: {done.stderr.strip()}. Try again when SLURM is up.")
-    pairs = [line.split() for line in done.stdout.splitlines() if line.strip()]
-    return {job if task == "N/A" else f"{job}_{task}" for job, task in pairs}
+        alive = slurm_commands.queued_tasks({job.partition("_")[0] for job in jobs.values()})
+    except OSError as error:  # to guess would mean to submit a run twice
+        raise ChildProcessError(f"{root / _JOBS} names jobs of SLURM, and SLURM cannot be asked: {error}") from error
+    return {name for name, job in jobs.items() if job in alive}

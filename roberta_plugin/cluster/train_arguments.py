@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import roberta_plugin
-from roberta_plugin.data.mixture import parse_turns
+from roberta_plugin.data import mixture
 
 from .batch_size import plan_batch, sequences_in_tokens
 from .recipe import Recipe
@@ -35,7 +35,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     with _command_line(["fairseq-train", *arguments]):
         parser = options.get_training_parser()
         parser.error = _refuse  # type: ignore[method-assign]
-        parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
+        try:
+            parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
+        except (SyntaxError, NameError) as error:  # fairseq evaluates the text of some values
+            raise ValueError(_unreadable(arguments, error)) from error
     tpu_option.take_back_tpu(parsed, arguments)
     return parsed
 
@@ -104,7 +107,7 @@ def data_folders(parsed: argparse.Namespace) -> list[Path]:
     """The folders of binarized data that the options name."""
     data = str(getattr(parsed, "data", "") or "")
     if parsed.task == OUR_TASK:
-        return [Path(corpus.folder) for turn in parse_turns(data) for corpus in turn]
+        return mixture.data_folders(data)
     return [Path(folder) for folder in data.split(":") if folder]
 
 
@@ -113,6 +116,14 @@ def to_config(parsed: argparse.Namespace) -> Any:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     return convert_namespace_to_omegaconf(parsed)
+
+
+def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str:
+    """Which option has the value that fairseq could not evaluate."""
+    text = error.text.strip() if isinstance(error, SyntaxError) and error.text else str(getattr(error, "name", ""))
+    pairs = [f"{name} {value}" for name, value in itertools.pairwise(arguments) if text and text in value]
+    found = next((pair for pair in pairs if pair.startswith("--")), repr(text))
+    return f"fairseq-train cannot read {found}: it must be a number, or several as [1, 2] ({error})."
 
 
 def _refuse(message: str) -> NoReturn:

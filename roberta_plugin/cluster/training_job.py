@@ -1,14 +1,16 @@
-"""The callable that submitit runs on every rank: pre-flight, fairseq-train, then finished or started again.
+"""The callable that submitit runs on every rank: pre-flight, fairseq-train, then finished or stopped.
 
-A stop (preemption, time limit, SIGTERM) ends in one checkpoint and in `scontrol requeue` by rank 0, through
-submitit's own handler, so that its counting of time limits holds. A rank that dies takes the others with it
-(srun --kill-on-bad-exit), and the batch script starts the job again (`submission.py`).
+A stop (preemption, time limit, SIGTERM) ends in one checkpoint, and rank 0 says so in status.json. A rank that dies
+takes the others with it (srun --kill-on-bad-exit), and the first one that fails notes why. Whether the job starts again
+is decided by the batch script (`restart/`), outside of any container: the ranks never ask SLURM anything.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,13 +19,15 @@ from typing import Any
 import submitit
 import torch.distributed as dist
 
-from . import checkpoints, preflight, slurm_commands, status, train_arguments
-from .preemption import PREEMPTION, StopSignals
+from . import checkpoints, preflight, status, train_arguments
+from .preemption import STOP_SIGNALS, StopSignals
 from .recipe import Recipe
 from .rendezvous import Place, distributed_arguments, place_from_environment, port_of
+from .restart import attempts
 
 logger = logging.getLogger(__name__)
 
+PORT_VARIABLE = "ROBERTA_PORT"  # the batch script has looked for a free one
 CHECKPOINT_SECONDS = 1800.0  # reading a large checkpoint from a busy file system takes minutes
 
 
@@ -36,19 +40,40 @@ class TrainingJob:
 
     def __call__(self) -> str:
         """Train on this rank; returns when the training is finished, and exits when it was stopped."""
+        try:
+            hook = self._start()
+        except Exception as error:
+            self._note_failure(error)
+            raise
+        if hook.has_stopped:
+            sys.exit(0)  # without a result, as submitit sees it; an error code would end the other ranks too early
+        return f"finished at update {hook.update}"
+
+    def _start(self) -> Any:
         with StopSignals() as stop:
             place = place_from_environment(
                 num_nodes=self.recipe.nodes,
                 ranks_per_node=self.recipe.gpus_per_node,
-                port=self.recipe.port or port_of(self.recipe.run_dir),
+                port=int(os.environ.get(PORT_VARIABLE) or self.recipe.port or port_of(self.recipe.run_dir)),
             )
             form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
             logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
             hook = self._train(place, stop)
-        if hook.has_stopped:
-            self._leave(place, hook, stop.handlers_before[PREEMPTION])
-        hook.write_status("finished")
-        return f"finished at update {hook.update}"
+            hook.write_status("stopped" if hook.has_stopped else "finished")
+            for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
+                stop.handlers_before[number] = signal.SIG_IGN
+            return hook
+
+    def _note_failure(self, error: Exception) -> None:
+        attempts.note_failure(
+            self.recipe.run_dir,
+            job_id=os.environ["SLURM_JOB_ID"],
+            attempt=status.attempt(),
+            rank=int(os.environ.get("SLURM_PROCID", 0)),
+            host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            error=error,
+            nodes=error.nodes if isinstance(error, preflight.PreflightError) else None,
+        )
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
         """What submitit runs when the job starts again: the same, for the checkpoints say where to go on."""
@@ -71,9 +96,11 @@ class TrainingJob:
         preflight.check_ranks(store, place, check_device, seconds=seconds)
         preflight.check_all_reduce(store, place, is_cpu=self.recipe.is_cpu)
         said = preflight.from_rank_zero(
-            store, place, "checkpoint", lambda: checkpoints.prepare(self.recipe.save_dir), seconds=CHECKPOINT_SECONDS
+            store, place, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
         )
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
+        if place.rank == 0:
+            attempts.note_start(self.recipe.run_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
 
         arguments = [*self.arguments, *distributed_arguments(place, is_cpu=self.recipe.is_cpu)]
         logger.info(f"fairseq-train {' '.join(arguments)}")
@@ -84,23 +111,12 @@ class TrainingJob:
             distributed_utils.call_main(config, _CheckedMain(place))
         return hook
 
-    def _leave(self, place: Place, hook: Any, submitits_handler: Callable[..., None]) -> None:
-        """Start the job again at the next update, or say why not; does not return."""
-        if place.rank:
-            sys.exit(0)  # an error code would end rank 0 before it is done
-        job_id = os.environ["SLURM_JOB_ID"]
-        if not slurm_commands.is_to_go_on(job_id):
-            hook.write_status("stopped")
-            raise RuntimeError(f"Stopped after update {hook.update}, which is saved: job {job_id} was cancelled.")
-        if status.attempt() >= self.recipe.max_requeues:
-            hook.write_status("stopped")
-            raise RuntimeError(
-                f"Stopped after update {hook.update}, which is saved: the job has started again {status.attempt()} "
-                f"times, and --max-requeues is {self.recipe.max_requeues}. Launch it again to go on."
-            )
-        hook.write_status("requeued")
-        submitits_handler(PREEMPTION)
-        raise AssertionError("submitit's handler returned")
+    def _prepare_checkpoints(self) -> str:
+        """Rank 0's look at the checkpoints, once no other training can touch them; returns what a user should know."""
+        from roberta_plugin.fairseq_workarounds import save_dir_lock
+
+        save_dir_lock.acquire(self.recipe.save_dir)
+        return checkpoints.prepare(self.recipe.save_dir)
 
 
 class _CheckedMain:

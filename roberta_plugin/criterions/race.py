@@ -24,6 +24,7 @@ from roberta_plugin.finetuning.race.reader import LEVELS
 
 from . import metrics
 from .choices import by_example
+from .pairing import check_task
 
 _GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of accuracies and counts
 
@@ -40,6 +41,12 @@ class RaceCriterion(FairseqCriterion):
     def __init__(self, task: Any) -> None:
         super().__init__(task)
         self.task = task
+
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> Any:
+        """Build it for the task of its name, and refuse others."""
+        check_task(task, "race")
+        return super().build_criterion(cfg, task)
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True

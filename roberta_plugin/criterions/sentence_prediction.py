@@ -23,6 +23,7 @@ from roberta_plugin.finetuning.glue.ranking import decide
 
 from . import metrics
 from .choices import by_example
+from .pairing import check_task
 
 Sums = dict[str, Any]
 
@@ -64,6 +65,12 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         }
         self._loss = kinds[task.kind]
 
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> Any:
+        """Build it for the task of its name, and refuse others."""
+        check_task(task, "roberta_sentence_prediction")
+        return super().build_criterion(cfg, task)
+
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, Sums]:
         """Return (loss in nats or squared units, number of examples that have a loss, sums to log).
 
@@ -96,7 +103,9 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         """(B, 1): squared error of the number itself, as fairseq's --regression-target."""
         answers = sample["columns"]["label"].float()
         loss = F.mse_loss(scores[:, 0], answers, reduction="sum")
-        return loss, len(answers), self._placed(sample, prediction=scores[:, 0], answer=sample["columns"]["label"])
+        # as `roberta evaluate` writes and scores it
+        prediction = scores[:, 0].double().clamp(*self.task.limits).round(decimals=3)
+        return loss, len(answers), self._placed(sample, prediction=prediction, answer=sample["columns"]["label"])
 
     def _pair_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
         """(S, 1): cross-entropy over the sentences of each question and "none of them", whose score is 0."""

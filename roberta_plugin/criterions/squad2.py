@@ -26,6 +26,7 @@ from roberta_plugin.finetuning.squad.decoding import MAX_ANSWER_LENGTH, best_of_
 from roberta_plugin.finetuning.squad.metric import best_threshold
 
 from . import metrics
+from .pairing import check_task
 
 _NOT_HERE = -100
 _NULL_THRESHOLD = {"squad1": 1.0, "squad2": 0.5}  # a question counts as not answered above it
@@ -50,6 +51,12 @@ class Squad2Criterion(FairseqCriterion):
         if max_answer_length < 1:
             raise ValueError(f"--max-answer-length must be 1 or more, got {max_answer_length}.")
         self.max_answer_length = max_answer_length
+
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> Any:
+        """Build it for the task of its name, and refuse others."""
+        check_task(task, "squad2")
+        return super().build_criterion(cfg, task)
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True

@@ -2,7 +2,7 @@
 
 Once, by `roberta vocabulary train` and `roberta binarize`:
 
-    text_inputs          files (plain, .gz, .zst, .xz, JSONL)    -> lines of text
+    text_inputs          files and pipes (also compressed, JSONL) -> lines of text
     tokenizers/          lines                                   -> tokenizer ids (three kinds, one signature)
     vocabulary           tokenizer ids, dict.txt                 -> model ids; knows <s> <pad> </s> <unk> <mask>
     binarize             the three above, in parallel            -> mmap_tokens files and a manifest
@@ -26,8 +26,18 @@ In every epoch, by `fairseq-train`:
 
 Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, on top of this one.
 
-Parts of a stage have its name and a word more: text_inputs_compressed, binarize_parts, binarize_workers. Beside the
-flow: `array_files` (arrays larger than the memory), `atomic_files` (write under a temporary name, fsync, rename) and
+Parts of a stage have its name and a word more:
+
+    text_inputs_files     names and pipes -> what each is        text_inputs_compressed   archives -> their content
+    text_inputs_sample    a sample to train a vocabulary on      mmap_tokens_parts        one .bin, several writers
+    binarize_plan         what to make; is it made already?      binarize_folder          locks; one vocabulary a folder
+    binarize_parts        text -> tasks -> part files            binarize_part_files      what is in those files
+    binarize_workers      the processes that do tasks            binarize_sharing         many processes for one archive
+    binarize_merge        part files -> .bin and .idx            binarize_checks          can it be what was wanted?
+    binarize_dictionary   dict.txt of the training text
+
+Beside the flow: `array_files` (arrays larger than the memory), `atomic_files` (write under a temporary name, fsync,
+rename), `progress` (bars and log lines) and
 `corpus_statistics` (what `roberta inspect` shows and checks). A stage imports earlier stages only; fairseq appears in
 *_dataset files alone.
 """

@@ -33,10 +33,10 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` durable: on POSIX, the entry of a file belongs to its folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -2,66 +2,56 @@
 
 Stage of the flow in `roberta_plugin/data/__init__.py`:
 
-    inputs --plan_tasks--> tasks --worker processes--> part files --in order--> {split}.bin/.idx --> manifest.json
+    inputs --plan_tasks--> tasks --worker processes--> part files --worker processes--> {split}.bin/.idx, manifest.json
 
 With the default rules .bin, .idx and dict.txt are those of fairseq's multiprocessing_bpe_encoder --keep-empty and
 fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped goes on with the
 part files that it left in {split}.parts; nothing that was finished before is touched until the new files are complete.
+While the parts are put together the disk holds the tokens twice.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import importlib.metadata
-import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.atomic_files import atomic_write
-from roberta_plugin.data.binarize_parts import (
-    Counts,
-    Job,
-    Task,
-    is_done,
-    parts_of,
-    plan_tasks,
-    read_part,
+from roberta_plugin.data.binarize_checks import MAX_UNKNOWN, refuse_nonsense
+from roberta_plugin.data.binarize_folder import (
+    check_vocabulary,
+    folder_lock,
+    leftovers,
+    remove_leftovers,
+    split_lock,
+    write_vocabulary,
 )
-from roberta_plugin.data.binarize_workers import run_tasks
-from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_file, sha256_of_json, write_manifest
-from roberta_plugin.data.mmap_tokens import MmapTokensWriter, best_dtype
-from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules, find_inputs
-from roberta_plugin.data.tokenizers import KINDS, load_tokenizer
+from roberta_plugin.data.binarize_merge import PartsInOrder
+from roberta_plugin.data.binarize_part_files import Counts, Task, is_done
+from roberta_plugin.data.binarize_parts import Job, plan_tasks
+from roberta_plugin.data.binarize_plan import Plan, check_unchanged, is_made, make_plan, prepare_parts
+from roberta_plugin.data.binarize_workers import start_workers
+from roberta_plugin.data.manifest import (
+    read_manifest,
+    sha256_of_file,
+    sha256_of_json,
+    write_manifest,
+)
+from roberta_plugin.data.mmap_tokens import best_dtype
+from roberta_plugin.data.mmap_tokens_parts import SharedFiles
+from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
+from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.machine import num_cores
 
-_SMALLEST_PART, _LARGEST_PART = 2**20, 2**24  # bytes of text
-_PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of a usual machine
 _BLANK = "blank_line_after_files"
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """What is to be made of what; two equal plans make equal files."""
-
-    inputs: list[tuple[str, int, int]]  # path, bytes, time of the last change
-    split: str
-    tokenizer: dict[str, Any]
-    dict_sha256: str
-    rules: dict[str, Any]
-    part_bytes: int
-
-    def as_json(self) -> Any:
-        return json.loads(json.dumps(asdict(self)))
 
 
 def binarize(
@@ -77,22 +67,26 @@ def binarize(
     blank_line_after_files: bool = False,
     overwrite: bool = False,
     part_bytes: int | None = None,
+    text_format: TextFormat = "auto",
+    max_unknown: float = MAX_UNKNOWN,
 ) -> dict[str, Any]:
     """Write one split of a data-bin, or what is missing of it after a stop.
 
     Args:
-        inputs: text files or patterns (see `text_inputs`), in the order of the corpus.
+        inputs: text files, pipes or patterns (see `text_inputs`), in the order of the corpus.
         split: train, valid, test or any other name.
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
         destination: folder of the data-bin; other splits of the same vocabulary may be there.
         workers: processes; by default as many as this process may use processors.
-        progress: show a bar with MB/s and the time left.
+        progress: show a bar with MB/s and the time left, or lines with them where the output is no terminal.
         rules: what a line is; the default is fairseq's way.
         blank_line_after_files: put a blank line, the mark between documents, after each plain text file.
         overwrite: make a split again that is there, and replace one, finished or not, of another corpus.
         part_bytes: bytes of text that a worker does at a time and that a stopped run need not do again; by default a
             sixteenth of all text, between 1 and 16 MiB.
+        text_format: "text" or "jsonl" for all inputs; "auto" finds out.
+        max_unknown: refuse a split of which a larger share is unknown.
 
     Returns:
         The manifest.
@@ -100,38 +94,54 @@ def binarize(
     Raises:
         FileNotFoundError: if an input does not exist.
         FileExistsError: if the folder holds another corpus.
-        ValueError: if a line or an archive cannot be read, or the folder has another vocabulary.
+        ValueError: if a line or an archive cannot be read, the folder has another vocabulary, or dict.txt is not the
+            tokenizer's.
         OSError: if the files cannot be written.
     """
     workers = workers if workers is not None else num_cores()
     if workers < 1:
         raise ValueError(f"--workers must be 1 or more, got {workers}.")
+    to_model = vocabulary.tokenizer_to_model(tokenizer).astype(best_dtype(vocabulary.num_binarized))
+    if (to_model == vocabulary.unk_id).all():
+        raise ValueError("The dict.txt has none of the tokenizer's symbols: it is empty, or of another tokenizer.")
     folder = Path(destination)
-    plan = _make_plan(
-        find_inputs(inputs), split, tokenizer, vocabulary, {**asdict(rules), _BLANK: blank_line_after_files}, part_bytes
-    )
+    sources = find_inputs(inputs, text_format=text_format)
+    all_rules = {**asdict(rules), _BLANK: blank_line_after_files}
+    plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, part_bytes)
+    parts = folder / f"{split}.parts"
     manifest = read_manifest(folder)
-    if manifest and not overwrite and _is_made(folder, manifest, plan):
-        return manifest
-    _check_vocabulary(folder, manifest, tokenizer, vocabulary)
-    try:
-        with _parts_folder(folder, plan, overwrite=overwrite) as parts:
-            if not (folder / "dict.txt").exists():
-                vocabulary.save(folder / "dict.txt")
-            if not _has_tokenizer(folder):
-                tokenizer.save(folder)
-            job = Job(
-                tokenizer=tokenizer,
-                to_model=vocabulary.tokenizer_to_model(tokenizer).astype(best_dtype(vocabulary.num_binarized)),
-                eos_id=vocabulary.eos_id,
-                unk_id=vocabulary.unk_id,
-                rules=rules,
-                blank_line_after_files=blank_line_after_files,
-                folder=parts,
-                part_bytes=plan.part_bytes,
-            )
-            manifest = _run(job, plan, folder, vocabulary, workers=workers, progress=progress)
+    may_be_made = manifest is not None and not overwrite
+    if may_be_made and not parts.exists() and not leftovers(folder, split) and is_made(folder, plan, workers):
+        return read_manifest(folder) or {}
+    folder.mkdir(parents=True, exist_ok=True)
+    with _full_disk_explained(folder), split_lock(folder, split):
+        with folder_lock(folder):
+            remove_leftovers(folder, split)
+        if may_be_made and is_made(folder, plan, workers):
+            shutil.rmtree(parts, ignore_errors=True)
+            return read_manifest(folder) or {}
+        with folder_lock(folder):
+            check_vocabulary(folder, read_manifest(folder), tokenizer, vocabulary)
+            prepare_parts(folder, parts, plan, overwrite=overwrite)
+        job = Job(
+            tokenizer=tokenizer,
+            to_model=to_model,
+            eos_id=vocabulary.eos_id,
+            unk_id=vocabulary.unk_id,
+            rules=rules,
+            blank_line_after_files=blank_line_after_files,
+            folder=parts,
+            part_bytes=plan.part_bytes,
+        )
+        manifest = _run(job, plan, folder, vocabulary, workers, progress=progress, max_unknown=max_unknown)
         shutil.rmtree(parts)
+    return manifest
+
+
+@contextmanager
+def _full_disk_explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
@@ -139,141 +149,88 @@ def binarize(
             f"{folder} cannot be written: {error.strerror}. Make room and run the same command again: it keeps the "
             "parts that are finished, and no earlier file was changed."
         ) from error
-    return manifest
-
-
-def _make_plan(
-    paths: Sequence[str],
-    split: str,
-    tokenizer: Tokenizer,
-    vocabulary: Vocabulary,
-    rules: dict[str, Any],
-    part_bytes: int | None,
-) -> _Plan:
-    if part_bytes is not None and part_bytes < 1:
-        raise ValueError(f"--part-bytes must be 1 or more, got {part_bytes}.")
-    if not re.fullmatch(r"[\w.-]+", split) or split.startswith("."):
-        raise ValueError(f"A split is named by letters, digits, '_', '-' and '.', got {split!r}.")
-    status = [os.stat(path) for path in paths]
-    if part_bytes is None:
-        share = sum(found.st_size for found in status) // _PARTS_OF_SMALL_CORPUS
-        part_bytes = min(max(share, _SMALLEST_PART), _LARGEST_PART)
-    return _Plan(
-        inputs=[(path, found.st_size, found.st_mtime_ns) for path, found in zip(paths, status, strict=True)],
-        split=split,
-        tokenizer=tokenizer.description(),
-        dict_sha256=sha256_of_json(vocabulary.as_text()),
-        rules=rules,
-        part_bytes=part_bytes,
-    )
 
 
 def _run(
-    job: Job, plan: _Plan, folder: Path, vocabulary: Vocabulary, *, workers: int, progress: bool
+    job: Job,
+    plan: Plan,
+    folder: Path,
+    vocabulary: Vocabulary,
+    workers: int,
+    *,
+    progress: bool,
+    max_unknown: float,
 ) -> dict[str, Any]:
     """Encode what is not encoded yet, put the parts together, write the manifest."""
-    paths, sizes = [path for path, _, _ in plan.inputs], [size for _, size, _ in plan.inputs]
-    tasks = plan_tasks(paths, sizes, plan.part_bytes)
-    hashes = run_tasks(
-        job,
-        [task for task in tasks if not is_done(job.folder, task)],
-        paths_to_hash=paths,
-        total_bytes=sum(sizes),
-        workers=workers,
-        progress=progress,
-    )
-    _check_unchanged(plan)
-    counts = _merge(folder / plan.split, tasks, job)
-    return _add_split(folder, plan, vocabulary, hashes, counts)
-
-
-def _is_made(folder: Path, manifest: dict[str, Any], plan: _Plan) -> bool:
-    """Whether the split is there, made by this very plan."""
-    made = manifest["splits"].get(plan.split)
-    if made is None or made["plan_sha256"] != sha256_of_json(plan.as_json()):
-        return False
-    return all(
-        (folder / name).is_file() and (folder / name).stat().st_size == record["bytes"]
-        for name, record in made["outputs"].items()
-    )
-
-
-def _check_vocabulary(
-    folder: Path, manifest: dict[str, Any] | None, tokenizer: Tokenizer, vocabulary: Vocabulary
-) -> None:
-    """All splits of a folder share one vocabulary and one tokenizer."""
-    dictionary = folder / "dict.txt"
-    if dictionary.exists() and dictionary.read_bytes() != vocabulary.as_text().encode():
-        raise ValueError(
-            f"{dictionary} is another vocabulary than the one given, and all files of a folder share one: write to "
-            "another folder, or give this dict.txt."
+    sizes = [size for _, size, _, _ in plan.inputs]
+    tasks = plan_tasks(plan.sources, sizes, plan.part_bytes)
+    left = [task for task in tasks if not is_done(job.folder, task)]
+    done = PartsInOrder(job.folder, tasks, job.to_model.dtype)
+    with start_workers(job, left, workers=workers, progress=progress) as pool:
+        digests = pool.encode(
+            left,
+            [source for source in plan.sources if not source.is_stream],
+            num_bytes=None if plan.has_streams else _bytes_to_read(left),
+            meanwhile=done.count_and_hash,
         )
-    description = tokenizer.description()
-    if manifest and manifest["tokenizer"] != description:
-        raise ValueError(f"{folder} was binarized with another tokenizer: write to another folder.")
-    if _has_tokenizer(folder) and load_tokenizer(folder).description() != description:
-        raise ValueError(f"{folder} holds the files of another tokenizer than the one given: write to another folder.")
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any(all((folder / name).is_file() for name in files) for files, _ in KINDS)
-
-
-@contextmanager
-def _parts_folder(folder: Path, plan: _Plan, *, overwrite: bool) -> Iterator[Path]:
-    """The folder of part files, new or left by a run of the same plan, locked against a second run."""
-    parts = folder / f"{plan.split}.parts"
-    resumes = (parts / "plan.json").exists() and json.loads((parts / "plan.json").read_bytes()) == plan.as_json()
-    if not resumes and not overwrite:
-        present = [name for name in (f"{plan.split}.bin", f"{plan.split}.idx") if (folder / name).exists()]
-        if present or (parts / "plan.json").exists():
-            what = f"{present[0]} of another corpus" if present else f"an unfinished {plan.split} of another corpus"
-            raise FileExistsError(
-                f"{folder} holds {what}, or of other options. Write to another folder, or replace it with --overwrite."
-            )
-    parts.mkdir(parents=True, exist_ok=True)
-    with open(parts / "lock", "w") as lock:
+        check_unchanged(plan)
+        is_complete = done.count()
+        assert is_complete, "a part is missing"
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise OSError(f"Another process writes {folder / plan.split}: wait until it has ended.") from None
-        if not resumes:
-            for old in [*parts.glob("*.part"), *parts.glob("*.done")]:
-                old.unlink()
-            with atomic_write(parts / "plan.json", "w") as file:
-                json.dump(plan.as_json(), file)
-        yield parts
+            refuse_nonsense(plan.split, done.counts, max_unknown=max_unknown)
+        except ValueError:
+            shutil.rmtree(job.folder)  # the parts are of no use with another dict.txt
+            raise
+        files = SharedFiles(
+            prefix=job.folder / plan.split,
+            dtype=job.to_model.dtype,
+            num_items=done.counts.items,
+            num_tokens=done.counts.tokens,
+        )
+        files.create()
+        pool.place(files, done.placements, meanwhile=done.count_and_hash)
+    outputs = _records(files, plan.split, done.sha256())
+    files.sync()
+    with folder_lock(folder):
+        manifest = read_manifest(folder)
+        check_vocabulary(folder, manifest, job.tokenizer, vocabulary)  # another split may have been first
+        write_vocabulary(folder, job.tokenizer, vocabulary)
+        files.publish(folder / plan.split)
+        return _add_split(folder, manifest, plan, vocabulary, digests, done.counts, outputs)
 
 
-def _check_unchanged(plan: _Plan) -> None:
-    for path, size, changed in plan.inputs:
-        found = os.stat(path)
-        if (found.st_size, found.st_mtime_ns) != (size, changed):
-            raise ValueError(f"{path} was changed while it was read: run the command again with --overwrite.")
+def _bytes_to_read(tasks: Sequence[Task]) -> int:
+    """Bytes of the inputs of some tasks; only whole files lack an end."""
+    return sum(
+        (os.path.getsize(span.source.path) if span.end is None else span.end) - span.start
+        for task in tasks
+        for span in task.spans
+    )
 
 
-def _merge(prefix: Path, tasks: Sequence[Task], job: Job) -> Counts:
-    """Part files -> PREFIX.bin and PREFIX.idx."""
-    counts = Counts()
-    with MmapTokensWriter(prefix, job.to_model.dtype) as writer:
-        for task in tasks:
-            for path in parts_of(job.folder, task):
-                part_counts, sizes, ids = read_part(path, job.to_model.dtype)
-                writer.write(ids, sizes)
-                counts += part_counts
-    return counts
+def _records(files: SharedFiles, split: str, bin_sha256: str) -> dict[str, Any]:
+    """Size and SHA-256 of the .bin and .idx."""
+    bin_path, index_path = files.paths
+    return {
+        f"{split}.bin": {"bytes": bin_path.stat().st_size, "sha256": bin_sha256},
+        f"{split}.idx": {"bytes": index_path.stat().st_size, "sha256": sha256_of_file(index_path)},
+    }
 
 
 def _add_split(
-    folder: Path, plan: _Plan, vocabulary: Vocabulary, hashes: Sequence[str], counts: Counts
+    folder: Path,
+    manifest: dict[str, Any] | None,
+    plan: Plan,
+    vocabulary: Vocabulary,
+    digests: dict[str, tuple[int, str]],
+    counts: Counts,
+    outputs: dict[str, Any],
 ) -> dict[str, Any]:
     """Write the manifest with this split and those that were there."""
-    manifest = read_manifest(folder)
-    inputs = [
-        {"path": path, "bytes": size, "sha256": digest}
-        for (path, size, _), digest in zip(plan.inputs, hashes, strict=True)
-    ]
-    outputs = {name: file_record(folder / name) for name in (f"{plan.split}.bin", f"{plan.split}.idx")}
+    inputs = []
+    for source, (path, _, _, text_format) in zip(plan.sources, plan.inputs, strict=True):
+        num_bytes, digest = digests[source.path]
+        inputs.append({"path": path, "bytes": num_bytes, "sha256": digest, "format": text_format})
     split = {
         "inputs": inputs,
         "rules": plan.rules,

@@ -1,4 +1,4 @@
-"""Parts of a binarization: text cut into tasks for worker processes, and the part files that they write.
+"""Text cut into tasks for worker processes, and tasks done: text -> part files.
 
 Used by `binarize.py`. Tasks depend on the sizes of the inputs alone, and the parts of a task on its text, so that the
 result is the same for any number of workers, and a part file that exists need not be made again.
@@ -8,196 +8,192 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.atomic_files import atomic_write
-from roberta_plugin.data.text_inputs import (
-    BadLineError,
-    LineRules,
-    count_lines,
-    is_compressed,
-    is_jsonl,
-    lines_of,
-    read_blocks,
-)
+from roberta_plugin.data.binarize_part_files import Counts, Span, Task, done_path, part_path, read_counts
+from roberta_plugin.data.binarize_sharing import Sharing
+from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs_files import TextInput
 from roberta_plugin.data.tokenizers.base import Tokenizer
 
-
-@dataclass(frozen=True)
-class Span:
-    """Text of one input: the whole file, or the bytes [start, end) of a plain one."""
-
-    path: str
-    start: int = 0
-    end: int | None = None
-    is_last_of_file: bool = True
-
-
-@dataclass(frozen=True)
-class Task:
-    """What one worker does at a time: several small files, a large compressed one, or a piece of a large plain one."""
-
-    number: int
-    spans: tuple[Span, ...]
+_SECONDS_BETWEEN_LOOKS = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """What all tasks share.
+class Reading:
+    """What all tasks share that turn text into tokens.
 
     Attributes:
         tokenizer: text -> tokenizer ids.
-        to_model: model id of each tokenizer id, in the integer type of the .bin.
-        eos_id, unk_id: model ids of </s>, which ends each item, and <unk>.
         rules: what a line is.
         blank_line_after_files: whether to put a blank line after each file.
-        folder: where the part files go.
         part_bytes: bytes of text in a part.
     """
 
     tokenizer: Tokenizer
-    to_model: NDArray[np.integer[Any]]
-    eos_id: int
-    unk_id: int
     rules: LineRules
     blank_line_after_files: bool
-    folder: Path
     part_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
-    """What was counted in a part, or in many."""
+class Job(Reading):
+    """What all tasks share that write part files.
 
-    text_bytes: int = 0
-    items: int = 0
-    blank_lines: int = 0
-    tokens: int = 0
-    unknown: int = 0
-    bad_lines: int = 0
+    Attributes:
+        to_model: model id of each tokenizer id, in the integer type of the .bin.
+        eos_id, unk_id: model ids of </s>, which ends each item, and <unk>.
+        folder: where the part files go.
+    """
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: count + getattr(other, name) for name, count in asdict(self).items()})
+    to_model: NDArray[np.integer[Any]]
+    eos_id: int
+    unk_id: int
+    folder: Path
 
 
-def plan_tasks(paths: Sequence[str], sizes: Sequence[int], part_bytes: int) -> list[Task]:
+class Block(NamedTuple):
+    """Whole lines of a span.
+
+    Attributes:
+        data: the lines.
+        source: where they are from.
+        start: first byte of the span.
+        line: number of the first line, counted from the beginning of the span.
+    """
+
+    data: bytes
+    source: TextInput
+    start: int
+    line: int
+
+    def lines(self, rules: LineRules) -> tuple[list[str], int]:
+        """See `lines_of`. Lines before the span are counted only when an error must name the line of the file."""
+        try:
+            return lines_of(self.data, source=self.source, first_line=self.line, rules=rules)
+        except BadLineError as error:
+            before = sum(map(count_lines, read_blocks(self.source, end=self.start))) if self.start else 0
+            raise BadLineError(error.path, before + error.line, error.reason, error.remedy) from None
+
+
+class SharedPart(NamedTuple):
+    """A part that is handed to another worker: its text, and where its tokens go."""
+
+    path: Path
+    blocks: list[Block]
+
+
+def plan_tasks(sources: Sequence[TextInput], sizes: Sequence[int], part_bytes: int) -> list[Task]:
     """Cut large plain files into pieces of `part_bytes`, and put neighbouring small files together."""
     groups: list[tuple[Span, ...]] = []
     small: list[Span] = []
     small_bytes = 0
-    for path, size in zip(paths, sizes, strict=True):
-        if size <= part_bytes and small_bytes + size <= part_bytes:
-            small.append(Span(path))
+    for source, size in zip(sources, sizes, strict=True):
+        is_small = size <= part_bytes and not source.is_stream
+        if is_small and small_bytes + size <= part_bytes:
+            small.append(Span(source))
             small_bytes += size
             continue
         groups.append(tuple(small))
         small, small_bytes = [], 0
-        if size <= part_bytes:
-            small, small_bytes = [Span(path)], size
-        elif is_compressed(path):
-            groups.append((Span(path),))
+        if is_small:
+            small, small_bytes = [Span(source)], size
+        elif source.is_sequential:
+            groups.append((Span(source),))
         else:
             edges = [*range(0, size, part_bytes), size]
-            groups += [(Span(path, start, end, end == size),) for start, end in itertools.pairwise(edges)]
+            groups += [(Span(source, start, end, end == size),) for start, end in itertools.pairwise(edges)]
     groups.append(tuple(small))
-    return [Task(number, spans) for number, spans in enumerate(group for group in groups if group)]
+    return [
+        Task(number, spans, may_share=len(spans) == 1 and spans[0].source.is_sequential)
+        for number, spans in enumerate(group for group in groups if group)
+    ]
 
 
-def encode_task(job: Job, task: Task, *, on_read: Callable[[int], None]) -> None:
-    """Write the part files of a task that are not there, then the file that says how many there are."""
+def encode_task(
+    job: Job,
+    task: Task,
+    *,
+    on_read: Callable[[int], None],
+    on_data: Callable[[bytes], None] = lambda data: None,
+    sharing: Sharing | None = None,
+) -> None:
+    """Write the part files of a task that are not there, then the file that says how many there are.
+
+    Args:
+        job: what all tasks share.
+        task: what to do.
+        on_read: is called with the bytes read, now and then, and may raise to stop.
+        on_data: gets the bytes of a pipe.
+        sharing: idle workers that may do parts of a task that is read by one process.
+    """
     num_parts = 0
-    for number, blocks in itertools.groupby(_numbered_blocks(job, task, on_read), key=lambda block: block[0]):
-        path = _part_path(job.folder, task.number, number)
+    given: list[Path] = []
+    for number, numbered in itertools.groupby(numbered_blocks(job, task, on_read, on_data), key=lambda block: block[0]):
+        path = part_path(job.folder, task.number, number)
+        blocks = (block for _, block in numbered)
         if path.exists():
-            _skip_part(path, blocks)  # a compressed file can only be read from its beginning
+            _skip_part(path, blocks)  # such an input can only be read from its beginning
+        elif sharing is not None and task.may_share and sharing.claim():
+            try:
+                part = SharedPart(path, list(blocks))
+            except BaseException:
+                sharing.give(None)
+                raise
+            sharing.give(part)
+            given.append(path)
         else:
-            _write_part(path, job, (block for _, block in blocks))
+            write_part(path, job, blocks)
         num_parts = number + 1
-    with atomic_write(_done_path(job.folder, task.number), "w") as file:
+    while not all(path.exists() for path in given):
+        on_read(0)
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    with atomic_write(done_path(job.folder, task.number), "w") as file:
         file.write(json.dumps(num_parts))
 
 
-def is_done(folder: Path, task: Task) -> bool:
-    """Whether all parts of a task are there."""
-    return _done_path(folder, task.number).exists()
-
-
-def parts_of(folder: Path, task: Task) -> list[Path]:
-    """Part files of a task that is done, in order."""
-    num_parts = json.loads(_done_path(folder, task.number).read_text())
-    return [_part_path(folder, task.number, number) for number in range(num_parts)]
-
-
-def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[Counts, NDArray[np.int32], NDArray[np.integer[Any]]]:
-    """Counts, tokens of each item, and ids of all items of a part."""
-    with open(path, "rb") as file:
-        counts = Counts(**json.loads(file.readline()))
-        sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
-        return counts, sizes, np.fromfile(file, dtype=dtype, count=counts.tokens)
-
-
-def _part_path(folder: Path, task: int, number: int) -> Path:
-    return folder / f"{task:06d}_{number:06d}.part"
-
-
-def _done_path(folder: Path, task: int) -> Path:
-    return folder / f"{task:06d}.done"
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Whole lines of a span."""
-
-    data: bytes
-    span: Span
-    number: int
-
-    def lines(self, rules: LineRules) -> tuple[list[str], int]:
-        """See `lines_of`. Lines are counted only when an error must tell which one of the file it was."""
-        try:
-            return lines_of(self.data, path=self.span.path, first_line=1, rules=rules)
-        except BadLineError as error:
-            path, start = self.span.path, self.span.start
-            before_span = read_blocks(path, end=start) if start else iter(())
-            before_block = itertools.islice(read_blocks(path, start=start, end=self.span.end), self.number)
-            num_before = sum(map(count_lines, itertools.chain(before_span, before_block)))
-            raise BadLineError(path, num_before + error.line, error.reason) from None
-
-
-def _numbered_blocks(job: Job, task: Task, on_read: Callable[[int], None]) -> Iterator[tuple[int, _Block]]:
+def numbered_blocks(
+    reading: Reading,
+    task: Task,
+    on_read: Callable[[int], None],
+    on_data: Callable[[bytes], None] = lambda data: None,
+) -> Iterator[tuple[int, Block]]:
     """Blocks of text in order, each with the number of its part.
 
     A part ends with the block that fills it, so the edges of parts follow from the text alone.
     """
     part, bytes_in_part = 0, 0
     for span in task.spans:
-        blocks = read_blocks(span.path, start=span.start, end=span.end, on_read=on_read)
-        if job.blank_line_after_files and span.is_last_of_file and not is_jsonl(span.path):
+        blocks = read_blocks(span.source, start=span.start, end=span.end, on_read=on_read, on_data=on_data)
+        if reading.blank_line_after_files and span.is_last_of_file and not span.source.is_jsonl:
             blocks = itertools.chain(blocks, [b"\n"])
-        for number, block in enumerate(blocks):
-            if bytes_in_part >= job.part_bytes:
+        line = 1
+        for block in blocks:
+            if bytes_in_part >= reading.part_bytes:
                 part, bytes_in_part = part + 1, 0
             bytes_in_part += len(block)
-            yield part, _Block(block, span, number)
+            yield part, Block(block, span.source, span.start, line)
+            line += count_lines(block)
 
 
-def _skip_part(path: Path, blocks: Iterator[tuple[int, _Block]]) -> None:
-    with open(path, "rb") as file:
-        counts = Counts(**json.loads(file.readline()))
-    if counts.text_bytes != sum(len(block.data) for _, block in blocks):
+def _skip_part(path: Path, blocks: Iterable[Block]) -> None:
+    if read_counts(path).text_bytes != sum(len(block.data) for block in blocks):
         raise ValueError(
             f"{path} was made of text that was cut at another place, by another version of a library: delete the "
             "folder it lies in and run the same command again."
         )
 
 
-def _write_part(path: Path, job: Job, blocks: Iterator[_Block]) -> None:
+def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
+    """Encode blocks of text into a part file: a line of JSON with the counts, then sizes, then ids."""
     counts = Counts()
     sizes: list[NDArray[np.int32]] = []
     ids: list[NDArray[np.integer[Any]]] = []

@@ -2,58 +2,138 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from roberta_plugin.data.binarize_parts import Job, Task, encode_task
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.binarize_merge import Placement, place_part
+from roberta_plugin.data.binarize_part_files import Task
+from roberta_plugin.data.binarize_parts import Reading, encode_task, numbered_blocks, write_part
+from roberta_plugin.data.binarize_sharing import Sharing
 from roberta_plugin.data.manifest import sha256_of_file
+from roberta_plugin.data.mmap_tokens_parts import SharedFiles
+from roberta_plugin.data.progress import Progress
+from roberta_plugin.data.text_inputs_files import TextInput
 
 _SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_TO_BE_STOPPED = 0.5
+_SECONDS_TO_STOP = 2.0
 
 
-def run_tasks(
-    job: Job,
-    tasks: Sequence[Task],
-    *,
-    paths_to_hash: Sequence[str],
-    total_bytes: int,
-    workers: int,
-    progress: bool,
-) -> list[str]:
-    """Encode tasks in worker processes; return the SHA-256 of the files `paths_to_hash`.
+class Workers:
+    """Processes that do what they are given; the first error ends all and is raised here.
 
-    The first error ends all: it is raised here when the workers have stopped, and finished parts stay.
+    Attributes:
+        job: what all tasks share.
+        progress: whether to show how far it is.
     """
+
+    def __init__(self, executor: ProcessPoolExecutor, job: Reading, shared: _Shared, *, progress: bool) -> None:
+        self.job = job
+        self.progress = progress
+        self._executor = executor
+        self._shared = shared
+
+    def encode(
+        self,
+        tasks: Sequence[Task],
+        to_hash: Sequence[TextInput],
+        *,
+        num_bytes: int | None,
+        meanwhile: Callable[[], None],
+    ) -> dict[str, tuple[int, str]]:
+        """Write the part files of the tasks; return the size and SHA-256 of `to_hash` and of all pipes, by path.
+
+        Args:
+            tasks: what to encode.
+            to_hash: files to hash beside.
+            num_bytes: size of the files that the tasks read, None if nobody knows.
+            meanwhile: what this process does while it waits; called again and again, and not for long.
+        """
+        encoding = [self._executor.submit(_encode, task) for task in tasks]
+        hashing = {source.path: self._executor.submit(_hash, source.path) for source in to_hash}
+        helping = [
+            self._executor.submit(_help) for _ in range(self._shared.num_processes if _sharing_tasks(tasks) else 0)
+        ]
+        self._follow("binarize", [*encoding, *hashing.values(), *helping], num_bytes, meanwhile)
+        digests = {path: future.result() for path, future in hashing.items()}
+        for future in encoding:
+            digests |= future.result()
+        return digests
+
+    def place(self, files: SharedFiles, placements: Sequence[Placement], *, meanwhile: Callable[[], None]) -> None:
+        """Put part files into the .bin and .idx."""
+        placing = [self._executor.submit(_place, files, placement) for placement in placements]
+        self._follow("write", placing, files.num_bytes, meanwhile)
+
+    def count_ids(self, tasks: Sequence[Task], *, num_bytes: int) -> NDArray[np.int64]:
+        """How often each tokenizer id occurs in the text (number of ids,)."""
+        counting = [self._executor.submit(_count, task) for task in tasks]
+        self._follow("count", counting, num_bytes, lambda: None)
+        total = np.zeros(len(self.job.tokenizer.symbols), dtype=np.int64)
+        for future in counting:
+            total += future.result()
+        return total
+
+    def _follow(
+        self, label: str, futures: Sequence[Future[Any]], total: int | None, meanwhile: Callable[[], None]
+    ) -> None:
+        """Wait for all, showing how far it is; raise the first error."""
+        before = self._shared.num_bytes.value
+        with Progress(label, total, is_shown=self.progress) as bar:
+            waiting: set[Future[Any]] = set(futures)
+            while waiting:
+                done, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_LOOKS, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                bar.show(self._shared.num_bytes.value - before)
+                meanwhile()
+
+
+@contextmanager
+def start_workers(job: Reading, tasks: Sequence[Task], *, workers: int, progress: bool) -> Iterator[Workers]:
+    """Start worker processes for a job; they have ended when the with-statement does, also after an error or Ctrl-C."""
     context = _context()
-    if tasks:
-        job.tokenizer.encode_lines([""])  # loads its engine, once for all forked workers
-    bytes_read, is_stopped = context.Value("Q"), context.Event()
-    num_processes = max(1, min(workers, len(tasks) + len(paths_to_hash)))
+    job.tokenizer.encode_lines([""])  # loads its engine, once for all forked workers
+    num_readers = len(_sharing_tasks(tasks))
+    num_processes = workers if num_readers else min(workers, max(1, len(tasks)) + 1)  # one more to hash the inputs
+    shared = _Shared(context, num_readers=num_readers, num_processes=num_processes)
     with ProcessPoolExecutor(
-        num_processes, context, initializer=_start_worker, initargs=(job, bytes_read, is_stopped, os.getpid())
+        num_processes, context, initializer=_start_worker, initargs=(job, shared, os.getpid())
     ) as executor:
         try:
-            encoding = [executor.submit(_encode, task) for task in tasks]
-            hashing = [executor.submit(_hash, path) for path in paths_to_hash]
-            _follow([*encoding, *hashing], lambda: int(bytes_read.value), _total(tasks, total_bytes), progress)
-            return [future.result() for future in hashing]
+            yield Workers(executor, job, shared, progress=progress)
         except BrokenProcessPool as error:
             raise OSError(
                 "A worker process was killed, most often because memory ran out: run the same command again, which "
                 "keeps the finished parts, with fewer --workers."
             ) from error
         finally:
-            is_stopped.set()
+            shared.is_stopped.set()
             executor.shutdown(wait=True, cancel_futures=True)
+
+
+class _Shared:
+    """What all processes share."""
+
+    def __init__(self, context: Any, *, num_readers: int, num_processes: int) -> None:
+        self.num_bytes = context.Value("Q")
+        self.is_stopped = context.Event()
+        self.sharing = Sharing(context, num_readers=num_readers)
+        self.num_processes = num_processes
 
 
 def _context() -> Any:
@@ -62,66 +142,92 @@ def _context() -> Any:
     return context
 
 
-def _total(tasks: Sequence[Task], total_bytes: int) -> int:
-    """Bytes still to read, for the bar: those of the tasks, of which only whole files lack a size of their own."""
-    num_bytes = 0
-    for task in tasks:
-        for span in task.spans:
-            num_bytes += (os.path.getsize(span.path) if span.end is None else span.end) - span.start
-    return min(num_bytes, total_bytes)
+def _sharing_tasks(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if task.may_share]
 
 
-def _follow(futures: Sequence[Future[Any]], bytes_read: Callable[[], int], total: int, progress: bool) -> None:
-    """Wait for all, showing how far it is; raise the first error."""
-    from tqdm import tqdm
-
-    # None: no bar where the output is no terminal
-    with tqdm(total=total, unit="B", unit_scale=True, desc="binarize", disable=None if progress else True) as bar:
-        waiting: set[Future[Any]] = set(futures)
-        while waiting:
-            done, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_LOOKS, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-            bar.update(min(bytes_read(), total) - bar.n)
-
-
-_job: Job
-_bytes_read: Any
-_is_stopped: Any
+_job: Any  # a Job, or a Reading for those that count only
+_shared: _Shared
 
 
 class _StoppedError(Exception):
     """Another worker has failed, or the user has stopped the run."""
 
 
-def _start_worker(job: Job, bytes_read: Any, is_stopped: Any, parent: int) -> None:
-    global _job, _bytes_read, _is_stopped
-    _job, _bytes_read, _is_stopped = job, bytes_read, is_stopped
+def _start_worker(job: Reading, shared: _Shared, parent: int) -> None:
+    global _job, _shared
+    _job, _shared = job, shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process hears it and stops the workers
-    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    signal.signal(signal.SIGTERM, _end_soon)
+    threading.Thread(target=_exit_in_time, args=(parent,), daemon=True).start()
 
 
-def _exit_with_parent(parent: int) -> None:
-    """A parent that was killed cannot stop its workers, which would wait for tasks for ever."""
-    while os.getppid() == parent:
-        time.sleep(0.2)
+def _end_soon(*_: Any) -> None:
+    """SLURM sends SIGTERM to all processes: let the parent be the first to act, or it takes this for a crash."""
+    time.sleep(_SECONDS_TO_BE_STOPPED)
     os._exit(1)
 
 
-def _encode(task: Task) -> None:
-    encode_task(_job, task, on_read=_report)
+def _exit_in_time(parent: int) -> None:
+    """End a worker whose parent was killed, or that does not hear that it shall stop: a pipe may keep it waiting."""
+    while os.getppid() == parent and not _shared.is_stopped.is_set():
+        time.sleep(0.2)
+    if os.getppid() == parent:
+        time.sleep(_SECONDS_TO_STOP)
+    os._exit(1)
 
 
-def _hash(path: str) -> str:
-    return sha256_of_file(path, on_read=_check_stop)
+def _encode(task: Task) -> dict[str, tuple[int, str]]:
+    """Encode a task; of a pipe, return its size and SHA-256."""
+    digest, num_bytes = hashlib.sha256(), 0
+
+    def on_data(data: bytes) -> None:
+        nonlocal num_bytes
+        digest.update(data)
+        num_bytes += len(data)
+
+    pipes = [span.source.path for span in task.spans if span.source.is_stream]
+    try:
+        if pipes:
+            encode_task(_job, task, on_read=_report, on_data=on_data, sharing=_shared.sharing)
+        else:
+            encode_task(_job, task, on_read=_report, sharing=_shared.sharing)
+    finally:
+        if task.may_share:
+            _shared.sharing.end_reader()
+    return {path: (num_bytes, digest.hexdigest()) for path in pipes}
+
+
+def _help() -> None:
+    """Encode parts that other workers give away."""
+    while (part := _shared.sharing.take(_shared.is_stopped.is_set)) is not None:
+        _check_stop()
+        write_part(part.path, _job, part.blocks)
+
+
+def _hash(path: str) -> tuple[int, str]:
+    digest = sha256_of_file(path, on_read=_check_stop)
+    return os.path.getsize(path), digest
+
+
+def _place(files: SharedFiles, placement: Placement) -> None:
+    _check_stop()
+    _report(place_part(files, placement))
+
+
+def _count(task: Task) -> NDArray[np.int64]:
+    counts = np.zeros(len(_job.tokenizer.symbols), dtype=np.int64)
+    for _, block in numbered_blocks(_job, task, _report):
+        counts += np.bincount(_job.tokenizer.encode_lines(block.lines(_job.rules)[0])[0], minlength=len(counts))
+    return counts
 
 
 def _check_stop() -> None:
-    if _is_stopped.is_set():
+    if _shared.is_stopped.is_set():
         raise _StoppedError
 
 
 def _report(num_bytes: int) -> None:
     _check_stop()
-    with _bytes_read.get_lock():
-        _bytes_read.value += num_bytes
+    with _shared.num_bytes.get_lock():
+        _shared.num_bytes.value += num_bytes

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
 from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
-from roberta_plugin.data.block_order import Order, cut_in_parts
+from roberta_plugin.data.block_order import Order, check_token_limit, cut_in_parts, round_up
 
 _BLOCKS_IN_WINDOW = 2**17  # how many lengths are looked at together
 
@@ -34,6 +34,8 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     epoch = 1
     pack = False
     """Whether the blocks of a batch lie end to end in one row instead of being padded."""
+    pad_to_multiple = 1
+    """The width of a batch is a multiple of this."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -62,17 +64,15 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         if max_tokens is None and max_sentences is None:
             raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
         order = self.order(epoch)
-        longest = self.longest
-        if max_tokens is not None and longest > max_tokens:
-            raise ValueError(
-                f"--max-tokens ({max_tokens}) is smaller than the longest block ({longest} tokens): raise it."
-            )
+        width = round_up(self.longest, self.pad_to_multiple)
         multiple = 1 if self.pack else required_batch_size_multiple
-        if max_tokens is not None and self.are_equal_in_length and longest:
-            fitting = max_tokens // longest
+        if max_tokens is not None:
+            check_token_limit(width, max_tokens=max_tokens, longest=self.longest, multiple=self.pad_to_multiple)
+        if max_tokens is not None and self.are_equal_in_length and width and not self.pack:
+            fitting = max_tokens // width
             fitting -= fitting % multiple if fitting > multiple else 0
             max_sentences = min(fitting, max_sentences or fitting)
-        if max_tokens is None or (max_sentences is not None and longest * max_sentences <= max_tokens):
+        if max_tokens is None or (max_sentences is not None and width * max_sentences <= max_tokens):
             assert max_sentences is not None
             return BlockBatches(order, range(first_block, len(order), max_sentences), len(order))
         bounds = first_block + cut_in_parts(
@@ -84,6 +84,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
             max_sentences=max_sentences,
             required_batch_size_multiple=multiple,
             padded=not self.pack,
+            multiple=self.pad_to_multiple,
         )
         return BlockBatches(order, bounds[:-1], len(order))
 

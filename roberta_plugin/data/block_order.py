@@ -13,7 +13,7 @@ Shapes: N blocks in an epoch, n of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +162,7 @@ def cut_in_parts(
     max_sentences: int | None,
     required_batch_size_multiple: int = 1,
     padded: bool = True,
+    multiple: int = 1,
 ) -> NDArray[np.int64]:
     """What `cut_batches` makes of all `parts` of an order together, in the memory of one of them."""
     if max_sentences is not None and max_sentences > required_batch_size_multiple:
@@ -177,6 +178,7 @@ def cut_in_parts(
             max_sentences=max_sentences,
             required_batch_size_multiple=required_batch_size_multiple,
             padded=padded,
+            multiple=multiple,
         )
         bounds.append(position + cut[1:-1])
         begun = lengths[cut[-2] :] if len(cut) > 1 else lengths
@@ -193,12 +195,13 @@ def cut_batches(
     max_sentences: int | None,
     required_batch_size_multiple: int = 1,
     padded: bool = True,
+    multiple: int = 1,
 ) -> NDArray[np.int64]:
     """Cut an order into batches of consecutive blocks; return their bounds (batches + 1,).
 
-    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included where it is `padded`
-    to its longest block. One that is cut by
-    max_tokens is shortened to a multiple of `required_batch_size_multiple` blocks where it has as many.
+    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included: where it is `padded`,
+    up to its longest block and a `multiple`; else, as one row, up to a `multiple`. One that is cut by max_tokens is
+    shortened to a multiple of `required_batch_size_multiple` blocks where it has as many.
 
     Raises:
         ValueError: if neither limit is given, or one block alone exceeds `max_tokens`.
@@ -206,12 +209,18 @@ def cut_batches(
     if max_tokens is None and max_sentences is None:
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
     num_blocks = len(lengths)
+    given_tokens, longest_block = max_tokens, int(lengths.max(initial=0))
+    if multiple > 1 and max_tokens is not None:
+        if padded:
+            lengths = round_up(lengths, multiple)
+        else:
+            max_tokens -= max_tokens % multiple
     longest = int(lengths.max(initial=0))
     if max_tokens is None or (max_sentences is not None and longest * max_sentences <= max_tokens):
         assert max_sentences is not None
         return np.minimum(np.arange(0, num_blocks + max_sentences, max_sentences), num_blocks)
-    if longest > max_tokens:
-        raise ValueError(f"--max-tokens ({max_tokens}) is smaller than the longest block ({longest} tokens): raise it.")
+    assert given_tokens is not None
+    check_token_limit(longest, max_tokens=given_tokens, longest=longest_block, multiple=multiple)
     if not padded:
         return _cut_by_sum(lengths, max_tokens=max_tokens, widest=max_sentences or num_blocks)
     bounds = [0]
@@ -237,3 +246,21 @@ def _cut_by_sum(lengths: NDArray[np.int32], *, max_tokens: int, widest: int) -> 
         before = int(ends[start - 1]) if start else 0
         bounds.append(min(int(np.searchsorted(ends, before + max_tokens, side="right")), start + widest))
     return np.array(bounds)
+
+
+def check_token_limit(width: int, *, max_tokens: int, longest: int, multiple: int) -> None:
+    """Refuse a limit that the longest block, padded to `width`, exceeds by itself.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if width > max_tokens:
+        rounded = f", which --pad-to-multiple {multiple} rounds up" if longest <= max_tokens else ""
+        raise ValueError(
+            f"--max-tokens ({max_tokens}) is smaller than the longest block ({longest} tokens{rounded}): raise it."
+        )
+
+
+def round_up(number: Any, multiple: int) -> Any:
+    """The next multiple of `multiple` that is not below `number`: 5, 4 -> 8."""
+    return (number + (multiple - 1)) // multiple * multiple

@@ -45,7 +45,7 @@ from roberta_plugin.data.blocks import (
     make_blocks,
     windows,
 )
-from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +58,11 @@ def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode)
     """Cut a .bin file into blocks, or open the table that says how it was cut; see `make_blocks` for the modes.
 
     Raises:
-        ValueError: as `make_blocks`.
+        ValueError: as `make_blocks`, or if the .idx is damaged, as far as it is read.
     """
     check_break_mode(break_mode, block_length=block_length)
+    if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
+        check_sizes(tokens)
     if break_mode == "none":
         return EqualBlocks(tokens.num_tokens, block_length=block_length)
     if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
@@ -143,6 +145,7 @@ def _description(tokens: MmapTokens, block_length: int, break_mode: BreakMode) -
 
 
 def _write_packed(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) -> None:
+    check_sizes(tokens)
     options = {"block_length": made_of["block_length"], "break_mode": made_of["break_mode"]}
     numbers = {**count_items(tokens.sizes_on_disk, **options)._asdict(), "longest": 0}
     length_type = np.dtype("<u2" if made_of["block_length"] < 2**16 else "<i4")
@@ -156,6 +159,7 @@ def _write_packed(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) 
 
 
 def _write_long_items(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) -> None:
+    check_sizes(tokens)
     block_length = made_of["block_length"]
     numbers = {"longest": 0}
 

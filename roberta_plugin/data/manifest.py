@@ -2,8 +2,8 @@
 
 {"format": 1,
  "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},
- "splits": {"train": {"inputs": [{"path", "bytes", "sha256"}], "rules": {...}, "counts": {...},
-                      "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "plan_sha256": "..."}}}
+ "splits": {"train": {"inputs": [{"path", "bytes", "sha256", "format"}], "rules": {...}, "counts": {...},
+                      "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "dict_sha256", "plan_sha256"}}}
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from roberta_plugin.data.atomic_files import atomic_write
 
 NAME = "manifest.json"
 _FORMAT = 1
+_SPECIALS = 4  # <s> <pad> </s> <unk>, which are not in dict.txt
 _BYTES_AT_ONCE = 2**20
 
 
@@ -33,8 +36,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         manifest = json.loads(path.read_bytes())
-        known = manifest["format"] == _FORMAT and isinstance(manifest["splits"], dict)
-    except (ValueError, KeyError, TypeError) as error:
+        known = manifest["format"] == _FORMAT
+        if known:
+            _check_form(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error!r}): delete it, or binarize into another folder.") from error
     if not known:
         raise ValueError(
@@ -42,6 +47,49 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
             "the version of roberta_plugin that wrote it."
         )
     return dict(manifest)
+
+
+def check_folder(folder: str | os.PathLike[str], *, num_symbols: int) -> None:
+    """Compare a data-bin's dict.txt, and the sizes of its files, with its manifest, where it has one.
+
+    Args:
+        folder: the data-bin.
+        num_symbols: symbols in its dict.txt, specials included, <mask> not.
+
+    Raises:
+        ValueError: naming the file that is not what it was when the data were made.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return
+    path = folder / "dict.txt"
+    try:
+        if sha256_of_file(path) != manifest["dict_sha256"]:
+            raise ValueError(
+                f"{path} is not the one that the data were made with: it has {num_symbols - _SPECIALS:,} lines, that "
+                f"one had {manifest['num_symbols'] - _SPECIALS:,}, or its lines differ. Token ids would mean other "
+                "symbols. Put the right file there, or binarize again."
+            )
+        for split in manifest["splits"].values():
+            for name, record in split["outputs"].items():
+                if (folder / name).is_file() and os.path.getsize(folder / name) != record["bytes"]:
+                    raise ValueError(
+                        f"{folder / name} has {os.path.getsize(folder / name):,} bytes, and {NAME} says "
+                        f"{record['bytes']:,}: copy it again, or binarize again."
+                    )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / NAME} is damaged ({error!r}): delete it, or binarize again.") from error
+
+
+def _check_form(manifest: dict[str, Any]) -> None:
+    """Raise KeyError, TypeError or ValueError where something is missing that readers rely on."""
+    if not isinstance(manifest["tokenizer"]["kind"], str) or not isinstance(manifest["dict_sha256"], str):
+        raise TypeError("tokenizer or dict_sha256")
+    for name, split in manifest["splits"].items():
+        for key in ("inputs", "outputs", "rules", "counts"):
+            if key not in split:
+                raise KeyError(f"splits.{name}.{key}")
 
 
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +108,21 @@ def sha256_of_file(path: str | os.PathLike[str], *, on_read: Callable[[], None] 
             digest.update(data)
             on_read()
     return digest.hexdigest()
+
+
+def sha256_of_files(paths: Sequence[str | os.PathLike[str]], *, workers: int) -> list[str]:
+    """SHA-256 of files, several at a time: hashing lets other threads run."""
+    is_stopped = threading.Event()
+
+    def check_stop() -> None:
+        if is_stopped.is_set():
+            raise InterruptedError
+
+    with ThreadPoolExecutor(workers) as executor:
+        try:
+            return list(executor.map(lambda path: sha256_of_file(path, on_read=check_stop), paths))
+        finally:
+            is_stopped.set()
 
 
 def sha256_of_json(value: Any) -> str:

@@ -52,7 +52,7 @@ class MaskedLMDataset(BlockDataset):
         pad_id: int,
         vocab_size: int,
         seed: int,
-        counts: Sequence[int] | None = None,
+        mixture: Sequence[tuple[int, int]] | None = None,
         shard: int = 0,
         num_shards: int = 1,
         pad_to_multiple: int = 1,
@@ -68,10 +68,11 @@ class MaskedLMDataset(BlockDataset):
             pad_id: id of <pad>.
             vocab_size: ids must lie below it.
             seed: seed of the order and of the masks.
-            counts: blocks that an epoch takes from each source (default: all of each).
+            mixture: for each corpus, of one or several sources, its blocks and how many of them an epoch takes
+                (default: all blocks of all sources).
             shard: which of `num_shards` data folders this is; each serves every num_shards-th epoch.
             num_shards: number of data folders that take turns.
-            pad_to_multiple: T is a multiple of this.
+            pad_to_multiple: T, or the length of the row with `pack`, is a multiple of this.
             pack: lay the blocks of a batch end to end in one row instead of padding them.
             max_length: tokens of a block at most, <s> included; told to the model with packed rows.
         """
@@ -79,7 +80,7 @@ class MaskedLMDataset(BlockDataset):
         self.masker = masker
         self.bos_id, self.pad_id, self.vocab_size = bos_id, pad_id, vocab_size
         self.seed = seed
-        self.counts = counts
+        self.mixture = mixture
         self.shard, self.num_shards = shard, num_shards
         self.pad_to_multiple = pad_to_multiple
         self.pack, self.max_length = pack, max_length
@@ -95,11 +96,12 @@ class MaskedLMDataset(BlockDataset):
 
     def order(self, epoch: int) -> EpochOrder:
         """See `BlockDataset.order`."""
+        corpora = self.mixture or [(size, size) for size in self._num_blocks]
         return EpochOrder(
-            self._num_blocks,
+            [size for size, _ in corpora],
             seed=self._seed_of_shard,
             epoch=self.visit(epoch),
-            counts=self.counts,
+            counts=[count for _, count in corpora],
             lengths=None if self.are_equal_in_length or self.pack else self.lengths,
         )
 
@@ -150,8 +152,8 @@ class MaskedLMDataset(BlockDataset):
         }
 
     def _packed(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
-        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple)
         longest = max(self.max_length, int(lengths.max()))
+        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple, longest=longest)
         predicted = {"positions": row.predicted, "answers": row.answers, "edges": row.predicted_edges}
         return {
             "net_input": {
@@ -159,15 +161,17 @@ class MaskedLMDataset(BlockDataset):
                 "packing": {"positions": row.positions, "edges": row.edges, "longest": longest},
             },
             "target": row.targets,
-            # the room that is left belongs to one of the blocks
-            "predicted": {**predicted, "longest": masked.positions.shape[1] + PREDICTED_MULTIPLE},
+            # The room that is left belongs to one of the blocks. The number is the same for every batch, as their shape
+            # may be.
+            "predicted": {**predicted, "longest": longest + PREDICTED_MULTIPLE},
         }
 
     def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens (B, T) of some blocks, <s> first, and how many each has (B,)."""
         parts = [(source, rows, *source.blocks.bounds(local)) for source, rows, local in self._by_source(indices)]
         longest = max(int(lengths.max()) for _, _, _, lengths in parts)
-        batch = np.full((len(indices), pad_width(longest, multiple=self.pad_to_multiple)), self.pad_id)
+        multiple = 1 if self.pack else self.pad_to_multiple  # a packed row is rounded up as a whole
+        batch = np.full((len(indices), pad_width(longest, multiple=multiple)), self.pad_id)
         batch[:, 0] = self.bos_id
         all_lengths = np.empty(len(indices), dtype=np.int64)
         for source, rows, starts, lengths in parts:

@@ -1,7 +1,7 @@
 """Several corpora in one training: how many blocks of each an epoch takes.
 
-Stage of the flow in `roberta_plugin/data/__init__.py`. Shares are exact up to one block, and the blocks themselves
-are drawn without replacement by `block_order`.
+Stage of the flow in `roberta_plugin/data/__init__.py`. Shares are shares of blocks, exact up to one block; the blocks
+themselves are drawn without replacement by `block_order`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,19 +27,22 @@ def parse_turns(data: str) -> list[list[Corpus]]:
     return [parse_corpora(turn) for turn in data.split(os.pathsep)]
 
 
+def data_folders(data: str) -> list[Path]:
+    """All folders of all turns, in their order; one that is in several turns comes once."""
+    return [Path(folder) for folder in dict.fromkeys(c.folder for turn in parse_turns(data) for c in turn)]
+
+
 def parse_corpora(data: str) -> list[Corpus]:
     """Read `books-bin@3,news-bin@1` (weights) or `books-bin,news-bin` (no weights); one folder alone is one corpus.
+
+    What exists as a folder is taken as that folder, even if its path holds `,` or `@`.
 
     Raises:
         ValueError: for an empty or repeated folder, a weight that is no positive number, or weights on some only.
     """
     corpora = []
-    for entry in data.split(","):
-        folder, at, weight = entry.strip().rpartition("@")
-        folder, weight = (folder, weight) if at else (weight, "")
-        if not folder:
-            raise ValueError(f"The data option {data!r} names an empty folder: write FOLDER@WEIGHT,FOLDER@WEIGHT,...")
-        corpora.append(Corpus(folder, _weight(weight, data) if at else None))
+    for entry in [data] if os.path.isdir(data) else data.split(","):
+        corpora.append(_corpus(entry.strip(), data))
     folders = [corpus.folder for corpus in corpora]
     if len(set(folders)) < len(folders):
         raise ValueError(f"The data option {data!r} names a folder twice: give it once, with a larger weight.")
@@ -47,13 +51,25 @@ def parse_corpora(data: str) -> list[Corpus]:
     return corpora
 
 
-def _weight(text: str, data: str) -> float:
+def _corpus(entry: str, data: str) -> Corpus:
+    folder, at, weight = entry.rpartition("@")
+    if os.path.isdir(entry) or not at:
+        folder, at = entry, ""
+    if not folder:
+        raise ValueError(f"The data option {data!r} names an empty folder: write FOLDER@WEIGHT,FOLDER@WEIGHT,...")
+    return Corpus(folder, _weight(weight, entry) if at else None)
+
+
+def _weight(text: str, entry: str) -> float:
     try:
         weight = float(text)
     except ValueError:
         weight = math.nan
     if not (math.isfinite(weight) and weight > 0):
-        raise ValueError(f"The data option {data!r} holds the weight {text!r}: a weight is a positive number.")
+        raise ValueError(
+            f"The data option names {entry!r}, which is neither a folder that exists nor FOLDER@WEIGHT with a positive "
+            f"number: correct the path or the weight {text!r}."
+        )
     return weight
 
 
@@ -64,7 +80,8 @@ def blocks_to_take(
 
     Shares are the `weights`, normalised; without weights, share i = n_i^alpha / sum_j n_j^alpha for corpora of n_i
     blocks: alpha 1 is by size, and smaller values favour small corpora (XLM, Lample & Conneau 2019, section 3.1;
-    XLM-R uses 0.3). Rounding is by largest remainder, so the counts add up exactly.
+    XLM-R uses 0.3). Rounding is by largest remainder, so the counts add up exactly; a corpus that is due less than one
+    block gets one, so that none is left out for ever.
 
     Raises:
         ValueError: for an `alpha` outside 0 to 1, or a corpus without blocks.
@@ -76,7 +93,10 @@ def blocks_to_take(
     if weights is None and alpha == 1.0:
         return list(num_blocks)
     raw = np.asarray(num_blocks, dtype=np.float64) ** alpha if weights is None else np.asarray(weights, np.float64)
-    return share_out(sum(num_blocks), raw.tolist())
+    counts = share_out(sum(num_blocks), raw.tolist())
+    for _ in range(counts.count(0)):
+        counts[int(np.argmax(counts))] -= 1
+    return [max(count, 1) for count in counts]
 
 
 def share_out(total: int, weights: Sequence[float]) -> list[int]:

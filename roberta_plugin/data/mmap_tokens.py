@@ -281,6 +281,29 @@ def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
             raise bad_id_error(tokens, start + bad, vocab_size)
 
 
+def check_sizes(tokens: MmapTokens) -> None:
+    """Refuse an index whose items do not fill the .bin exactly; reads the sizes, but neither offsets nor tokens.
+
+    Raises:
+        ValueError: naming the file, the item where there is one, and what to do.
+    """
+    total = 0
+    for first in range(0, tokens.num_items, _ITEMS_IN_MEMORY):
+        sizes = tokens.sizes[first : first + _ITEMS_IN_MEMORY]
+        if sizes.min() < 1:
+            item = first + int(np.argmin(sizes))
+            raise ValueError(
+                f"{tokens.prefix}.idx says that item {item} has {tokens.sizes[item]} tokens: the file is damaged. Copy "
+                "it again or make it again."
+            )
+        total += int(sizes.sum(dtype=np.int64))
+    if total != tokens.num_tokens:
+        raise ValueError(
+            f"{tokens.prefix}.idx tells of {total:,} tokens, and {tokens.prefix}.bin has {tokens.num_tokens:,}: one of "
+            "them is damaged, or they are not of one run. Copy both again or make them again."
+        )
+
+
 def bad_id_error(tokens: MmapTokens, position: int, vocab_size: int) -> ValueError:
     """The error for the id at `position` of `tokens.tokens`, which lies outside the vocabulary."""
     item = tokens.item_at(position)

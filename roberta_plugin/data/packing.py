@@ -1,7 +1,8 @@
 """A padded batch -> one row of sequences end to end, for models that keep sequences apart by their edges.
 
-Stage of the flow in `roberta_plugin/data/__init__.py`, in place of padding (--pack-sequences). What does not fill the
-row is a sequence of padding of its own. Sizes are rounded up, so that many batches have one shape.
+Stage of the flow in `roberta_plugin/data/__init__.py`, in place of padding (--pack-sequences). What the blocks do not
+fill of the row is cut into sequences of padding, none longer than a block may be: attention kernels are given that
+length and leave what lies beyond it uninitialized. Sizes are rounded up, so that many batches have one shape.
 
 Shapes: B blocks, T positions of a padded block, Q room for its predicted ones; N positions of the row, M room for its
 predicted ones, S sequences: the blocks, the padding at the end, and empty ones.
@@ -39,7 +40,7 @@ class PackedRow(NamedTuple):
     """Which of `predicted` belong to sequence s (S + 1,); the room that is left belongs to the last block."""
 
 
-def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: int) -> PackedRow:
+def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: int, longest: int) -> PackedRow:
     """Lay the blocks of a masked batch end to end.
 
     Args:
@@ -47,6 +48,7 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
         lengths: tokens of each block (B,), <s> included.
         pad_id: id of <pad>.
         multiple: N is a multiple of this.
+        longest: no sequence has more positions.
     """
     num_tokens = int(lengths.sum())
     num_positions = -(-num_tokens // multiple) * multiple
@@ -57,13 +59,14 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
     starts = np.cumsum(lengths) - lengths
     counts = is_answer.sum(axis=1)
     room = num_predicted = int(counts.sum())
-    num_sequences = len(lengths) + 1
+    padding = padding_edges(num_tokens, num_positions, longest=longest)
+    num_sequences = len(lengths) + len(padding)
     if multiple > 1:
         room = -(-num_predicted // PREDICTED_MULTIPLE) * PREDICTED_MULTIPLE
         num_sequences = -(-num_sequences // SEQUENCES_MULTIPLE) * SEQUENCES_MULTIPLE
     edges = np.full(num_sequences + 1, num_positions, dtype=np.int32)
     edges[: len(lengths)] = starts
-    edges[len(lengths)] = num_tokens
+    edges[len(lengths) : len(lengths) + len(padding)] = padding
     predicted_edges = np.full(num_sequences + 1, room, dtype=np.int32)
     predicted_edges[: len(lengths)] = np.cumsum(counts) - counts
     return PackedRow(
@@ -75,6 +78,11 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
         answers=_row(masked.answers[is_answer], room, fill=pad_id),
         predicted_edges=predicted_edges,
     )
+
+
+def padding_edges(num_tokens: int, num_positions: int, *, longest: int) -> NDArray[np.int64]:
+    """Where the sequences of padding begin, of at most `longest` positions, that fill a row from `num_tokens` on."""
+    return np.arange(num_tokens, num_positions, longest)
 
 
 def _row(values: NDArray[np.int64], width: int, *, fill: int) -> NDArray[np.int64]:

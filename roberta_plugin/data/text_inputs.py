@@ -1,8 +1,8 @@
 """Raw text files -> lines of text. Stage of the flow in `roberta_plugin/data/__init__.py`.
 
-A file is plain text, or compressed (.gz, .zst, .xz), or JSON Lines (.jsonl, also compressed) with the text of one
-document in a field of each line. All text is UTF-8. Lines end as in Python's text mode, which fairseq uses: at
-"\\n", "\\r\\n" or "\\r". An empty line separates documents.
+An input is plain text, or compressed (.gz, .zst, .xz, .bz2), or JSON Lines (also compressed) with the text of one
+document in a field of each line; `text_inputs_files` finds out which. All text is UTF-8. Lines end as in Python's text
+mode, which fairseq uses: at "\\n", "\\r\\n" or "\\r". An empty line separates documents.
 
 A plain file can be read in parts: the part [start, end) of a file owns the lines whose first byte lies in it, so parts
 that cover the file cover each line once, wherever they are cut.
@@ -10,19 +10,25 @@ that cover the file cover each line once, wherever they are cut.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import IO
 
-from roberta_plugin.data.text_inputs_compressed import decompressed_pieces, read_ahead
+from roberta_plugin.data.text_inputs_compressed import CountedFile, decompressed_pieces, open_input, read_ahead
+from roberta_plugin.data.text_inputs_files import TextInput, looks_like_json_lines, unclear_format_error
 
-COMPRESSIONS = (".gz", ".zst", ".xz")
 BLOCK_BYTES = 2**20
 _LINE_END = re.compile(rb"\n|\r(?!\n)")
+_CORRECT_TEXT = (
+    "Convert the file to UTF-8 or correct the line, or leave such lines out and count them with --skip-bad-lines."
+)
+_CORRECT_RECORD = "Correct it or give --json-field, or leave such lines out and count them with --skip-bad-lines."
+_NOT_TEXT = (
+    "This is a binary file or UTF-16, and not text in UTF-8: convert it first. --skip-bad-lines does not help here."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,76 +53,34 @@ FAIRSEQ_RULES = LineRules()
 class BadLineError(ValueError):
     """A line that cannot be read as text; its message names the file, the line and the remedy."""
 
-    def __init__(self, path: str, line: int, reason: str) -> None:
-        super().__init__(path, line, reason)
-        self.path, self.line, self.reason = path, line, reason
+    def __init__(self, path: str, line: int, reason: str, remedy: str = _CORRECT_TEXT) -> None:
+        super().__init__(path, line, reason, remedy)
+        self.path, self.line, self.reason, self.remedy = path, line, reason, remedy
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}, line {self.line}: {self.reason}. Convert the file to UTF-8 or correct the line, or leave "
-            "such lines out and count them with --skip-bad-lines."
-        )
-
-
-def find_inputs(patterns: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """File names and glob patterns -> file names: patterns in their order, the files of one pattern sorted by name.
-
-    Raises:
-        FileNotFoundError: if a file does not exist or a pattern matches none.
-        ValueError: if one file is given twice.
-    """
-    paths: list[str] = []
-    for given in patterns:
-        pattern = os.fspath(given)
-        found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
-        found = [path for path in found if os.path.isfile(path)]
-        if not found:
-            raise FileNotFoundError(
-                f"No text file {pattern}: give files, or a pattern in quotes such as 'books/*.txt'."
-            )
-        paths += found
-    seen: set[str] = set()
-    for path in paths:
-        if os.path.realpath(path) in seen:
-            raise ValueError(f"The text file {path} is given twice: name each input once.")
-        seen.add(os.path.realpath(path))
-    if not paths:
-        raise FileNotFoundError("No text file given: name at least one input.")
-    return paths
-
-
-def is_compressed(path: str) -> bool:
-    """Whether the file must be read from its beginning, going by its name."""
-    return path.lower().endswith(COMPRESSIONS)
-
-
-def is_jsonl(path: str) -> bool:
-    """Whether the file is JSON Lines, going by its name; compression does not matter."""
-    name = path.lower()
-    for suffix in COMPRESSIONS:
-        name = name.removesuffix(suffix)
-    return name.endswith((".jsonl", ".ndjson"))
+        return f"{self.path}, line {self.line}: {self.reason}. {self.remedy}"
 
 
 def read_blocks(
-    path: str,
+    source: TextInput,
     *,
     start: int = 0,
     end: int | None = None,
     block_bytes: int = BLOCK_BYTES,
     on_read: Callable[[int], None] = lambda num_bytes: None,
+    on_data: Callable[[bytes], None] = lambda data: None,
 ) -> Iterator[bytes]:
     """Whole lines, in blocks of about `block_bytes`; a block is larger only where one line is.
 
     `start` and `end` choose a part of a plain file, in bytes (see the head of this file). `on_read` hears how many
-    bytes of the file, as it is on disk, were read.
+    bytes of the file, as it is on disk, were read; `on_data` gets the bytes of a pipe or compressed file themselves.
 
     Raises:
-        ValueError: if a compressed file is damaged or cut off.
+        ValueError: if a compressed file is damaged or cut off, or a pipe holds JSON Lines that nobody announced.
     """
-    pieces = _plain(path, start, end, block_bytes)
-    if is_compressed(path):
-        pieces = read_ahead(decompressed_pieces(path, block_bytes))
+    pieces = _plain(source.path, start, end, block_bytes)
+    if source.is_sequential:
+        pieces = read_ahead(_sequential(source, block_bytes, on_data))
     unfinished: list[bytes] = []
     for piece, num_read in pieces:
         on_read(num_read)
@@ -130,33 +94,33 @@ def read_blocks(
         yield rest
 
 
-def lines_of(block: bytes, *, path: str, first_line: int, rules: LineRules) -> tuple[list[str], int]:
+def lines_of(block: bytes, *, source: TextInput, first_line: int, rules: LineRules) -> tuple[list[str], int]:
     """Lines of text in a block of `read_blocks`, and how many bad ones were left out.
 
     Args:
         block: bytes that hold whole lines.
-        path: where they come from, to tell JSON Lines from text and for messages.
+        source: where they come from: JSON Lines or text, and the name for messages.
         first_line: number of the first line of the block, from 1, for messages.
         rules: see `LineRules`.
 
     Raises:
         BadLineError: at the first bad line, unless `rules.skip_bad_lines`.
     """
-    if is_jsonl(path):
-        return _lines_of_records(block, path, first_line, rules)
+    if source.is_jsonl:
+        return _lines_of_records(block, source.name, first_line, rules)
     try:
         lines, num_bad = _split(block.decode("utf-8")), 0
     except UnicodeDecodeError:
-        lines, num_bad = _lines_one_by_one(block, path, first_line, rules)
+        lines, num_bad = _lines_one_by_one(block, source.name, first_line, rules)
     return _trim(lines, rules), num_bad
 
 
-def read_lines(paths: Sequence[str], *, rules: LineRules = FAIRSEQ_RULES) -> Iterator[list[str]]:
-    """Lines of all files, in lists of about a megabyte of text."""
-    for path in paths:
+def read_lines(sources: Sequence[TextInput], *, rules: LineRules = FAIRSEQ_RULES) -> Iterator[list[str]]:
+    """Lines of all inputs, in lists of about a megabyte of text."""
+    for source in sources:
         line = 1
-        for block in read_blocks(path):
-            yield lines_of(block, path=path, first_line=line, rules=rules)[0]
+        for block in read_blocks(source):
+            yield lines_of(block, source=source, first_line=line, rules=rules)[0]
             line += count_lines(block)
 
 
@@ -166,6 +130,25 @@ def count_lines(block: bytes) -> int:
     if b"\r" in block:
         num_ends += block.count(b"\r") - block.count(b"\r\n")
     return num_ends + (not block.endswith((b"\n", b"\r")))
+
+
+def _sequential(source: TextInput, block_bytes: int, on_data: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
+    """Content of a pipe or compressed file in pieces, each with the bytes that were read for it."""
+    with open_input(source.path) as opened:
+        file = CountedFile(opened, on_data)
+        suffix = file.suffix() if source.is_stream else source.suffix
+        pieces = decompressed_pieces(file, suffix, source.name, block_bytes) if suffix else _as_it_is(file, block_bytes)
+        for piece, num_read in pieces:
+            if source.is_unknown and piece:
+                if looks_like_json_lines(piece):
+                    raise unclear_format_error(source.name)
+                source = replace(source, is_unknown=False)
+            yield piece, num_read
+
+
+def _as_it_is(file: CountedFile, block_bytes: int) -> Iterator[tuple[bytes, int]]:
+    while piece := file.read(block_bytes):
+        yield piece, len(piece)
 
 
 def _plain(path: str, start: int, end: int | None, block_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -219,8 +202,13 @@ def _lines_one_by_one(block: bytes, path: str, first_line: int, rules: LineRules
             lines.append(raw.encode("latin-1").decode("utf-8"))
         except UnicodeDecodeError as error:
             if not rules.skip_bad_lines:
-                byte = raw.encode("latin-1")[error.start]
-                raise BadLineError(path, number, f"byte 0x{byte:02x} at column {error.start} is not UTF-8") from None
+                byte, column = error.object[error.start], len(error.object[: error.start].decode("utf-8"))
+                raise BadLineError(
+                    path,
+                    number,
+                    f"byte 0x{byte:02x} at column {column} is not UTF-8",
+                    _NOT_TEXT if b"\0" in block else _CORRECT_TEXT,
+                ) from None
     return lines, len(raw_lines) - len(lines)
 
 
@@ -235,7 +223,7 @@ def _lines_of_records(block: bytes, path: str, first_line: int, rules: LineRules
             text = _text_of_record(raw.encode("latin-1"), rules.json_field)
         except ValueError as error:
             if not rules.skip_bad_lines:
-                raise BadLineError(path, number, str(error)) from None
+                raise BadLineError(path, number, str(error), _CORRECT_RECORD) from None
             num_bad += 1
             continue
         lines += [line for line in _trim(_split(text), rules) if line]

@@ -1,62 +1,132 @@
-"""Compressed files (.gz, .zst, .xz) -> pieces of their content, for `text_inputs`."""
+"""Compressed files (.gz, .zst, .xz, .bz2) -> pieces of their content, for `text_inputs`."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import lzma
 import queue
+import re
 import threading
 import zlib
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+_OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
+_MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00", ".bz2": b"BZh"}
 
 
-def decompressed_pieces(path: str, block_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Content of a file in pieces, each with the bytes of the file that were read for it.
+def open_input(path: str) -> IO[bytes]:
+    """Open a file, or a pipe that this process has open already: `/dev/fd/N` cannot be opened twice where N is one."""
+    if match := _OPEN_FILE.fullmatch(path):
+        return open(int(match[1] or 0), "rb", closefd=False)
+    return open(path, "rb")
+
+
+class CountedFile(io.RawIOBase):
+    """A file that is read forwards, with the number of its bytes that were read; each goes through `on_data`."""
+
+    def __init__(self, file: IO[bytes], on_data: Callable[[bytes], None] = lambda data: None) -> None:
+        self._file = file
+        self._on_data = on_data
+        self._head = b""
+        self.num_read = 0
+
+    def readable(self) -> bool:
+        """A file to read."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes; none at the end only."""
+        head, self._head = self._head[:size], self._head[size:]
+        data = self._file.read(size - len(head))
+        self.num_read += len(data)
+        self._on_data(data)
+        return head + data
+
+    def suffix(self) -> str:
+        """How the content is compressed, going by its first bytes, which are read again later."""
+        self._head = self.read(max(map(len, _MAGIC.values())))
+        return next((suffix for suffix, magic in _MAGIC.items() if self._head.startswith(magic)), "")
+
+
+def decompressed_pieces(
+    file: IO[bytes] | CountedFile, suffix: str, name: str, block_bytes: int
+) -> Iterator[tuple[bytes, int]]:
+    """Content of a compressed file in pieces, each with the bytes of the file that were read for it.
 
     Raises:
-        ValueError: if the file is damaged or cut off.
+        ValueError: if the file is damaged or cut off; the message calls it `name`.
     """
-    with open(path, "rb") as file:
-        try:
-            if path.lower().endswith(".zst"):
-                yield from _decompressed_zstd(file, block_bytes)
-                return
-            position = 0
-            opener = gzip.open if path.lower().endswith(".gz") else lzma.open
-            with opener(file, "rb") as decompressed:
-                while piece := decompressed.read(block_bytes):
-                    yield piece, file.tell() - position
-                    position = file.tell()
-        except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-            raise ValueError(
-                f"{path} cannot be decompressed ({error}): it is damaged, cut off or not what its name says. "
-                "Copy or download it again."
-            ) from error
-
-
-def _decompressed_zstd(file: IO[bytes], block_bytes: int) -> Iterator[tuple[bytes, int]]:
-    import zstandard
-
-    # The library's own stream reader takes a file that was cut off for a complete one.
-    decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
-    frame = decompressor.decompressobj()
-    is_inside = False
+    counted = file if isinstance(file, CountedFile) else CountedFile(file)
+    num_read = 0
     try:
-        while data := file.read(block_bytes // 8):
-            num_read = len(data)
-            while data:
-                is_inside = True
-                piece = frame.decompress(data)
-                data = b""
-                if frame.eof:
-                    data, frame, is_inside = frame.unused_data, decompressor.decompressobj(), False
-                yield piece, num_read
-                num_read = 0
-    except zstandard.ZstdError as error:
-        raise EOFError(str(error)) from error
+        for piece in _pieces(counted, suffix, block_bytes):
+            yield piece, counted.num_read - num_read
+            num_read = counted.num_read
+        if not counted.num_read:
+            raise EOFError("it is empty")
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault; that of the content has no number
+        raise ValueError(
+            f"{name} cannot be decompressed ({error}): it is damaged, cut off or not what its name says. Copy or "
+            "download it again."
+        ) from error
+
+
+def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]:
+    if suffix == ".gz":
+        with gzip.GzipFile(fileobj=file, mode="rb") as decompressed:
+            while piece := decompressed.read(block_bytes):
+                yield piece
+        return
+    # The libraries' own file readers take a .zst that was cut off, and an .xz or .bz2 with a damaged second stream, for
+    # complete ones.
+    new: dict[str, Callable[[], Any]] = {".zst": _Zstandard, ".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor}
+    stream, is_inside = new[suffix](), False
+    while data := file.read(max(1, block_bytes // 8)):
+        while data:
+            if not is_inside and suffix == ".xz":
+                data = data.lstrip(b"\0")  # padding between streams
+                if not data:
+                    break
+            is_inside = True
+            yield stream.decompress(data, block_bytes)
+            data = b""
+            while not stream.eof and not stream.needs_input:
+                yield stream.decompress(b"", block_bytes)
+            if stream.eof:
+                data, stream, is_inside = stream.unused_data, new[suffix](), False
     if is_inside:
-        raise EOFError("the last frame is incomplete")
+        raise EOFError("its end is missing")
+
+
+class _Zstandard:
+    """zstandard's decompressor with the signature of those of lzma and bz2."""
+
+    needs_input = True
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self._error = zstandard.ZstdError
+        self._frame = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        try:
+            return self._frame.decompress(data)
+        except self._error as error:
+            raise EOFError(str(error)) from error
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._frame.unused_data)
 
 
 def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:

@@ -8,6 +8,7 @@ Legend: V size of the vocabulary, <mask> included.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class Vocabulary:
 
         Raises:
             FileNotFoundError: if it does not exist.
-            ValueError: if a line is not `symbol count`; the message names the file and the line.
+            ValueError: if it is empty, or a line is not `symbol count`; the message names the file and the line.
         """
         path = Path(path)
         if not path.is_file():
@@ -91,9 +92,17 @@ class Vocabulary:
                 "`roberta vocabulary train`."
             )
         try:
-            return cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))
+            vocabulary = cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from None
+        if not vocabulary._rows:
+            raise ValueError(f"{path} is empty: copy it again, or name the folder with the dict.txt of the tokenizer.")
+        return vocabulary
+
+    @property
+    def sha256(self) -> str:
+        """What identifies the symbols and their ids."""
+        return hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write dict.txt as fairseq does; unlike fairseq, keep the marks without which it cannot be read again."""
@@ -171,6 +180,6 @@ def _parse(line: str, number: int) -> Row:
         return Row(symbol, int(field), overwrites)
     except ValueError:
         raise ValueError(
-            f"line {number}: {line!r} is not `symbol count`, with a whole number after a space. Is this the dict.txt "
-            "of the tokenizer?"
+            f"line {number}: {line[:80]!r} is not `symbol count`, with a whole number after a space. Is this the "
+            "dict.txt of the tokenizer?"
         ) from None

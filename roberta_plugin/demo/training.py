@@ -184,7 +184,7 @@ def pretrain(run: RunFolder, plan: Plan) -> dict[str, Any]:
         "--keep-interval-updates": "1",
     }
     command = train_command(run, num_updates=plan.num_updates, extra=extra)
-    num_updates = 0
+    num_updates = last_update(run.train_log)  # a training that had ended when we were killed makes no more
     bar = progress_bar("training", total=plan.num_updates, unit="update")
     with closing(train(run, command, log=run.train_log, threads=plan.threads)) as records, bar:
         for record in records:
@@ -193,6 +193,13 @@ def pretrain(run: RunFolder, plan: Plan) -> dict[str, Any]:
     if not (run.checkpoints / "checkpoint_last.pt").is_file():
         raise failure("The training left no checkpoint", run.train_log)
     return {"num_updates": num_updates, "planned_updates": plan.num_updates, "command": command}
+
+
+def last_update(log: Path) -> int:
+    """The number of updates in the last record of a log; 0 before there is one."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    records = [record.values for record in map(parse_line, lines) if record]
+    return int(next((values["num_updates"] for values in reversed(records) if "num_updates" in values), 0))
 
 
 def train(run: RunFolder, command: list[str], *, log: Path, threads: int) -> Generator[Record, None, None]:

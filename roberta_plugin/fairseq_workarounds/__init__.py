@@ -15,15 +15,82 @@ A fault has a number here and a file that mends it:
 4. **`--bf16` turns to a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` wherever `bf16` is set, so that
    `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We take that back, unless --tpu was asked for.
    (Configs of fairseq-hydra-train do not go that way.)
+5. **A mixture is taken for one folder** (`validation_folders`). Before training, fairseq lists the data folders for
+   validation splits that --valid-subset does not name, and knows `A:B` alone: `A,B` and `A@3,B@1` are no folders. We
+   give it the folders of the mixture.
+6. **--help leaves out the options of --task, --arch, --optimizer, ...** (`help_text`). `parse_args_and_arch` adds them
+   after it has parsed once, and that first parser meets --help and exits. We let it print its help the second time.
+7. **TensorBoard's files are those of the first run in a process** (`tensorboard_writers`). fairseq keeps one writer for
+   "train" and one for "valid", whatever --tensorboard-logdir is: job 2 of `fairseq-hydra-train -m` writes into the
+   folder of job 1, or fails where that is relative. We keep one for each folder.
+8. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` looks at
+   --max-update and --stop-time-hours after an update only: every further start makes one more and overwrites the
+   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0.
+9. **Ctrl-C and SIGTERM lose all since the last checkpoint** (`interruption`). fairseq has no handlers for signals. The
+   first one now ends the update at hand on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a second
+   Ctrl-C stops at once. With our tasks, or on one rank.
+10. **Two trainings at once in one save folder** (`save_dir_lock`) overwrite each other's checkpoints. Rank 0 holds a
+   lock on a file in --save-dir for as long as it lives, and a second training is refused.
+11. **A disk that is full for a moment ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a
+   `torch.save` that failed up to three times into the same open file, behind what is already in it; the unreadable
+   result is copied over the good `checkpoint_last.pt`, and training goes on. We write each attempt to a fresh
+   temporary file, compare its checksums, and let it take the name only then; where the cause may pass we try again
+   for a minute, then the training ends with an error that names the file. What a killed run left half-written is
+   removed when a run starts in that folder.
+12. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoint_loading`). torch compares
+   no checksums: flipped bits become weights. We compare them before a checkpoint is loaded, for whatever purpose.
+13. **`--bf16` and `--fp16` do not resume exactly** (`master_weights`). `FP16Optimizer.state_dict` leaves out the fp32
+   master weights, so that a resumed training begins at weights rounded to 8 or 11 bits, and of the loss scaler it
+   has the scale alone, not when that changes next. We save both: 4 bytes more a parameter, 16 in all. Checkpoints
+   without them still load, with a line in the log.
+14. **`--amp` divides gradients by the loss scale twice** (`amp_scaling`). `AMPOptimizer` has the scaler unscale torch's
+   optimizer, then gives it its own wrapper to step, which the scaler does not know and unscales again. We give it the
+   same object. The loss scale was not saved either; now it is.
+15. **A state that fits is refused for the name of its class** (`state_names`). `Trainer.load_checkpoint` compares the
+   names of criterion and optimizer with those in the checkpoint, so that a run of fairseq's `masked_lm` or `adam`
+   cannot go on with ours, which take over its state. For those pairs the name in the checkpoint becomes ours.
+16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
+   tasks call `logging.basicConfig` at import, the first with level DEBUG: a program that had no set-up of its own then
+   prints every library's debugging. We import fairseq where these calls change nothing.
 
-fairseq's lack of a hook after each update, and of handlers for signals, is dealt with in `cluster/update_hook.py` and
-`cluster/preemption.py`, while a job of `roberta launch` runs and at no other time.
+In a job of `roberta launch`, `cluster/update_hook.py` and `cluster/preemption.py` are there for signals instead of 9.
+8 to 10 wrap functions of fairseq's training loop (`training_loop`).
 """
 
-from . import checkpoint_loading, checkpoint_writing, tpu_option
+from . import logging_setup  # isort: skip  -- before anything else of fairseq is imported
+from . import (
+    amp_scaling,
+    checkpoint_loading,
+    checkpoint_writing,
+    finished_training,
+    help_text,
+    interruption,
+    master_weights,
+    save_dir_lock,
+    state_names,
+    tensorboard_writers,
+    tpu_option,
+    validation_folders,
+)
+
+_WORKAROUNDS = (
+    logging_setup,
+    checkpoint_loading,
+    checkpoint_writing,
+    tpu_option,
+    validation_folders,
+    help_text,
+    tensorboard_writers,
+    finished_training,
+    interruption,
+    save_dir_lock,
+    master_weights,
+    amp_scaling,
+    state_names,
+)
 
 
 def install() -> None:
     """Apply the workarounds listed above; calling it again changes nothing."""
-    for workaround in (checkpoint_loading, checkpoint_writing, tpu_option):
+    for workaround in _WORKAROUNDS:
         workaround.install()

@@ -1,33 +1,153 @@
-"""Fault 3: a `checkpoint_last.pt` that a kill can cut off."""
+"""Faults 3 and 5: a `checkpoint_last.pt` that a kill can cut off, and a full disk that ruins checkpoints."""
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
 
+import torch
+from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
+from roberta_plugin.checkpoint_files import fault_of, lock_unfinished, remove_unfinished
+from roberta_plugin.data.atomic_files import atomic_write
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER = (1, 2, 4, 8, 15, 30)  # seconds; a minute in all, half of the grace that SLURM is asked for
+# Errors of a disk or file server that may pass. The others (no permission, no such folder, a limit) do not.
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
+
 _fairseq_copy = PathManager.copy
+_fairseq_save = checkpoint_utils.torch_persistent_save
+_fairseq_load_checkpoint = checkpoint_utils.load_checkpoint
+
+
+def save_whole(obj: Any, filename: str, async_write: bool = False) -> None:
+    """Write a checkpoint so that `filename` is at every moment either the old file or the whole new one.
+
+    Same signature as fairseq's `torch_persistent_save`. Each attempt goes to a fresh temporary file, whose checksums
+    are compared before it takes the name; see fault 5.
+
+    Raises:
+        OSError: if it cannot be written, after a minute of trying where the cause may pass.
+    """
+    if async_write or not PathManager.supports_rename(filename):
+        _fairseq_save(obj, filename, async_write)
+        return
+
+    def write(file: IO[bytes]) -> None:
+        torch.save(obj, file)
+        file.flush()
+        fault = fault_of(file.name)
+        if fault is not None:
+            raise OSError(errno.EIO, f"what was written cannot be read back: {fault}")
+
+    _write_patiently(Path(filename), write)
+
+
+def save_once(obj: Any, stream: IO[bytes]) -> None:
+    """Write a checkpoint to a stream that cannot be rewound, in one attempt; fairseq's `_torch_persistent_save`."""
+    torch.save(obj, stream)
 
 
 def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     """Copy a file so that `dst_path` is at every moment either the old file or the whole new one.
 
-    Same signature and result as fairseq's `PathManager.copy`; see fault 3.
+    Same signature and result as fairseq's `PathManager.copy`; see fault 3. File systems that can share the blocks of
+    the two files do (XFS, Btrfs). A hard link would be as quick everywhere, but whoever then writes into one of the
+    two, as `cp other.pt checkpoint_last.pt` does, would write into both.
+
+    Raises:
+        OSError: as `save_whole`.
     """
     if PathManager.path_requires_pathmanager(dst_path):
         return bool(_fairseq_copy(src_path, dst_path, overwrite))
     if not overwrite and os.path.exists(dst_path):
         raise FileExistsError(f"Refusing to copy {src_path} over the existing file {dst_path}: pass overwrite=True.")
-    temporary = f"{dst_path}.tmp"
-    with open(src_path, "rb") as source, open(temporary, "wb") as target:
-        shutil.copyfileobj(source, target, 16 * 2**20)
-        target.flush()
-        os.fsync(target.fileno())
-    os.replace(temporary, dst_path)
+
+    def write(file: IO[bytes]) -> None:
+        with open(src_path, "rb") as source:
+            _copy_within_the_kernel(source.fileno(), file.fileno())
+            shutil.copyfileobj(source, file, 16 * 2**20)  # what is left: all of it, or nothing
+            file.flush()
+            missing = os.fstat(source.fileno()).st_size - os.fstat(file.fileno()).st_size
+        if missing:
+            raise OSError(errno.EIO, f"{missing} bytes of the copy are missing")
+
+    _write_patiently(Path(dst_path), write)
     return True
 
 
+def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+    """fairseq's `load_checkpoint`, with which a training starts: first removes what an earlier one left unfinished."""
+    if trainer.data_parallel_rank == 0 and os.path.isdir(cfg.save_dir):
+        for name in remove_unfinished(Path(cfg.save_dir)):
+            logger.info("Removed %s from %s: an earlier run was stopped while it wrote that file.", name, cfg.save_dir)
+    return _fairseq_load_checkpoint(cfg, trainer, **options)
+
+
 def install() -> None:
-    """Make fairseq's copies of checkpoints atomic."""
+    """Put these functions in the place of fairseq's."""
     PathManager.copy = staticmethod(atomic_copy)
+    checkpoint_utils.torch_persistent_save = save_whole
+    checkpoint_utils._torch_persistent_save = save_once
+    checkpoint_utils.load_checkpoint = load_checkpoint
+
+
+def _write_patiently(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write `path` by `write`, again and again for a minute where the disk may recover."""
+    for wait in (*RETRY_AFTER, None):
+        try:
+            with atomic_write(path) as file:
+                lock_unfinished(file.fileno())
+                write(file)
+            return
+        except Exception as error:
+            cause = _system_error(error)
+            if cause is None:
+                raise
+            if wait is None or cause.errno not in _PASSING:
+                raise OSError(cause.errno, _explain(path, cause)) from error
+            logger.warning("Cannot write %s: %s. Trying again in %d s.", path, _in_words(cause), wait)
+        time.sleep(wait)
+
+
+def _copy_within_the_kernel(source: int, target: int) -> None:
+    """Copy as much as the file system can by itself; both descriptors are left where the rest begins."""
+    left = os.fstat(source).st_size
+    try:
+        while left and (copied := os.copy_file_range(source, target, left)):
+            left -= copied
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The error of the operating system behind an exception: torch.save raises a RuntimeError while it handles one."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _in_words(cause: OSError) -> str:
+    return cause.strerror or str(cause)
+
+
+def _explain(path: Path, cause: OSError) -> str:
+    tried = f" for {sum(RETRY_AFTER)} s" if cause.errno in _PASSING else ""
+    try:
+        free = f" ({shutil.disk_usage(path.parent).free / 1e6:,.0f} MB are free there)"
+    except OSError:
+        free = ""
+    return (
+        f"The checkpoint {path} cannot be written{tried}: {_in_words(cause)}{free}. Checkpoints written before are "
+        "untouched. Make room or mend the cause, and start the same command again: it goes on from the last one."
+    )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.batches import check_batch
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder
+from roberta_plugin.data.packing import padding_edges
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 
@@ -80,7 +81,8 @@ class ExamplesDataset(BlockDataset):
         first, sizes = self.split.first, self.split.sequences.sizes
         if self.pack:
             return np.add.reduceat(sizes, first[:-1]).astype(np.int32)  # (S_all,) -> (N,)
-        return (np.maximum.reduceat(sizes, first[:-1]) * int(np.diff(first).max())).astype(np.int32)
+        widths: NDArray[np.int32] = _round_up(np.maximum.reduceat(sizes, first[:-1]), self.pad_to_multiple)
+        return (widths * int(np.diff(first).max())).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         """The batch of some examples, in arrays; see the class for what is in it."""
@@ -119,7 +121,7 @@ class ExamplesDataset(BlockDataset):
         return {"src_tokens": tokens, "has_padding": bool(lengths.min() < width)}
 
     def _packed(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
-        """One row; what does not fill it is a sequence of padding of its own."""
+        """One row; what the sequences do not fill of it is cut into sequences of padding."""
         num_tokens = int(lengths.sum())
         width = _round_up(num_tokens, self.pad_to_multiple)
         starts = np.cumsum(lengths) - lengths
@@ -127,11 +129,11 @@ class ExamplesDataset(BlockDataset):
         tokens[0, :num_tokens] = np.concatenate([self.split.sequences[row] for row in rows.tolist()])
         positions = np.zeros((1, width), dtype=np.int64)
         positions[0, :num_tokens] = np.arange(num_tokens) - np.repeat(starts, lengths)
-        ends = [num_tokens, width] if width > num_tokens else [num_tokens]
-        edges = np.array([*starts, *ends], dtype=np.int32)  # (S + 1,), one more with padding
-        longest = max(self.max_length, int(lengths.max()), width - num_tokens)
+        longest = max(self.max_length, int(lengths.max()))
+        padding = padding_edges(num_tokens, width, longest=longest)
+        edges = np.array([*starts, *padding, width], dtype=np.int32)  # (S + 1,), more with padding
         return {"src_tokens": tokens, "packing": {"positions": positions, "edges": edges, "longest": longest}}
 
 
-def _round_up(number: int, multiple: int) -> int:
+def _round_up(number: Any, multiple: int) -> Any:
     return -(-number // multiple) * multiple

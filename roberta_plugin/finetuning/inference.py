@@ -6,32 +6,27 @@ Shapes: B examples in a batch, S sequences of the batch or of the split, T posit
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.suites import RawOutputs, fairseq_task_of
+from roberta_plugin.models.checkpoint_file import load_state as load_state
+from roberta_plugin.models.checkpoint_model import load_parameters, model_arguments
+from roberta_plugin.models.checkpoint_options import saved_options
 
-
-def load_state(checkpoint: Path, **task_options: Any) -> dict[str, Any]:
-    """What a checkpoint file holds, with these options of the task instead of its own.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-    """
-    if not checkpoint.is_file():
-        raise FileNotFoundError(
-            f"There is no checkpoint {checkpoint}: give the path of a .pt file that fairseq-train wrote."
-        )
-    overrides = {name: str(value) for name, value in task_options.items()}
-    return dict(checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides))
+_HEADS = "_heads."  # in the names of the parameters of classification and span heads
 
 
 def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
@@ -42,19 +37,43 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
 
     Raises:
         FileNotFoundError: if the checkpoint does not exist.
-        ValueError: if it was not fine-tuned on a task like that of the folder.
+        ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or is not to
+            be trusted.
     """
     path = Path(checkpoint)
-    state = load_state(path, data=prepared.folder)
-    trained_on = state["cfg"]["task"]["_name"] if state.get("cfg") else None
+    state = load_state(path)
+    options, _ = saved_options(state)
+    trained_on = options.get("_name")
     wanted = fairseq_task_of(prepared.task)
     if trained_on != wanted:
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
             "checkpoint that was fine-tuned on data of this kind."
         )
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-    return models[0].eval(), task
+    identity.check_words(state, prepared, checkpoint=path)
+    identity.check_task(state, prepared, checkpoint=path)
+    arguments = model_arguments(state, path)
+    shapes = {name: tensor.shape for name, tensor in state["model"].items()}
+    task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})
+    model = task.build_model(arguments, from_checkpoint=True)
+    load_parameters(model, state, path)
+    wrong = [name for name, value in model.state_dict().items() if _HEADS in name and shapes.get(name) != value.shape]
+    if wrong:
+        raise ValueError(
+            f"{path} has no head that fits {prepared.folder}, prepared for {prepared.task}: {wrong[0]} is missing or "
+            f"has another shape. Give a checkpoint that was fine-tuned on {prepared.task}."
+        )
+    return model.eval(), task
+
+
+def _task_like(name: str, options: Mapping[str, Any]) -> Any:
+    """One of our tasks, with those of a checkpoint's options that it has and that are plain values."""
+    config = TASK_DATACLASS_REGISTRY[name]()
+    config.seed = 1  # else it would follow an option of the training
+    for field in fields(config):
+        if isinstance(options.get(field.name), str | int | float | bool):
+            setattr(config, field.name, options[field.name])
+    return TASK_REGISTRY[name].setup_task(config)
 
 
 @torch.no_grad()

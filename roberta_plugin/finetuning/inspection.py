@@ -6,6 +6,7 @@ Shapes: N examples of a split, S their sequences.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,19 @@ _MOST_VALUES = 8  # of a column that are counted one by one
 
 def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
     """Sentences that say what is wrong with a split; none if it is sound."""
+    faults = prepared.changed_files(split.name)
+    split = replace(split, files={})  # what has changed is said; what is wrong with it follows
     try:
-        sequences, first = split.sequences, split.first
+        sequences, _, _ = split.sequences, split.first, split.columns
+        prepared.check_labels(split)
         check_ids(sequences, len(prepared.vocabulary))
-        columns = split.columns
+        for name in split.facts["arrays"]:
+            split.array(name)
+        num_records = sum(1 for _ in split.records())
     except (ValueError, OSError) as error:
-        return [str(error)]
-    faults = []
-    if len(first) != len(split) + 1 or first[0] != 0 or first[-1] != len(sequences) or (np.diff(first) < 1).any():
-        faults.append(f"{split.name}.first.npy does not share {len(sequences)} sequences out to {len(split)} examples.")
+        return [*faults, str(error)]
+    if num_records != split.facts["records"]:
+        faults.append(f"{split.name}.jsonl has {num_records} records, and prepared.json says {split.facts['records']}.")
     longest = int(prepared.settings["max_length"])
     is_long = sequences.sizes > longest
     if is_long.any():
@@ -40,8 +45,6 @@ def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
         )
         if not specials.all():
             faults.append(f"sequence {int(np.argmin(specials))} does not begin with <s> or not end with </s>.")
-    wrong = [name for name, values in columns.items() if len(values) != len(split)]
-    faults += [f"the column {name} has {len(columns[name])} values for {len(split)} examples." for name in wrong]
     return faults
 
 

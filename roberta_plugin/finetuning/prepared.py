@@ -7,6 +7,8 @@
     SPLIT.NAME.npy     a column, one number an example (N,); or an array of any other shape
     SPLIT.jsonl        records of what is needed when training is over: ids, texts, right answers
 
+prepared.json says what each split has, and size and SHA-256 of every other file.
+
 An example is what has one label. It has one sequence, or several that are compared, as in multiple choice. A suite
 decides what its columns and records mean; nothing here knows.
 
@@ -29,10 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.atomic_files import atomic_write
-from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, best_dtype
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, best_dtype, check_sizes
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import prepared_files as checked
 
 NAME = "prepared.json"
 _FORMAT = 1
@@ -101,6 +104,7 @@ class PreparedWriter:
         tokenizer: Tokenizer,
         vocabulary: Vocabulary,
         settings: Mapping[str, Any],
+        source: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a folder.
 
@@ -110,12 +114,14 @@ class PreparedWriter:
             tokenizer: made the ids; saved beside them.
             vocabulary: the same.
             settings: what the suite wants to remember: plain JSON values.
+            source: what identifies the official files (`raw_files.describe`).
 
         Raises:
             FileExistsError: if there is something of that name.
         """
         self.folder = Path(folder)
         self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
+        self._source = dict(source or {})
         self._partial = self.folder.with_name(f".{self.folder.name}.partial")
         self._splits: dict[str, Any] = {}
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
@@ -151,7 +157,9 @@ class PreparedWriter:
             "task": self._task,
             "settings": self._settings,
             "tokenizer": self._tokenizer.description(),
+            "source": self._source,
             "splits": self._splits,
+            "files": checked.records_of_files(self._partial),
         }
         with atomic_write(self._partial / NAME, "w") as file:
             file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -175,6 +183,8 @@ class PreparedSplit:
     folder: Path
     name: str
     facts: Mapping[str, Any]
+    files: Mapping[str, Mapping[str, Any]]
+    """Size and SHA-256 of the folder's files; empty in folders that say nothing of them."""
 
     def __len__(self) -> int:
         return int(self.facts["examples"])
@@ -182,34 +192,41 @@ class PreparedSplit:
     @cached_property
     def sequences(self) -> MmapTokens:
         """Model inputs of all examples, one after the other (S,)."""
-        return MmapTokens(self.folder / self.name)
+        for ending in ("idx", "bin"):
+            checked.check_size(self._path(ending), self.files)
+        tokens = MmapTokens(self.folder / self.name)
+        check_sizes(tokens)
+        return tokens
 
     @cached_property
     def first(self) -> NDArray[np.int64]:
         """Example i has the sequences first[i] to first[i + 1] (N + 1,)."""
-        return self._load(_FIRST)
+        first = self.array(_FIRST)
+        checked.check_first(self._path(f"{_FIRST}.npy"), first, len(self), len(self.sequences))
+        return first
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """Numbers of the examples by name, each (N,)."""
-        return {name: self._load(name) for name in self.facts["columns"]}
+        columns = {name: self.array(name) for name in self.facts["columns"]}
+        for name, values in columns.items():
+            checked.check_column(self._path(f"{name}.npy"), values, len(self))
+        return columns
 
     def array(self, name: str) -> NDArray[Any]:
         """The array that was written under this name."""
-        return self._load(name)
+        path = self._path(f"{name}.npy")
+        checked.check_size(path, self.files)
+        return checked.load_array(path)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The records in order."""
-        with open(self.folder / f"{self.name}.jsonl", encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
+        path = self._path("jsonl")
+        checked.check_size(path, self.files)
+        yield from checked.read_records(path)
 
-    def _load(self, name: str) -> NDArray[Any]:
-        path = self.folder / f"{self.name}.{name}.npy"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: the folder is incomplete. Make it again.")
-        loaded: NDArray[Any] = np.load(path, mmap_mode="r")
-        return loaded
+    def _path(self, ending: str) -> Path:
+        return self.folder / f"{self.name}.{ending}"
 
 
 @dataclass(frozen=True)
@@ -225,7 +242,7 @@ class Prepared:
 
         Raises:
             FileNotFoundError: if the folder is not a prepared one.
-            ValueError: if prepared.json is damaged or of another version.
+            ValueError: if prepared.json is damaged or of another version, or a file has not the size that it says.
         """
         path = Path(folder) / NAME
         if not path.is_file():
@@ -234,15 +251,20 @@ class Prepared:
                 "the official files of GLUE, SQuAD or RACE."
             )
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            known = content["format"] == _FORMAT and {"task", "settings", "splits"} <= content.keys()
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is damaged ({error!r}): make the folder again with `roberta prepare`.") from error
-        if not known:
+            content = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}): {checked.REMEDY}.") from error
+        if isinstance(content, dict) and content.get("format", _FORMAT) != _FORMAT:
             raise ValueError(
                 f"{path} has the format {content['format']!r}, and this version reads {_FORMAT}: prepare again."
             )
-        return cls(Path(folder), content)
+        fault = checked.content_fault(content)
+        if fault:
+            raise ValueError(f"{path} is damaged: {fault}; {checked.REMEDY}.")
+        prepared = cls(Path(folder), content)
+        for name in prepared.common_files:
+            checked.check_size(prepared.folder / name, prepared.files)
+        return prepared
 
     @property
     def task(self) -> str:
@@ -253,6 +275,32 @@ class Prepared:
     def settings(self) -> Mapping[str, Any]:
         """What the suite remembers of the preparation."""
         return self.content["settings"]  # type: ignore[no-any-return]
+
+    @property
+    def files(self) -> Mapping[str, Mapping[str, Any]]:
+        """Size and SHA-256 of every file; empty in folders made before they were kept."""
+        return self.content.get("files", {})  # type: ignore[no-any-return]
+
+    @property
+    def common_files(self) -> list[str]:
+        """Names of the files that belong to no split: dict.txt and the tokenizer's."""
+        return [name for name in self.files if not name.startswith(tuple(f"{split}." for split in self.splits))]
+
+    def changed_files(self, split: str) -> list[str]:
+        """A sentence for each file of a split, or of all splits, that is not what was written; reads them all."""
+        of_split = [name for name in self.files if name.startswith(f"{split}.")]
+        return checked.hash_faults(self.folder, self.files, [*self.common_files, *of_split])
+
+    def check_labels(self, split: PreparedSplit) -> None:
+        """Refuse a label that is none of the settings' labels, where there are such.
+
+        Raises:
+            ValueError: naming the file.
+        """
+        labels = self.settings.get("labels")
+        if labels and "label" in split.columns:
+            path = self.folder / f"{split.name}.label.npy"
+            checked.check_labels(path, split.columns["label"], len(labels))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -267,7 +315,7 @@ class Prepared:
         """
         if name not in self.content["splits"]:
             raise ValueError(f"{self.folder} has no split {name!r}; it has {', '.join(self.splits) or 'none'}.")
-        return PreparedSplit(self.folder, name, self.content["splits"][name])
+        return PreparedSplit(self.folder, name, self.content["splits"][name], self.files)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

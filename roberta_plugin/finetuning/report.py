@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from roberta_plugin.data.atomic_files import atomic_write
 from roberta_plugin.finetuning.evaluation import PREFIX
+from roberta_plugin.finetuning.glue.tables import split_name
 from roberta_plugin.finetuning.suites import TASKS, suite_of
 
 
@@ -53,14 +54,15 @@ def find_evaluations(folders: Sequence[Path]) -> list[dict[str, Any]]:
 def rows_of(evaluations: Sequence[dict[str, Any]]) -> Iterator[Row]:
     """A row a metric; evaluations without labels have none."""
     for evaluation in evaluations:
-        paper = suite_of(evaluation["task"]).PAPER.get(evaluation["task"], {})
+        split = split_name(evaluation["split"])
+        paper = suite_of(evaluation["task"]).PAPER.get(evaluation["task"], {}).get(split, {})
         for metric, median in evaluation["median"].items():
             if metric.endswith(("thresh", "threshold")):  # where something was cut, no metric
                 continue
             values = [member["metrics"][metric] for member in evaluation["members"]]
             yield Row(
                 task=evaluation["task"],
-                split=evaluation["split"],
+                split=split,
                 metric=metric,
                 median=median,
                 smallest=min(values),
@@ -74,6 +76,8 @@ def rows_of(evaluations: Sequence[dict[str, Any]]) -> Iterator[Row]:
 def as_markdown(rows: Sequence[Row]) -> str:
     """The table for people; the paper's numbers are those of its own models and data."""
     papers = list(dict.fromkeys(name for row in rows for name in row.paper))
+    if not rows:
+        return "There are no metrics: none of the evaluated splits has labels.\n"
     head = ["task", "split", "metric", "median", "min to max", "runs", "averaged", *papers]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for row in rows:

@@ -23,6 +23,13 @@ _COMMON = {
 }
 
 
+_BATCH = ("batch-size", "update-freq")
+_REFUSED = {
+    "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
+    "distributed-world-size": "give --gpus-per-run, or with --slurm gpus_per_node",
+}
+
+
 def grid_of(
     recipe: Recipe,
     *,
@@ -33,6 +40,7 @@ def grid_of(
     only: Mapping[str, str],
     seeds: Sequence[str] | None,
     slurm: Mapping[str, str],
+    num_ranks: int = 1,
 ) -> dict[str, Any]:
     """The content of the grid file.
 
@@ -45,19 +53,28 @@ def grid_of(
         only: axis -> the one label that is kept of it, or a value that the recipe does not have.
         seeds: instead of the recipe's.
         slurm: what each run asks SLURM for.
+        num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, which stays what it is.
 
     Raises:
-        ValueError: if `only` names no axis, or `changes` an option of which an axis tries several values.
+        ValueError: if `only` names no axis, `changes` an option of which an axis tries several values, or if the batch
+            cannot be shared out.
     """
+    for name, remedy in _REFUSED.items():
+        if name in changes:
+            raise ValueError(f"--set {name}={changes[name]}: {remedy}.")
     axes = dict(recipe.axes)
     for name, label in only.items():
         if name not in axes:
             raise ValueError(f"--only {name}={label}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
         axes[name] = _restricted(name, axes[name], label)
+    sharing = {name: changes[name] for name in _BATCH if name in changes}
+    changes = {name: value for name, value in changes.items() if name not in _BATCH}
     axes = {name: _changed(name, choices, changes) for name, choices in axes.items()}
+    axes = {name: _shared_out(choices, sharing, num_ranks=num_ranks) for name, choices in axes.items()}
+    ranks = {"distributed-world-size": str(num_ranks)}
     start = {"finetune-from-model": str(checkpoint.resolve())} if checkpoint else {}
     content = {
-        "train": {"data": str(data.resolve()), **_COMMON, **recipe.train, **model, **start, **changes},
+        "train": {"data": str(data.resolve()), **_COMMON, **recipe.train, **ranks, **model, **start, **changes},
         "axes": axes,
         "seeds": list(seeds or recipe.seeds),
         "metric": dict(recipe.metric),
@@ -83,6 +100,46 @@ def _changed(axis: str, choices: Any, changes: Mapping[str, str]) -> Any:
     if not is_named:
         return choices
     return {label: {**options, **{name: changes[name] for name in concerned}} for label, options in choices.items()}
+
+
+def _shared_out(choices: Any, sharing: Mapping[str, str], *, num_ranks: int) -> Any:
+    """Choices of an axis, of which those that set the batch get what one rank takes at once, and how many times."""
+    if not isinstance(choices, Mapping):
+        return choices
+    return {
+        label: {**options, **share_batch(int(options["batch-size"]), sharing, num_ranks=num_ranks)}
+        if "batch-size" in options
+        else options
+        for label, options in choices.items()
+    }
+
+
+def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> dict[str, str]:
+    """A batch as the options batch-size and update-freq: batch = batch-size x ranks x update-freq.
+
+    Args:
+        batch: examples of an update.
+        sharing: what the user says of the two options; none, one or both.
+        num_ranks: GPUs, or 1.
+
+    Raises:
+        ValueError: if the batch cannot be shared out like this.
+    """
+    for name, value in sharing.items():
+        if not value.isdecimal() or int(value) < 1:
+            raise ValueError(f"--set {name} must be a whole number from 1 on, got {value!r}.")
+    given = {name: int(value) for name, value in sharing.items()}
+    size, freq = given.get("batch-size"), given.get("update-freq")
+    parts = num_ranks * (size or 1) * (freq or 1)
+    if batch % parts or (len(given) == 2 and parts != batch):
+        chosen = "".join(f" x {name} {value}" for name, value in given.items())
+        raise ValueError(
+            f"A batch of {batch} examples cannot be shared out as {num_ranks} GPU{'s' * (num_ranks > 1)} a "
+            f"run{chosen}: batch-size x GPUs x update-freq must be {batch}. Choose divisors of {batch}; --set "
+            "batch-size alone is enough, update-freq follows from it."
+        )
+    size = size or batch // parts
+    return {"batch-size": str(size), "update-freq": str(batch // (num_ranks * size))}
 
 
 def as_yaml(content: Mapping[str, Any]) -> str:

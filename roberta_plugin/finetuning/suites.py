@@ -66,8 +66,26 @@ class Recipe:
 class Suite(Protocol):
     """What a suite's module `suite` offers."""
 
-    PAPER: Mapping[str, Mapping[str, Mapping[str, float]]]
-    """Task -> row of the paper -> metric -> number."""
+    PAPER: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]
+    """Task -> split -> row of the paper -> metric -> number."""
+    PREPARING_OPTIONS: Sequence[str]
+    """Names that `options` of `prepare` may have."""
+    SCORING_OPTIONS: Sequence[str]
+    """Names that `options` of `score` may have."""
+
+    def settings(self, task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
+        """What a folder remembers of its preparation with these options.
+
+        Raises:
+            ValueError: naming an option that is unknown or has a wrong value.
+        """
+
+    def raw_files(self, task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
+        """The official files that are prepared, split by split.
+
+        Raises:
+            FileNotFoundError: if `raw` does not hold them.
+        """
 
     def prepare(
         self,
@@ -99,6 +117,9 @@ class Suite(Protocol):
 
         With `folder`, the prediction files are written there. A split without labels has no metrics.
         """
+
+    def prediction_files(self, task: str, split: str) -> Sequence[str]:
+        """Names of the prediction files of a split, in the folder that `score` is given."""
 
 
 def suite_name_of(task: str) -> str:

@@ -1,3 +1,3 @@
-"""Models: config -> encoder -> heads; only config.py, roberta.py and hub_interface.py know fairseq."""
+"""Models: config -> encoder -> heads; only config.py, roberta.py and what loads checkpoints for use know fairseq."""
 
 from . import roberta as roberta

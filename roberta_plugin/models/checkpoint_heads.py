@@ -27,6 +27,9 @@ class HasHeads(Protocol):
     def register_classification_head(self, name: str, num_classes: int | None, inner_dim: int | None) -> None:
         """Add a head with fresh weights."""
 
+    def register_span_head(self, name: str) -> None:
+        """Add a head that finds spans, with fresh weights."""
+
     def state_dict(self) -> dict[str, Tensor]:  # type: ignore[empty-body]
         """All parameters by name."""
 
@@ -51,6 +54,9 @@ def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
         if name not in model.classification_heads:
             num_classes = state[f"{CLASSIFICATION}{name}.out_proj.weight"].size(0)
             model.register_classification_head(name, num_classes, state[f"{CLASSIFICATION}{name}.dense.weight"].size(0))
+    for name in sorted({key.split(".")[1] for key in state if key.startswith(SPAN)}):
+        if name not in model.span_heads:
+            model.register_span_head(name)
 
 
 def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:

@@ -63,6 +63,18 @@ def from_older_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
+def positions_of(state: Mapping[str, Tensor]) -> Tensor:
+    """The embeddings of positions, in any layout that fairseq's `roberta` has had.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    found = next((value for name, value in state.items() if name.endswith("embed_positions.weight")), None)
+    if found is None:
+        raise ValueError("There are no embeddings of positions: this is no checkpoint of a RoBERTa.")
+    return found
+
+
 def to_hugging_face(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Ours -> RobertaForMaskedLM; classification heads stay behind.
 

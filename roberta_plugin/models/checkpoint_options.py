@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from .activations import ACTIVATIONS
 from .checkpoint_names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, from_older_fairseq
 
 _ENCODER = "encoder.sentence_encoder."
@@ -31,20 +32,29 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
         dim = parameters[TOKENS].size(1)
         num_positions = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
         ffn_dim = len(parameters[f"{_ENCODER}layers.0.fc1.weight"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
         raise ValueError(f"This is no checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
+    except (TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:  # parameters of odd shapes
+        raise ValueError(f"This is no checkpoint of a RoBERTa in fairseq's layout: {error}.") from error
     numbers = {name.split(".")[3] for name in parameters if name.startswith(f"{_ENCODER}layers.")}
-    kept = _kept_options(state)
+    _, kept = saved_options(state)
     if "encoder_attention_heads" not in kept:
         raise ValueError("The checkpoint does not say its number of attention heads (encoder_attention_heads).")
+    num_heads = kept["encoder_attention_heads"]
+    if not isinstance(num_heads, int) or num_heads < 1:
+        raise ValueError(f"encoder_attention_heads of the checkpoint must be a whole number, got {num_heads!r}.")
+    activations = {name: kept.get(name) or default for name, default in _KEPT.items()}
+    for name, value in activations.items():
+        if value not in ACTIVATIONS:
+            raise ValueError(f"{name} of the checkpoint must be one of {', '.join(ACTIVATIONS)}, got {value!r}.")
     return {
         "arch": "fast_roberta",
         "encoder-layers": str(len(numbers)),
         "encoder-embed-dim": str(dim),
         "encoder-ffn-embed-dim": str(ffn_dim),
-        "encoder-attention-heads": str(kept["encoder_attention_heads"]),
+        "encoder-attention-heads": str(num_heads),
         "max-positions": str(num_positions),
-        **{name.replace("_", "-"): str(kept.get(name) or default) for name, default in _KEPT.items()},
+        **{name.replace("_", "-"): value for name, value in activations.items()},
         **({"untie-weights-roberta": "true"} if kept.get("untie_weights_roberta") else {}),
     }
 
@@ -54,10 +64,20 @@ def num_symbols(state: Mapping[str, Any]) -> int:
     return len(from_older_fairseq(state["model"])[TOKENS])
 
 
-def _kept_options(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's options that were saved with it, in whichever form fairseq saved them."""
-    config = state.get("cfg")
-    if config is None:
-        return dict(vars(state["args"])) if state.get("args") is not None else {}
-    model = config["model"]
-    return dict(vars(model)) if isinstance(model, argparse.Namespace) else {str(name): model[name] for name in model}
+def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the task and of the model that were saved with it, in whichever form fairseq saved them.
+
+    `_name` is the name of the task or of the model. Values are the file's own: whoever uses one checks it first.
+    """
+    args = state.get("args")
+    if args is not None:  # until 2020; fairseq, too, looks at these first
+        options = _as_dict(args)
+        return {**options, "_name": options.get("task")}, {**options, "_name": options.get("arch")}
+    config = state.get("cfg") or {}
+    return _as_dict(config.get("task")), _as_dict(config.get("model"))
+
+
+def _as_dict(options: Any) -> dict[str, Any]:
+    if isinstance(options, argparse.Namespace):
+        return dict(vars(options))
+    return {str(name): options[name] for name in options} if isinstance(options, Mapping) else {}

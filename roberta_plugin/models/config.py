@@ -73,17 +73,19 @@ def set_size(args: Any, size: str) -> None:
             setattr(args, name, value)
 
 
-def read_config(args: Any, *, max_positions: int) -> FastRobertaConfig:
+def read_config(args: Any, *, max_positions: int | None) -> FastRobertaConfig:
     """fairseq's options, in whichever form fairseq holds them, as a checked config.
 
     Args:
         args: a Namespace, an omegaconf config or a `FastRobertaConfig`.
-        max_positions: number of positions where the options give none.
+        max_positions: number of positions where the options give none; None where the task does not know either.
     """
     known = {item.name for item in fields(FastRobertaConfig)}
     given = {name: getattr(args, name, None) for name in known}
     cfg = FastRobertaConfig(**{name: value for name, value in given.items() if value is not None})
     cfg.max_positions = cfg.max_positions or max_positions
+    if cfg.max_positions is None:
+        raise ValueError("--max-positions is missing: the task does not say how long its sequences are.")
     check_config(cfg)
     return cfg
 

@@ -18,15 +18,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from roberta_plugin.data.mixture import parse_turns
+from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 
+from .checkpoint_file import load_state
+from .checkpoint_model import build_model
+from .checkpoint_options import saved_options
+
 MASK = "<mask>"
+GPT2_FILES = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
 CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 
 
@@ -47,6 +52,7 @@ class RobertaHub(nn.Module):
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self._to_model_id = np.asarray(vocabulary.tokenizer_to_model(tokenizer), dtype=np.int64)
+        self._is_no_text = torch.from_numpy(vocabulary.never_masked())  # such a token is nobody's answer
         self._to_tokenizer_id = np.asarray(vocabulary.model_to_tokenizer(tokenizer), dtype=np.int64)
 
     @classmethod
@@ -55,26 +61,31 @@ class RobertaHub(nn.Module):
         folder: str | os.PathLike[str],
         checkpoint_file: str | None = None,
         data: str | os.PathLike[str] | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
     ) -> RobertaHub:
-        """Load a checkpoint for use, in evaluation mode, on the CPU.
+        """Load a checkpoint for use, in evaluation mode, on the CPU, with all of its classification heads.
+
+        Nothing in the file is run, whatever it asks for: see `checkpoint_model.py`.
 
         Args:
             folder: where the checkpoint lies.
             checkpoint_file: its name; by default checkpoint_best.pt, checkpoint_last.pt or model.pt, the first found.
-            data: folder with dict.txt and the tokenizer's files; by default `folder` itself if it has a dict.txt,
-                else the data-bin that the checkpoint was trained on.
+            data: folder with dict.txt, or with input0/dict.txt as fairseq's sentence_prediction has it; by default
+                `folder` itself if it has one, else the folder that the checkpoint was trained on.
+            tokenizer: folder with the tokenizer's files; by default that of dict.txt, or `folder`.
 
         Raises:
             FileNotFoundError: if the checkpoint, dict.txt or the tokenizer's files are not there.
+            ValueError: if the checkpoint is damaged, or of a model that is not built.
         """
         path = find_checkpoint(Path(folder), checkpoint_file)
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-        data_folder = find_data_folder(path, state, data)
-        # Building the task needs the folder as it is now, which need not be where training had it.
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": str(data_folder)})
-        models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-        vocabulary = Vocabulary.load(data_folder / "dict.txt")
-        return cls(models[0], tokenizer=load_tokenizer(data_folder), vocabulary=vocabulary).eval()
+        state = load_state(path)
+        dictionary_path = find_dictionary(path, state, data)
+        vocabulary = Vocabulary.load(dictionary_path)
+        dictionary = Dictionary.load(str(dictionary_path))
+        dictionary.add_symbol(MASK)
+        model = build_model(state, path, dictionary=dictionary)
+        return cls(model, tokenizer=find_tokenizer(path, dictionary_path, tokenizer), vocabulary=vocabulary).eval()
 
     @property
     def device(self) -> torch.device:
@@ -142,7 +153,8 @@ class RobertaHub(nn.Module):
         tokens = self._as_batch(self.encode(text))
         is_mask = tokens.eq(self.vocabulary.mask_id)  # (1, T)
         logits = self.model(tokens, masked_tokens=is_mask)[0]  # (masks, V)
-        probabilities, ids = logits.float().softmax(dim=-1).topk(min(topk, logits.size(-1)), dim=-1)
+        probabilities = logits.float().softmax(dim=-1).masked_fill(self._is_no_text.to(logits.device), 0.0)
+        probabilities, ids = probabilities.topk(min(topk, logits.size(-1)), dim=-1)
         fillings = [
             [
                 self._fill(text, which, int(token), float(probability))
@@ -212,16 +224,36 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
     )
 
 
-def find_data_folder(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:
-    """The folder with dict.txt: `data` if given, else the checkpoint's own folder, else where it was trained from."""
+def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:
+    """The dict.txt of `data` if given, else of the checkpoint's own folder, else of where it was trained from."""
     candidates = [Path(data)] if data is not None else [checkpoint.parent]
     if data is None:
-        trained_on = state["cfg"]["task"].get("data") if state.get("cfg") else getattr(state.get("args"), "data", None)
-        candidates += [Path(parse_turns(str(trained_on))[0][0].folder)] if trained_on else []
+        trained_on = saved_options(state)[0].get("data")
+        trained_on = trained_on[0] if isinstance(trained_on, list) and trained_on else trained_on  # as of 2019
+        candidates += data_folders(str(trained_on))[:1] if trained_on else []
     for folder in candidates:
-        if (folder / "dict.txt").is_file():
-            return folder
+        for path in (folder / "dict.txt", folder / "input0" / "dict.txt"):
+            if path.is_file():
+                return path
     raise FileNotFoundError(
         f"No dict.txt for {checkpoint}: looked in {', '.join(map(str, candidates))}. Name the folder that holds "
         "dict.txt and the tokenizer's files with data=..."
+    )
+
+
+def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike[str] | None) -> Tokenizer:
+    """The tokenizer of `folder` if given, else of the folder of dict.txt, of the one above, or of the checkpoint's."""
+    if folder is not None:
+        return load_tokenizer(folder)
+    above = [dictionary.parent.parent] if dictionary.parent.name == "input0" else []
+    candidates = [dictionary.parent, *above, checkpoint.parent]
+    for candidate in candidates:
+        try:
+            return load_tokenizer(candidate)
+        except FileNotFoundError:
+            continue
+    raise FileNotFoundError(
+        f"No tokenizer for {checkpoint}: looked in {', '.join(dict.fromkeys(map(str, candidates)))}. A model needs the "
+        "very files that it was trained with; for fairseq's released RoBERTa they are encoder.json and vocab.bpe of "
+        f"GPT-2 ({GPT2_FILES}). Put them beside dict.txt, or name their folder with tokenizer=..."
     )

@@ -9,6 +9,7 @@ the batch, V vocabulary, C classes.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -104,6 +105,12 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         return self.cfg.max_positions
 
 
+def _tokens_per_sample(task: Any) -> int | None:
+    """The option of a task of fairseq's that has it and does not answer for it, as multilingual_masked_lm."""
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args alone
+    return getattr(options, "tokens_per_sample", None)
+
+
 def first_tokens(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[str, Any]:
     """Where each sequence's <s> is, in the form of `predicted`: for them alone the last layer is computed."""
     if packing is None:
@@ -137,8 +144,41 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     @classmethod
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
         """Build the model for the task's vocabulary; without --max-positions it has the task's length."""
-        cfg = read_config(args, max_positions=task.max_positions())
+        cfg = read_config(args, max_positions=task.max_positions() or _tokens_per_sample(task))
         return cls(cfg, RobertaEncoder(cfg, task.source_dictionary))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str | None = None,
+        data_name_or_path: str | None = None,
+        tokenizer: str | None = None,
+        **others: Any,
+    ) -> Any:
+        """A `RobertaHub`, as fairseq's `RobertaModel.from_pretrained` returns its hub interface.
+
+        Args:
+            model_name_or_path: the folder of the checkpoint.
+            checkpoint_file: see `RobertaHub.from_pretrained`, as for the next.
+            data_name_or_path: folder with dict.txt and the tokenizer's files; one that begins with "." lies in the
+                folder of the checkpoint.
+            tokenizer: folder with the tokenizer's files, if not that of dict.txt.
+            others: refused.
+
+        Raises:
+            TypeError: for bpe="gpt2" and other options of fairseq's tokenizers.
+        """
+        from .hub_interface import RobertaHub
+
+        if others:
+            raise TypeError(
+                f"FastRobertaModel.from_pretrained does not take {', '.join(others)}: the tokenizer is that of the "
+                "files in data_name_or_path."
+            )
+        if data_name_or_path is not None and data_name_or_path.startswith("."):
+            data_name_or_path = os.path.join(model_name_or_path, data_name_or_path)
+        return RobertaHub.from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, tokenizer)
 
     def forward(
         self,
@@ -152,6 +192,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
+        **others: Any,
     ) -> tuple[Any, dict[str, Any]]:
         """Ids -> scores, features or the loss, and {"inner_states": ...}.
 
@@ -168,6 +209,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 in nats and fp32, and nothing in the extra; an answer that is <pad> does not count.
             has_padding: whether a row is padded; where it is not told, the tokens are looked at.
             packing: {"positions" (1, T), "edges" (S + 1,), "longest"}: the one row holds S sequences end to end.
+            others: what else fairseq's tasks put into their batches, as src_id; not needed, as in fairseq's roberta.
         """
         if self.training and not self._has_said_how:
             self._say_how(src_tokens, packing)

@@ -5,13 +5,19 @@ same decoupled weight decay (Loshchilov & Hutter 2019), applied to all parameter
 (Kingma & Ba 2015, algorithm 1). One difference: algorithm 1 adds epsilon after the bias correction of the second
 moment, fairseq before it, so its epsilon is effectively larger in the first few hundred updates.
 
+Under --memory-efficient-fp16 and -bf16 fairseq hands over the model's half-precision parameters themselves. The
+optimizer then keeps fp32 masters of its own, and makes fp32 gradients for a part of the parameters at a time: the same
+updates as under --fp16 and --bf16 with 4 bytes a parameter less, the fp32 copy of the gradients. (fairseq's `adam`
+keeps no masters there, and rounds its updates away: a change below 0.4 % of a bf16 weight is lost.)
+
 With --layer-lr-decay the learning rate falls from the heads to the embeddings, by this factor a layer (Clark et al.
 2020, section A.2). Which layer a parameter belongs to, fine-tuning tasks write onto it (`tasks/layer_depth.py`).
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +25,12 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
+
+from . import master_weights
+
+logger = logging.getLogger(__name__)
+
+_NUMBERS_AT_A_TIME = 2**25  # fp32 gradients of this many parameters at a time: 128 MB, or those of the largest matrix
 
 
 @dataclass
@@ -77,14 +89,26 @@ def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dic
     return [{"params": groups[above], "lr_scale": decay**above} for above in sorted(groups)]
 
 
+class _MasterAdamW(torch.optim.AdamW):
+    """AdamW of fp32 masters, with what fairseq's wrapper for --memory-efficient-fp16 and -bf16 asks of it."""
+
+    supports_memory_efficient_fp16 = True
+    supports_step_with_scale = True  # gradients are scaled in fp32, in the step
+    disable_mem_eff_fp16_loading_hack = True  # the wrapper would put the state back on the CPU after it is loaded
+
+
 @register_optimizer("roberta_adamw", dataclass=RobertaAdamWConfig)
 class RobertaAdamW(FairseqOptimizer):
-    """torch.optim.AdamW, fused; runs in fp32 and under fairseq's fp16 and bf16 wrappers (fp32 master weights)."""
+    """torch.optim.AdamW, fused; in fp32, under --amp, and with fp32 master weights under --fp16 and --bf16."""
 
     def __init__(self, cfg: RobertaAdamWConfig, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
-        groups = layer_groups(params, cfg.layer_lr_decay)
-        self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
+        params = list(params)
+        self._halves = params if any(parameter.dtype in master_weights.HALF for parameter in params) else []
+        self._masters = [_master_of(half) for half in self._halves]
+        groups = layer_groups(self._masters or params, cfg.layer_lr_decay)
+        optimizer_class = _MasterAdamW if self._masters else torch.optim.AdamW
+        self._optimizer = optimizer_class(groups, fused=True, **self.optimizer_config)
         self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]
         self.set_lr(self.optimizer_config["lr"])
 
@@ -98,8 +122,40 @@ class RobertaAdamW(FairseqOptimizer):
             "weight_decay": self.cfg.weight_decay,
         }
 
+    @property
+    def params(self) -> Iterator[torch.nn.Parameter]:
+        """The model's parameters, which have the gradients."""
+        yield from self._halves or super().params
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None, scale: Any = 1.0, groups: Any = None) -> None:
+        """Update the parameters with their gradients divided by `scale`."""
+        if not self._masters:
+            super().step(closure, scale, groups)
+            return
+        factor = 1.0 / scale
+        for part in _parts(self._halves, self._masters):
+            gradients = [torch.empty_like(master) for _, master, _ in part]
+            torch._foreach_copy_(gradients, [gradient for _, _, gradient in part])
+            torch._foreach_mul_(gradients, factor)
+            for (_, master, _), gradient in zip(part, gradients, strict=True):
+                master.grad = gradient
+            self._optimizer.step()
+            torch._foreach_copy_([half.data for half, _, _ in part], [master.data for _, master, _ in part])
+            for _, master, _ in part:
+                master.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Moments, settings, and the fp32 masters where they are the optimizer's own."""
+        state = dict(super().state_dict())
+        if self._masters:
+            state[master_weights.KEY] = [master.detach() for master in self._masters]
+        return state
+
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         """Take over a state of this optimizer or of fairseq's `adam`, whose moments mean the same.
+
+        The settings stay those of this training's options, whatever the checkpoint has; --optimizer-overrides win.
 
         Raises:
             ValueError: if one of the two was made with --layer-lr-decay and the other without.
@@ -110,11 +166,17 @@ class RobertaAdamW(FairseqOptimizer):
                 f"{len(self.param_groups)}: --layer-lr-decay was 1 in one of the two trainings. Give it as before, or "
                 "--reset-optimizer."
             )
-        super().load_state_dict(state_dict, optimizer_overrides)
-        for group, lr_scale in zip(self.param_groups, self._lr_scales, strict=True):
-            # A state of fairseq's adam has none of these, and one with another decay has other scales.
-            group.update(fused=True, foreach=None, decoupled_weight_decay=True, lr_scale=lr_scale)
-            group.update(amsgrad=False, maximize=False, capturable=False, differentiable=False)
+        settings = [
+            {**{name: value for name, value in self.optimizer_config.items() if name != "lr"}, "lr_scale": lr_scale}
+            for lr_scale in self._lr_scales
+        ]
+        _report_changes(state_dict["param_groups"], settings)
+        super().load_state_dict(_for_fused_adamw(state_dict, settings), optimizer_overrides)
+        if self._masters:
+            pairs = zip(self._halves, self._masters, strict=True)
+            master_weights.restore(
+                state_dict, [master.data for master in self._masters], halves=((h.data, m.data) for h, m in pairs)
+            )
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate; each group has its share of it."""
@@ -129,3 +191,54 @@ class RobertaAdamW(FairseqOptimizer):
     def supports_flat_params(self) -> bool:
         """The fp16 and bf16 wrappers may hand over all parameters as one flat tensor."""
         return True
+
+
+def _master_of(half: torch.nn.Parameter) -> torch.nn.Parameter:
+    master = torch.nn.Parameter(half.detach().float())
+    if hasattr(half, "optim_overrides"):
+        master.optim_overrides = half.optim_overrides  # type: ignore[attr-defined]
+    return master
+
+
+def _parts(
+    halves: Sequence[torch.nn.Parameter], masters: Sequence[torch.nn.Parameter]
+) -> Iterator[list[tuple[torch.nn.Parameter, torch.nn.Parameter, torch.Tensor]]]:
+    """Parameters that have gradients, their masters and the gradients, not too many numbers at a time."""
+    part: list[tuple[torch.nn.Parameter, torch.nn.Parameter, torch.Tensor]] = []
+    for half, master in zip(halves, masters, strict=True):
+        if half.grad is None:
+            continue
+        if part and sum(chosen.numel() for chosen, _, _ in part) + half.numel() > _NUMBERS_AT_A_TIME:
+            yield part
+            part = []
+        part.append((half, master, half.grad))
+    if part:
+        yield part
+
+
+def _for_fused_adamw(state_dict: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A state of ours or of fairseq's `adam` as torch's fused AdamW loads it.
+
+    torch puts the step counters on the parameters' device only if the groups *to be loaded* say that they are fused,
+    which those of fairseq's `adam` do not; and its version for apex may keep the counter in the group.
+    """
+    flags = {"fused": True, "foreach": None, "amsgrad": False, "maximize": False, "capturable": False}
+    flags |= {"differentiable": False, "decoupled_weight_decay": True}
+    groups, state = [], dict(state_dict["state"])
+    for saved, setting in zip(state_dict["param_groups"], settings, strict=True):
+        step = saved.get("step")
+        if step is not None:
+            state |= {number: {"step": step, **state[number]} for number in saved["params"] if number in state}
+        groups.append({name: value for name, value in saved.items() if name != "step"} | flags | dict(setting))
+    return {**state_dict, "state": state, "param_groups": groups}
+
+
+def _report_changes(saved: Sequence[Mapping[str, Any]], settings: Sequence[Mapping[str, Any]]) -> None:
+    """Say which settings differ from those that the checkpoint was trained with."""
+    for name, option in {"betas": "--adam-betas", "eps": "--adam-eps", "weight_decay": "--weight-decay"}.items():
+        before, now = saved[0].get(name), settings[0][name]
+        if before is not None and before != now and not (name == "betas" and tuple(before) == now):
+            logger.info(f"{option} is {now} from here on; the checkpoint was trained with {before}.")
+    shares = [[group.get("lr_scale", 1.0) for group in groups] for groups in (saved, settings)]
+    if shares[0] != shares[1]:
+        logger.info(f"--layer-lr-decay: shares of the learning rate are {shares[1]} from here on, before {shares[0]}.")

@@ -15,6 +15,7 @@ from omegaconf import MISSING
 from torch import Tensor
 
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.suites import fairseq_task_of
@@ -67,10 +68,18 @@ class FineTuningTask(BlockTask):
         """Arguments of the model's forward that ask for the task's scores."""
         return {"features_only": True, "classification_head_name": self.cfg.classification_head_name}
 
+    @property
+    def label_dictionary(self) -> Dictionary:
+        """Names of the labels as fairseq's tasks have them: label number i is symbol number i + nspecial."""
+        dictionary = Dictionary()
+        for label in self.prepared.settings.get("labels") or ():
+            dictionary.add_symbol(str(label))
+        return dictionary
+
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
         """What the model says of each sequence of a batch: scores (S, C), or a `SpanScores` (S, T)."""
         found = model(**sample["net_input"], **self.head_arguments)[0]
-        # a packed row may have one sequence more: its padding
+        # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
 
     @abstractmethod
@@ -93,11 +102,32 @@ class FineTuningTask(BlockTask):
         tell_layers(model)
         return model
 
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the task's own criterion.
+
+        Raises:
+            ValueError: if another one is asked for.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+        if name != self.name:
+            raise ValueError(f"--task {self.name} goes with --criterion {self.name}, not with --criterion {name}.")
+        return super().build_criterion(cfg, from_checkpoint)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is saved with every checkpoint: on which data it was trained."""
+        return {identity.KEY: identity.of(self.prepared)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing is taken over: what a checkpoint says of its data is compared, in `finetuning/identity.py`."""
+
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder."""
         prepared = self.prepared.split(split)
         if len(prepared) == 0:
             raise ValueError(f"{self.prepared.folder}: the split {split!r} has no examples.")
+        for fault in self.prepared.changed_files(split):
+            raise ValueError(fault)
+        self.prepared.check_labels(prepared)
         self.datasets[split] = ExamplesDataset(
             prepared,
             pad_id=self.vocabulary.pad_id,

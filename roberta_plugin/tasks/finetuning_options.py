@@ -29,3 +29,5 @@ class FineTuningConfig(FairseqDataclass):
         },
     )
     seed: int = II("common.seed")
+    update_freq: list[int] = II("optimization.update_freq")
+    ddp_backend: str = II("distributed_training.ddp_backend")

@@ -12,21 +12,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker
+from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
-from roberta_plugin.data.mixture import Corpus, blocks_to_take, parse_turns, share_out
+from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
 
 from .block_task import BlockTask, load_vocabulary
+from .ignored_options import token_limit_name
 from .masked_lm_options import RobertaMaskedLMConfig, check_config, check_positions, check_same_vocabulary
 
 logger = logging.getLogger(__name__)
+
+COMBINED_VALIDATION = "valid"  # what fairseq loads for --combine-valid-subsets, with combine=True as for training
 
 
 @register_task("roberta_masked_lm", dataclass=RobertaMaskedLMConfig)
@@ -34,19 +40,32 @@ class RobertaMaskedLMTask(BlockTask):
     """Masked-LM pretraining; drives our models and fairseq's own `--arch roberta_base`."""
 
     cfg: RobertaMaskedLMConfig
+    name = "roberta_masked_lm"
+    tokenizer_description: dict[str, Any] | None = None
+    """What the first data-bin's manifest says of its tokenizer; None where it has none."""
 
     def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
+        self.mask_idx = vocabulary.mask_id  # fairseq's own hub interface asks for it
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
         """Check the options and load the vocabulary, which all data folders must share."""
         check_config(cfg)
-        folders = [Path(corpus.folder) for turn in parse_turns(cfg.data) for corpus in turn]
+        folders = data_folders(cfg.data)
+        if cfg.corpus_alpha != 1.0 and not any(is_mixed_by_size(turn) for turn in parse_turns(cfg.data)):
+            logger.warning(
+                f"--corpus-alpha {cfg.corpus_alpha} has no effect on {cfg.data!r}: it is for several corpora without "
+                "weights, FOLDER,FOLDER"
+            )
         dictionary, vocabulary = load_vocabulary(folders[0])
         check_same_vocabulary(folders)
-        return cls(cfg, dictionary, vocabulary)
+        for folder in dict.fromkeys(folders):
+            check_folder(folder, num_symbols=vocabulary.num_binarized)
+        task = cls(cfg, dictionary, vocabulary)
+        task.tokenizer_description = (read_manifest(folders[0]) or {}).get("tokenizer")
+        return task
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model, and refuse one that would attend across the sequences of a packed row."""
@@ -58,26 +77,52 @@ class RobertaMaskedLMTask(BlockTask):
             )
         return model
 
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the criterion, which may be ours, fairseq's masked_lm or a user's own.
+
+        Raises:
+            ValueError: if it is another one of fairseq's, such as the default of --criterion.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+        criterion = CRITERION_REGISTRY.get(name)
+        if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
+            raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
+        return super().build_criterion(cfg, from_checkpoint)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is saved with every checkpoint: its tokenizer, where the data-bin says it, and its vocabulary."""
+        return {identity.KEY: {"tokenizer": self.tokenizer_description, "vocabulary": self.vocabulary.sha256}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing is taken over; fine-tuning compares it with its data."""
+
     def build_masker(self) -> Masker:
         """The masking function for this vocabulary and these options."""
         word_starts = None
         if self.cfg.mask_whole_words:
-            folder = Path(self.cfg.tokenizer_folder or parse_turns(self.cfg.data)[0][0].folder)
+            folder = Path(self.cfg.tokenizer_folder or data_folders(self.cfg.data)[0])
             word_starts = self.vocabulary.word_starts(load_tokenizer(folder))
         return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load the split of the folders whose turn it is in `epoch` (1-based).
+        """Load a split: for training that of the folders whose turn it is in `epoch` (1-based), in their shares.
 
-        With `combine`, which fairseq sets for training, {split}1, {split}2, ... beside {split} are added to it, and
-        corpora get their shares; all blocks of all corpora are taken without it.
+        Validation takes all blocks of all folders of one turn, whatever the epoch: the first turn in which a folder has
+        the split, folders without it left out. Its masks do not depend on the other turns. With `combine`, which
+        fairseq sets for training and for --combine-valid-subsets, {split}1, {split}2, ... beside {split} are added.
+
+        Raises:
+            FileNotFoundError: if the split is missing: in a folder, for training; in all of them, for validation.
         """
         turns = parse_turns(self.cfg.data)
-        turn = (epoch - 1) % len(turns)
+        is_training = combine and split != COMBINED_VALIDATION
+        turn = (epoch - 1) % len(turns) if is_training else 0
+        corpora = turns[turn] if is_training else corpora_with(split, turns)
         files = [
             [self.open(prefix) for prefix in split_prefixes(os.path.join(corpus.folder, split), combine=combine)]
-            for corpus in turns[turn]
+            for corpus in corpora
         ]
+        sizes = [sum(len(source.blocks) for source in sources) for sources in files]
         self.datasets[split] = MaskedLMDataset(
             [source for sources in files for source in sources],
             self.build_masker(),
@@ -85,9 +130,11 @@ class RobertaMaskedLMTask(BlockTask):
             pad_id=self.vocabulary.pad_id,
             vocab_size=len(self.vocabulary),
             seed=self.cfg.seed,
-            counts=self.counts(turns[turn], files) if combine and len(turns[turn]) > 1 else None,
+            mixture=list(zip(sizes, self.counts(corpora, sizes), strict=True))
+            if is_training and len(sizes) > 1
+            else None,
             shard=turn,
-            num_shards=len(turns),
+            num_shards=len(turns) if is_training else 1,
             pad_to_multiple=self.cfg.pad_to_multiple,
             pack=self.cfg.pack_sequences,
             max_length=self.cfg.tokens_per_sample,
@@ -109,25 +156,56 @@ class RobertaMaskedLMTask(BlockTask):
             )
         return Source(tokens, blocks)
 
-    def counts(self, corpora: Sequence[Corpus], files: Sequence[Sequence[Source]]) -> list[int]:
-        """Blocks that an epoch takes from each file; says what share each corpus gets."""
-        sizes = [[len(source.blocks) for source in sources] for sources in files]
+    def counts(self, corpora: Sequence[Corpus], sizes: Sequence[int]) -> list[int]:
+        """Blocks that an epoch takes from each corpus, of `sizes` blocks; says what share each corpus gets."""
         weights = [corpus.weight for corpus in corpora if corpus.weight is not None]
-        taken = blocks_to_take([sum(size) for size in sizes], weights=weights or None, alpha=self.cfg.corpus_alpha)
-        for corpus, count, size in zip(corpora, taken, sizes, strict=True):
+        taken = blocks_to_take(sizes, weights=weights or None, alpha=self.cfg.corpus_alpha)
+        for number, (corpus, count, size) in enumerate(zip(corpora, taken, sizes, strict=True)):
             logger.info(
-                f"{corpus.folder}: {count:,} of its {sum(size):,} blocks an epoch, "
+                f"{corpus.folder}: {count:,} of its {size:,} blocks an epoch, "
                 f"{100 * count / sum(taken):.4f} % of the training data"
             )
-        return [part for count, size in zip(taken, sizes, strict=True) for part in share_out(count, size)]
+            if weights and weights[number] * sum(sizes) < sum(weights):
+                logger.warning(
+                    f"{corpus.folder} has so small a weight that it is due less than one of the {sum(sizes):,} blocks "
+                    "of an epoch: it gets one. Raise its weight, or leave it out"
+                )
+        return taken
 
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
         """Refuse blocks that can be longer than the model's positions or than --max-tokens."""
-        check_positions(self.cfg.tokens_per_sample, max_positions=max_positions, max_tokens=max_tokens)
+        check_positions(
+            self.cfg.tokens_per_sample,
+            max_positions=max_positions,
+            max_tokens=max_tokens,
+            limit=token_limit_name(self.cfg, max_tokens or 0),
+        )
 
     def max_positions(self) -> int:
         """Tokens in a block at most; models without --max-positions take their number of positions from here."""
         return int(self.cfg.tokens_per_sample)
+
+
+def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:
+    """Whether shares follow from sizes: of several corpora, without weights."""
+    return len(turn) > 1 and turn[0].weight is None
+
+
+def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:
+    """The corpora that have a split, of the first turn in which one has it.
+
+    Raises:
+        FileNotFoundError: if none has it.
+    """
+    for turn in turns:
+        found = [corpus for corpus in turn if os.path.exists(os.path.join(corpus.folder, f"{split}.idx"))]
+        if found:
+            return found
+    folders = ", ".join(corpus.folder for turn in turns for corpus in turn)
+    raise FileNotFoundError(
+        f"No data folder has the split {split!r} ({split}.idx is missing in {folders}): make it with `roberta "
+        "binarize`, name another with --valid-subset, or give --disable-validation."
+    )
 
 
 def split_prefixes(prefix: str, *, combine: bool) -> list[str]:

@@ -22,7 +22,8 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         default=MISSING,
         metadata={
             "help": "folder made by `roberta binarize` or fairseq-preprocess. A,B or A@3,B@1: several corpora mixed in "
-            "every epoch, by size or by weight. A:B: one folder an epoch, in turn"
+            "every epoch, by size or by weight (shares of the blocks of an epoch). A:B: one folder or mixture an "
+            "epoch, in turn. Validation takes all blocks of the folders that have the split, of the first such turn"
         },
     )
     corpus_alpha: float = field(
@@ -76,6 +77,8 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         },
     )
     seed: int = II("common.seed")
+    update_freq: list[int] = II("optimization.update_freq")
+    ddp_backend: str = II("distributed_training.ddp_backend")
 
 
 def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
@@ -117,11 +120,16 @@ def check_same_vocabulary(folders: list[Path]) -> None:
             )
 
 
-def check_positions(tokens_per_sample: int, *, max_positions: int | None, max_tokens: int | None) -> None:
-    """Refuse blocks that fairseq would silently drop: longer than the model's positions or than a whole batch."""
+def check_positions(
+    tokens_per_sample: int, *, max_positions: int | None, max_tokens: int | None, limit: str = "--max-tokens"
+) -> None:
+    """Refuse blocks that fairseq would silently drop: longer than the model's positions or than a whole batch.
+
+    `limit` names the option that `max_tokens` comes from.
+    """
     if max_tokens is not None and tokens_per_sample > max_tokens:
         raise ValueError(
-            f"--max-tokens ({max_tokens}) is smaller than --tokens-per-sample ({tokens_per_sample}): a batch could "
+            f"{limit} ({max_tokens}) is smaller than --tokens-per-sample ({tokens_per_sample}): a batch could "
             "not hold one block. Raise the first or lower the second."
         )
     if max_positions is not None and tokens_per_sample > max_positions:

@@ -13,6 +13,7 @@ from fairseq.tasks import register_task
 from torch import Tensor
 
 from roberta_plugin.finetuning.glue.phrase_scores import phrase_scores
+from roberta_plugin.finetuning.glue.tables import TABLES
 
 from .finetuning import FineTuningTask
 from .finetuning_options import FineTuningConfig
@@ -39,6 +40,11 @@ class RobertaSentencePredictionTask(FineTuningTask):
     def num_classes(self) -> int:
         """Labels; 1 for regression, which has none."""
         return len(self.prepared.settings["labels"]) or 1
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Smallest and greatest number of a regression."""
+        return TABLES[self.prepared.task].limits
 
     def register_heads(self, model: Any) -> None:
         """Add a head with a score for each class, or one score; phrases are scored by the masked-LM head."""

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import termios
@@ -117,6 +118,94 @@ def test_killed_and_run_again(corpus, whole, tmp_path):
     for name in [*FILES, "manifest.json"]:
         assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
     assert not parts.exists()
+
+
+def test_killed_while_the_files_are_put_together(corpus, whole, tmp_path):
+    """All parts are there; what is missing is the last second. Nothing hidden may stay, whatever was going on."""
+    parts = tmp_path / "data" / "train.parts"
+    arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
+    num_kills = 0
+    for name in ("train.bin", "train.idx"):
+        process = subprocess.Popen(arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (parts / name).exists():
+            time.sleep(0.0005)
+        process.kill()
+        num_kills += process.wait() == -signal.SIGKILL
+    assert num_kills == 2
+    assert run(arguments).returncode == 0
+    for name in [*FILES, "manifest.json"]:
+        assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+def test_terminated_as_by_slurm(corpus, whole, tmp_path, to_all):
+    """SLURM sends SIGTERM to all processes of a step, `kill` to one."""
+    parts = tmp_path / "data" / "train.parts"
+    arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
+    process = subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while len(list(parts.glob("*.part"))) < 5:
+        assert process.poll() is None
+        time.sleep(0.002)
+    (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert messages == "interrupted\n"
+    assert not list((tmp_path / "data").glob(".*"))
+    assert run(arguments).returncode == 0
+    assert (tmp_path / "data" / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
+
+
+def test_the_standard_input_and_a_process_substitution(corpus, whole, tmp_path):
+    """Compressed and not; the parts of one stream are made by several workers."""
+    rest = f"--tokenizer {corpus / 'tokenizer'} --part-bytes 100000 --workers 3 --destination"
+    lines = [
+        f"zcat {corpus / 'b.txt.gz'} | cat {corpus / 'a.txt'} - | roberta binarize --train - {rest} {tmp_path / 'stdin'}",
+        f"roberta binarize --train {corpus / 'a.txt'} <(cat {corpus / 'b.txt.gz'}) {rest} {tmp_path / 'fifo'}",
+    ]
+    for line in lines:
+        line = line.replace("roberta binarize", " ".join([*map(shlex.quote, command("roberta")), "binarize"]))
+        done = run(["bash", "-o", "pipefail", "-c", line])
+        assert done.returncode == 0, done.stderr
+    for name in ("stdin", "fifo"):
+        for file in FILES:
+            assert (tmp_path / name / file).read_bytes() == (whole / file).read_bytes(), (name, file)
+
+
+def test_a_run_that_waits_for_a_pipe_can_be_stopped(corpus, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    options = ["--tokenizer", str(corpus / "tokenizer"), "--destination", str(tmp_path / "data")]
+    process = subprocess.Popen(
+        [*command("roberta"), "binarize", "--train", str(tmp_path / "pipe"), *options],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with open(tmp_path / "pipe", "w") as pipe:  # waits for the reader
+        pipe.write("a line, and then nothing")
+        pipe.flush()
+        process.terminate()
+        _, messages = process.communicate(timeout=60)
+    assert (process.returncode, messages) == (130, "interrupted\n")
+
+
+def test_training_a_vocabulary_stops_at_once_when_interrupted(tmp_path):
+    rng = random.Random(2)
+    words = ["".join(rng.choices("abcdefghijklmnop", k=12)) for _ in range(1_000_000)]
+    (tmp_path / "long.txt").write_text("\n".join(words))
+    arguments = ["vocabulary", "train", "--input", str(tmp_path / "long.txt"), "--destination", str(tmp_path / "bpe")]
+    process = subprocess.Popen(
+        [*command("roberta"), *arguments], env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(4)
+    assert process.poll() is None
+    started = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, messages = process.communicate(timeout=60)
+    assert time.monotonic() - started < 3
+    assert process.returncode == 130
+    assert messages == "interrupted\n"
+    assert not (tmp_path / "bpe").exists()
 
 
 def test_interrupted_by_the_user(corpus, whole, tmp_path):

@@ -31,7 +31,7 @@ def recipe(tiny_data_bin, tmp_path_factory):
         at = words.index(option)
         del words[at : at + 2]
     words += ["--max-update", str(UPDATES), "--total-num-update", str(UPDATES), "--disable-validation"]
-    words += ["--no-epoch-checkpoints", "--keep-interval-updates", "2"]
+    words += ["--no-epoch-checkpoints", "--keep-interval-updates", "2", "--bf16"]  # fp32: test_pretrain
     words += ["--num-workers", "1", "--data-buffer-size", "0"]  # no batches ahead: the death of a worker shows at once
     return Recipe(
         run_dir=tmp_path_factory.mktemp("runs") / "uninterrupted",
@@ -110,7 +110,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     for pid in [*children_of(first.processes[1].pid), first.processes[1].pid]:
         os.kill(pid, number)
     codes = first.wait()
-    assert codes == [1, 0], first.log()[-3000:]  # rank 0 says that there is no SLURM to start it again
+    assert codes == [0, 0], first.log()[-3000:]
     stopped_at = first.updates()[-1]
     assert stopped_at < UPDATES
     assert f"told to stop by another rank: update {stopped_at} is done" in first.log()
@@ -127,6 +127,18 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     assert found.keys() == uninterrupted.keys()
     assert all(torch.equal(found[name], uninterrupted[name]) for name in found)
     assert status.read_status(recipe.run_dir).phase == "finished"
+
+
+def test_a_finished_job_that_starts_again_does_nothing(recipe, uninterrupted):
+    last = recipe.save_dir / "checkpoint_last.pt"
+    before = last.stat().st_mtime_ns
+    again = Ranks(recipe)
+    assert again.wait() == [0, 0], again.log()[-3000:]
+    assert again.updates() == []
+    assert f"--max-update is {UPDATES}. Nothing is done" in again.log()
+    assert last.stat().st_mtime_ns == before
+    found = status.read_status(recipe.run_dir)
+    assert (found.phase, found.update, found.max_update) == ("finished", UPDATES, UPDATES)
 
 
 def children_of(pid):

@@ -1,13 +1,14 @@
 """The real `fairseq-train`, `fairseq-hydra-train` and `fairseq-validate` with our task, criterion and models."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command, kill_at_update, logged, run, train_command
+from tests.tiny_corpus import command, kill_at_update, logged, run, train_command, write_data_bin
 
 pytestmark = pytest.mark.integration
 
@@ -22,20 +23,30 @@ RESUMABLE = (
     "--no-epoch-checkpoints",
 )
 RESUMABLE += ("--total-num-update", str(UPDATES), "--disable-validation")
+PRECISIONS = {"fp32": (), "bf16": ("--bf16", "--optimizer", "roberta_adamw")}
 
 
 def final_parameters(save_dir: Path) -> dict[str, torch.Tensor]:
+    """The weights at the end, and the fp32 masters behind them if there are any."""
     state = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == UPDATES
-    return state["model"]
+    masters = state["last_optimizer_state"].get("fp32_params", [])
+    return {**state["model"], **{f"master {number}": master for number, master in enumerate(masters)}}
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tiny_data_bin, tmp_path_factory):
-    save_dir = tmp_path_factory.mktemp("uninterrupted") / "checkpoints"
-    done = run(train_command(tiny_data_bin, save_dir, *RESUMABLE))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return save_dir
+def uninterrupted_runs(tiny_data_bin, tmp_path_factory):
+    save_dirs = {}
+    for precision, options in PRECISIONS.items():
+        save_dirs[precision] = tmp_path_factory.mktemp(precision) / "checkpoints"
+        done = run(train_command(tiny_data_bin, save_dirs[precision], *RESUMABLE, *options))
+        assert done.returncode == 0, done.stderr[-3000:]
+    return save_dirs
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(uninterrupted_runs):
+    return uninterrupted_runs["fp32"]
 
 
 def test_the_loss_falls(uninterrupted):
@@ -44,10 +55,10 @@ def test_the_loss_falls(uninterrupted):
     assert sum(losses[-10:]) < sum(losses[:10]) - 5
 
 
-@pytest.mark.parametrize("kill_at", [9, 38])
-def test_a_killed_run_ends_in_the_same_bits(uninterrupted, tiny_data_bin, tmp_path, kill_at):
+@pytest.mark.parametrize(("kill_at", "precision"), [(9, "fp32"), (38, "bf16")])
+def test_a_killed_run_ends_in_the_same_bits(uninterrupted_runs, tiny_data_bin, tmp_path, kill_at, precision):
     save_dir = tmp_path / "checkpoints"
-    arguments = train_command(tiny_data_bin, save_dir, *RESUMABLE)
+    arguments = train_command(tiny_data_bin, save_dir, *RESUMABLE, *PRECISIONS[precision])
     killed_at = kill_at_update(arguments, save_dir, kill_at)
     assert kill_at <= killed_at < UPDATES
 
@@ -60,7 +71,22 @@ def test_a_killed_run_ends_in_the_same_bits(uninterrupted, tiny_data_bin, tmp_pa
     resumed = [int(record["num_updates"]) for record in logged(save_dir, "train_inner")]
     assert len(resumed) > len(set(resumed)), "the second run repeated no update, so it did not resume from a checkpoint"
 
-    expected, found = final_parameters(uninterrupted), final_parameters(save_dir)
+    expected, found = final_parameters(uninterrupted_runs[precision]), final_parameters(save_dir)
+    assert expected.keys() == found.keys()
+    assert ("master 0" in found) == (precision == "bf16")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_memory_efficient_bf16_trains_as_bf16_does(uninterrupted_runs, tiny_data_bin, tmp_path):
+    """From the middle of the ordinary run: its masters, its moments, its updates, to the last bit."""
+    save_dir = tmp_path / "checkpoints"
+    options = list(PRECISIONS["bf16"])
+    options[options.index("--bf16")] = "--memory-efficient-bf16"
+    middle = uninterrupted_runs["bf16"] / f"checkpoint_1_{UPDATES // 3 // 4 * 4}.pt"
+    done = run(train_command(tiny_data_bin, save_dir, *RESUMABLE, *options, "--restore-file", str(middle)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "FP16Optimizer: MemoryEfficientFP16Optimizer takes over its state" in done.stdout + done.stderr
+    expected, found = final_parameters(uninterrupted_runs["bf16"]), final_parameters(save_dir)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
@@ -126,6 +152,24 @@ def test_fairseqs_own_criterion_drives_our_model(tiny_data_bin, tmp_path):
     assert len(logged(save_dir, "train_inner")) == 6
 
 
+@pytest.mark.parametrize("task", ["masked_lm", "multilingual_masked_lm"])
+def test_fairseqs_own_tasks_drive_our_model(tiny_data_bin, tmp_path, task):
+    """The first puts src_id into its batches; the second has folders of languages and no answer to max_positions."""
+    languages = tmp_path / "languages"
+    languages.mkdir()
+    (languages / "xx").symlink_to(tiny_data_bin)
+    shutil.copy(tiny_data_bin / "dict.txt", languages)
+    save_dir = tmp_path / "checkpoints"
+    data = tiny_data_bin if task == "masked_lm" else languages
+    arguments = train_command(data, save_dir, "--max-update", "6", "--total-num-update", "6", "--no-save")
+    arguments[arguments.index("--task") + 1] = task
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "model: FastRobertaModel" in done.stdout + done.stderr
+    assert len(logged(save_dir, "train_inner")) == 6
+    assert len(logged(save_dir, "valid")) == 1
+
+
 def test_fairseqs_own_task_and_model_train_on_our_data(tiny_data_bin, tmp_path):
     """What the writer of `roberta binarize` leaves is a data-bin for fairseq without us."""
     save_dir = tmp_path / "checkpoints"
@@ -140,8 +184,6 @@ def test_fairseqs_own_task_and_model_train_on_our_data(tiny_data_bin, tmp_path):
 
 
 def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
-    from tests.tiny_corpus import write_data_bin
-
     other = write_data_bin(tmp_path / "other", num_documents=30, seed=7)
     save_dir = tmp_path / "checkpoints"
     options = ("--max-epoch", "3", "--total-num-update", "100", "--disable-validation", "--num-workers", "1")
@@ -154,9 +196,11 @@ def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
     assert updates[1] == updates[3] > updates[2] > 0
 
 
-def test_hydra_trains_from_the_example_config(tiny_data_bin, tmp_path):
+def test_hydra_trains_from_the_example_config_on_a_mixture(tiny_data_bin, tmp_path):
+    other = write_data_bin(tmp_path / "other", num_documents=5, seed=7)
     arguments = [*command("fairseq-hydra-train"), "--config-dir", str(REPOSITORY / "examples" / "pretrain")]
-    arguments += ["--config-name", "base", f"task.data={tiny_data_bin}", f"common.user_dir={REPOSITORY}/roberta_plugin"]
+    arguments += ["--config-name", "base", f"task.data='{tiny_data_bin}@3,{other}@1'"]
+    arguments += [f"common.user_dir={REPOSITORY}/roberta_plugin"]
     arguments += ["common.cpu=true", "common.fp16=false", "common.bf16=false", f"checkpoint.save_dir={tmp_path}/saved"]
     arguments += ["model.encoder_layers=1", "model.encoder_embed_dim=32", "model.encoder_ffn_embed_dim=64"]
     arguments += ["model.encoder_attention_heads=2", "task.tokens_per_sample=64", "dataset.batch_size=4"]
@@ -169,6 +213,7 @@ def test_hydra_trains_from_the_example_config(tiny_data_bin, tmp_path):
     assert state["cfg"]["task"]["_name"] == "roberta_masked_lm"
     assert state["cfg"]["model"]["_name"] == "fast_roberta"
     assert state["optimizer_history"][-1]["num_updates"] == 5
+    assert "valid_loss" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

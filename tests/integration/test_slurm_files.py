@@ -39,8 +39,16 @@ SHARED = {
     "lr_scheduler": "polynomial_decay",
     "seed": 1,
 }
-# fairseq's namespace also holds what differs between the two ways of starting.
-PLACES = {"save_dir", "distributed_world_size", "distributed_port", "user_dir", "data", "batch_size_valid"}
+# fairseq's namespace also holds what differs between the two ways of starting; only `roberta launch` saves by the clock.
+PLACES = {
+    "save_interval_updates",
+    "save_dir",
+    "distributed_world_size",
+    "distributed_port",
+    "user_dir",
+    "data",
+    "batch_size_valid",
+}
 
 
 def options_in(recipe):
@@ -60,6 +68,8 @@ def test_a_recipe_has_the_papers_numbers(size):
     assert parsed["batch_size"] * int(parsed["update_freq"][0]) * recipe.num_gpus == 8192
     assert parsed["bf16"] is True
     assert minutes_of(recipe.time) == 24 * 60
+    assert recipe.checkpoint_minutes >= 10
+    assert parsed["save_interval_updates"] == 0, "on 1,024 GPUs that would be twice a minute"
 
 
 @pytest.mark.parametrize("nodes", [1, 4, 32, 128])

@@ -107,7 +107,7 @@ def test_a_failed_run_is_reported_and_tried_again(tmp_path):
     (data_bin / "valid.bin").rename(tmp_path / "valid.bin")
     done = run(command(grid, folder))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "failed: base/seed-1: fairseq-train ended with exit code 1; see " in done.stdout
+    assert re.search(r"failed: base/seed-1: fairseq-train ended with exit code 1: \w+Error: .*; see ", done.stdout)
     assert report_of(folder)["failures"]["base/seed-1"]["attempts"] == 1
     (tmp_path / "valid.bin").rename(data_bin / "valid.bin")
     done = run(command(grid, folder))

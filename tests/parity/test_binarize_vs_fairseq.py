@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.cli import main
 from roberta_plugin.data.binarize import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
@@ -180,3 +181,32 @@ def test_fairseq_reads_our_files(case, texts, shared_data, tmp_path):
     ours = MmapTokens(tmp_path / "train")
     assert len(theirs) == len(ours) == len(ODD_LINES) + 1
     assert all(theirs[index].tolist() == ours[index].tolist() for index in range(len(ours)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ((), ()),
+        (
+            ("--threshold", "3", "--nwords", "2000", "--padding-factor", "16"),
+            ("--thresholdsrc", "3", "--nwordssrc", "2000", "--padding-factor", "16"),
+        ),
+    ],
+    ids=["all symbols", "few symbols"],
+)
+def test_a_dictionary_of_the_training_text_has_the_same_bytes(encoded, texts, shared_data, tmp_path, ours, theirs):
+    inputs = ("--trainpref", str(encoded / "real"), "--validpref", str(encoded / "odd"))
+    done = run(
+        [*command("fairseq-preprocess"), "--only-source", "--destdir", str(tmp_path / "theirs"), *inputs, *theirs]
+    )
+    assert done.returncode == 0, done.stderr
+    bpe = tmp_path / "bpe"
+    bpe.mkdir()
+    for name in ("encoder.json", "vocab.bpe"):
+        (bpe / name).write_bytes((shared_data / "gpt2_bpe" / name).read_bytes())
+    inputs = ("--train", str(texts / "real"), "--valid", str(texts / "odd"), "--workers", "2", "--part-bytes", "100000")
+    assert main(["binarize", "--tokenizer", str(bpe), "--destination", str(tmp_path / "ours"), *inputs, *ours]) == 0
+    for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"):
+        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
+    num_rows = len((tmp_path / "ours" / "dict.txt").read_text().splitlines())
+    assert num_rows == (2000 - 4 if ours else num_rows) > 1000

@@ -6,13 +6,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.hub_interface import RobertaHub
 from roberta_plugin.models.roberta import FastRobertaModel
+from tests.tiny_checkpoints import state_of
 from tests.tiny_models import options
+from tests.tiny_suites import write_prepared, write_tokenizer
 
 TEXTS = ["Hello world", " world", "", "It's naïve — 3.14% of the €2,000 🙂 emoji.", "a  b\n\tc ", "東京タワー"]
 
@@ -68,3 +71,34 @@ def test_filled_masks_are_fairseqs(hubs, text):
     found, expected = ours.fill_mask(text, topk=20), theirs.fill_mask(text, topk=20)
     assert [(filling.text, filling.token) for filling in found] == [(text, token) for text, _, token in expected]
     torch.testing.assert_close([f.probability for f in found], [p for _, p, _ in expected], atol=1e-6, rtol=1e-4)
+
+
+def in_fairseqs_hub(state, folder, data):
+    """A checkpoint of ours, loaded by fairseq's own RobertaModel.from_pretrained."""
+    state["cfg"] |= {"bpe": None, "common": {"seed": 1}}
+    torch.save(state, folder / "model.pt")
+    files = {"gpt2_encoder_json": str(data / "encoder.json"), "gpt2_vocab_bpe": str(data / "vocab.bpe")}
+    return RobertaModel.from_pretrained(str(folder), "model.pt", str(data), **files).eval()
+
+
+def test_our_masked_lm_checkpoint_works_in_fairseqs_hub(tmp_path):
+    data = write_tokenizer(tmp_path / "tokenizer")
+    theirs = in_fairseqs_hub(state_of(data), tmp_path, data)
+    ours = RobertaHub.from_pretrained(tmp_path, data=data)
+    text = "good <mask> bad"
+    found, expected = ours.fill_mask(text, topk=9), theirs.fill_mask(text, topk=9)
+    assert [(filling.text, filling.token) for filling in found] == [(text, token) for text, _, token in expected]
+    torch.testing.assert_close([f.probability for f in found], [p for _, p, _ in expected], atol=1e-6, rtol=1e-4)
+
+
+def test_our_fine_tuned_checkpoint_tells_labels_in_fairseqs_hub(tmp_path):
+    prepared = write_prepared(tmp_path / "set")
+    task = {"_name": "roberta_sentence_prediction", "data": str(prepared.folder), "max_positions": 40}
+    state = state_of(prepared.folder, task=task, heads={"sentence_classification_head": 2})
+    theirs = in_fairseqs_hub(state, tmp_path, prepared.folder)
+    dictionary = theirs.task.label_dictionary
+    assert [dictionary.string([label + dictionary.nspecial]) for label in range(2)] == ["no", "yes"]
+    ours = RobertaHub.from_pretrained(tmp_path)
+    tokens = ours.encode("good", " bad")
+    expected = theirs.predict("sentence_classification_head", tokens)
+    assert torch.equal(ours.predict("sentence_classification_head", tokens), expected)

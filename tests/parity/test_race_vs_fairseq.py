@@ -5,6 +5,7 @@ inside an option breaks.
 """
 
 import math
+import re
 from argparse import Namespace
 
 import pytest
@@ -35,17 +36,17 @@ def folders(tmp_path_factory):
 
 
 def write_as_fairseq(raw, prepared, folder):
-    """What preprocess_RACE.py, the BPE encoder and fairseq-preprocess make of the raw files, in their words."""
+    """What preprocess_RACE.py (since pull request 818), the BPE encoder and fairseq-preprocess make of the raw files."""
     files = {f"input{n}": [] for n in range(5)}
     labels = []
     for passage in read_split("race", "train", find_splits("race", raw)["train"]):
         for question in passage.questions:
             labels.append(question.answer)
-            files["input0"].append(passage.text.replace("\n", " "))
+            files["input0"].append(re.sub(r"\s+", " ", passage.text.replace("\n", " ")))
             for number, option in enumerate(question.options, start=1):
                 text = question.text
                 qa = text.replace("_", option) if "_" in text else " ".join([text, option])
-                files[f"input{number}"].append(qa)
+                files[f"input{number}"].append(re.sub(r"\s+", " ", qa))
     for name, lines in files.items():
         (folder / name).mkdir(parents=True)
         prepared.vocabulary.save(folder / name / "dict.txt")

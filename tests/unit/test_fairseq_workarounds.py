@@ -5,14 +5,18 @@ import os
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.data import data_utils
 from fairseq.file_io import PathManager
+from fairseq.logging.progress_bar import SimpleProgressBar, TensorboardProgressBarWrapper
 
 from roberta_plugin import fairseq_workarounds
 from roberta_plugin.fairseq_workarounds import checkpoint_writing
 from tests.conftest import REPOSITORY
+from tests.tiny_corpus import write_data_bin
 
 
 class Unlisted:
@@ -109,3 +113,94 @@ def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "both"
+
+
+def test_a_stray_validation_split_is_found_in_every_folder_of_a_mixture(tmp_path):
+    a, b = (write_data_bin(tmp_path / name, num_documents=2) for name in "ab")
+    stray = write_data_bin(tmp_path / "stray", num_documents=2)
+    (stray / "valid.idx").rename(stray / "valid1.idx")
+    dataset = SimpleNamespace(
+        ignore_unused_valid_subsets=False,
+        combine_valid_subsets=False,
+        disable_validation=False,
+        valid_subset="valid",
+    )
+    for data, strays in ((f"{a}@3,{b}@1", False), (f"{a},{stray}", True), (f"{a}:{b},{stray}", True)):
+        cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(_name="roberta_masked_lm", data=data))
+        if strays:
+            with pytest.raises(ValueError, match="valid1"):
+                data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+        else:
+            data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+
+
+HELP = f"""
+import sys
+import fairseq_cli.train as train
+sys.argv = ["fairseq-train", "--user-dir", {str(REPOSITORY / "roberta_plugin")!r}, "--task", "roberta_masked_lm",
+    "--optimizer", "roberta_adamw", *EXTRA, "--help"]
+train.cli_main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (["--arch", "roberta_base"], ["--mask-whole-words", "--quant-noise-pq", "--layer-lr-decay", "  data "]),
+        ([], ["--mask-whole-words", "--attention-backend", "--max-update"]),
+    ],
+    ids=["fairseq's model", "no model"],
+)
+def test_help_has_the_options_of_what_was_chosen(extra, expected):
+    code = HELP.replace("EXTRA", repr(extra))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for option in expected:
+        assert option in done.stdout
+    assert done.stdout.count("usage:") == 1
+
+
+def test_each_run_of_a_process_has_tensorboard_files_of_its_own(tmp_path, monkeypatch):
+    """As the jobs of `fairseq-hydra-train -m` have, each in its own current folder."""
+    pytest.importorskip("torch.utils.tensorboard")
+    for job in ("0", "1"):
+        (tmp_path / job).mkdir()
+        monkeypatch.chdir(tmp_path / job)
+        bar = TensorboardProgressBarWrapper(SimpleProgressBar([]), "logs")
+        for _ in range(2):
+            bar.print({"loss": 1.0}, tag="train", step=1)
+    assert [len(list((tmp_path / job / "logs" / "train").glob("events*"))) for job in ("0", "1")] == [1, 1]
+
+
+LOGGING = """
+import logging
+import sys
+sys.argv[0] = NAME
+import roberta_plugin.cli
+roberta_plugin.register()
+import roberta_plugin.models.hub_interface as hub
+roots = logging.getLogger()
+assert (roots.level, roots.handlers) == (logging.WARNING, []), (roots.level, roots.handlers)
+logging.getLogger("anybody").info("of no interest")
+logging.basicConfig(level=logging.INFO)
+logging.getLogger("anybody").info("of interest")
+"""
+
+
+@pytest.mark.parametrize("name", ["script.py", "roberta"])
+def test_importing_the_plugin_changes_no_logging(name):
+    """As a script and as the command `roberta`, which registers later."""
+    code = LOGGING.replace("NAME", repr(name))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "INFO:anybody:of interest"
+    assert [line for line in done.stderr.splitlines() if line.startswith(("INFO:", "DEBUG:"))] == [
+        "INFO:anybody:of interest"
+    ]
+
+
+def test_a_set_up_made_before_the_import_stays():
+    code = "import logging, sys\nlogging.basicConfig(level=logging.ERROR, stream=sys.stdout)\nimport roberta_plugin\n"
+    code += "root = logging.getLogger()\nprint(root.level, len(root.handlers), root.handlers[0].stream is sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert done.stdout.splitlines()[-1] == "40 1 True", done.stderr

@@ -39,6 +39,12 @@ from fairseq import utils
 utils.import_user_module(argparse.Namespace(user_dir={str(REPOSITORY / "roberta_plugin")!r}))
 """
 
+LINK = f"""
+import os, tempfile
+folder = tempfile.mkdtemp()
+os.symlink({str(REPOSITORY / "roberta_plugin")!r}, os.path.join(folder, "other_name"))
+""" + USER_DIR.replace(repr(str(REPOSITORY / "roberta_plugin")), 'os.path.join(folder, "other_name")')
+
 ORDERS = {
     "plain import alone": "import roberta_plugin",
     "fairseq first": "import fairseq.tasks, fairseq.models, fairseq.criterions\nimport roberta_plugin",
@@ -46,6 +52,8 @@ ORDERS = {
     "user-dir alone": USER_DIR,
     "plain import, then user-dir": "import roberta_plugin\n" + USER_DIR,
     "user-dir, then plain import": USER_DIR + "\nimport roberta_plugin",
+    "user-dir, a link of another name": LINK,
+    "plain import, then such a link": "import roberta_plugin\n" + LINK,
 }
 
 

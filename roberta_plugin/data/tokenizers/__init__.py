@@ -22,11 +22,17 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
 
     Raises:
         FileNotFoundError: if there is none; the message lists what was looked for.
+        ValueError: if there are two, so that nobody knows which of them dict.txt belongs to, or its files are broken.
     """
     folder = Path(folder)
-    for files, load in KINDS:
-        if all((folder / name).is_file() for name in files):
-            return load(folder)
+    found = [(files, load) for files, load in KINDS if all((folder / name).is_file() for name in files)]
+    if len(found) > 1:
+        names = "; and ".join(" and ".join(files) for files, _ in found)
+        raise ValueError(
+            f"{folder} holds two tokenizers: {names}. Delete the files of the one that dict.txt does not belong to."
+        )
+    for _, load in found:
+        return load(folder)
     wanted = "; or ".join(" and ".join(files) for files, _ in KINDS)
     raise FileNotFoundError(
         f"No tokenizer in {folder}: looked for {wanted}. Name the folder that holds these files, or make them with "

@@ -143,12 +143,25 @@ class ByteLevelBpe:
             return join_ids([self.encode(line) for line in lines])
         filled = [line for line in lines if line]
         text = "\n".join(filled).encode("utf-8")
-        young = _young_characters(text)
-        if young or not filled:
-            return join_ids([self._encode_one(line, young) for line in lines])
-        ids, filled_lengths = self._engine.encode_lines(filled, text)
+        if young := _young_characters(text):
+            return self._encode_lines_apart(lines, young)
         lengths = np.zeros(len(lines), dtype=np.int32)
+        if not filled:
+            return np.empty(0, dtype=np.int32), lengths
+        ids, filled_lengths = self._engine.encode_lines(filled, text)
         lengths[[line != "" for line in lines]] = filled_lengths
+        return ids, lengths
+
+    def _encode_lines_apart(self, lines: Sequence[str], young: set[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """`encode_lines` where some lines hold young characters: these by the plain engine, the others by the fast."""
+        is_young = np.array([not young.isdisjoint(line) for line in lines], dtype=np.bool_)
+        old_ids, old_lengths = self.encode_lines([line for line, slow in zip(lines, is_young, strict=True) if not slow])
+        young_ids, young_lengths = join_ids([self.encode(lines[index]) for index in np.flatnonzero(is_young).tolist()])
+        lengths = np.empty(len(lines), dtype=np.int32)
+        lengths[~is_young], lengths[is_young] = old_lengths, young_lengths
+        ids = np.empty(len(old_ids) + len(young_ids), dtype=np.int32)
+        of_young = np.repeat(is_young, lengths)
+        ids[~of_young], ids[of_young] = old_ids, young_ids
         return ids, lengths
 
     def locate(self, text: str) -> LocatedTokens:
@@ -175,12 +188,6 @@ class ByteLevelBpe:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.pieces, self.merges, self._use_fast_engine)
-
-    def _encode_one(self, line: str, young: set[str]) -> NDArray[np.int32] | list[int]:
-        """Ids of a line, by the plain engine if it holds a young character."""
-        if self._engine is None or not line or not young.isdisjoint(line):
-            return self.encode(line)
-        return self._engine.encode_lines([line], line.encode("utf-8"))[0]
 
     @cached_property
     def _num_bytes(self) -> NDArray[np.int32]:

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.atomic_files import atomic_write
-from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules, find_inputs, read_lines
+from roberta_plugin.data.progress import Progress
+from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
+from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
+from roberta_plugin.data.text_inputs_sample import TextSample
+from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
@@ -34,6 +39,8 @@ def train_byte_level_bpe(
     folder: str | os.PathLike[str],
     min_frequency: int = 2,
     rules: LineRules = FAIRSEQ_RULES,
+    text_format: TextFormat = "auto",
+    sample_bytes: int | None = None,
     progress: bool = False,
 ) -> ByteLevelBpe:
     """Train byte-level BPE in GPT-2's format and write encoder.json, vocab.bpe and dict.txt.
@@ -45,17 +52,19 @@ def train_byte_level_bpe(
         folder: where to write; made if it is not there.
         min_frequency: how often a pair must occur to be merged.
         rules: what a line of text is.
-        progress: show the trainer's progress bars.
+        text_format: "text" or "jsonl" for all files; "auto" finds out.
+        sample_bytes: train on about so much of the text, spread evenly; None for all of it.
+        progress: show how far it is.
 
     Raises:
-        ValueError: if `vocab_size` is too small, or if a file is no text.
+        ValueError: if `vocab_size` is too small, or if a file is no text or all are empty.
     """
     from tokenizers import Tokenizer as HuggingFaceTokenizer
     from tokenizers import models, pre_tokenizers, trainers
 
     if vocab_size < len(BYTE_CHARACTERS):
         raise ValueError(f"--vocab-size must be at least 256, the number of bytes, got {vocab_size}.")
-    paths = find_inputs(files)
+    sample = _open_sample(files, rules, text_format, sample_bytes)
     trained = HuggingFaceTokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -63,14 +72,15 @@ def train_byte_level_bpe(
         min_frequency=min_frequency,
         initial_alphabet=BYTE_CHARACTERS,
         special_tokens=[],
-        show_progress=progress,
+        show_progress=progress and sys.stderr.isatty(),
     )
-    trained.train_from_iterator(read_lines(paths, rules=rules), trainer)
+    with Progress("read", sample.num_bytes, is_shown=progress) as bar:
+        trained.train_from_iterator(sample.lines(progress=bar), trainer)
     model = json.loads(trained.to_str())["model"]
     tokenizer = ByteLevelBpe(
         sorted(model["vocab"], key=model["vocab"].__getitem__), [(first, second) for first, second in model["merges"]]
     )
-    _write(tokenizer, count_ids(tokenizer, paths, rules=rules), Path(folder))
+    _write(tokenizer, count_ids(tokenizer, sample), Path(folder))
     return tokenizer
 
 
@@ -81,11 +91,13 @@ def train_sentencepiece(
     folder: str | os.PathLike[str],
     character_coverage: float = 0.9995,
     rules: LineRules = FAIRSEQ_RULES,
+    text_format: TextFormat = "auto",
+    sample_bytes: int | None = None,
     progress: bool = False,
 ) -> SentencePiece:
     """Train SentencePiece's unigram model, as XLM-R's, and write sentencepiece.bpe.model and dict.txt.
 
-    The trainer holds all lines in memory: give it a sample of a large corpus.
+    The trainer holds all lines in memory: use `sample_bytes` for a large corpus.
 
     Args:
         files: text files or patterns, as `roberta binarize` takes them.
@@ -93,30 +105,33 @@ def train_sentencepiece(
         folder: where to write; made if it is not there.
         character_coverage: share of the characters of the text that get a piece; the rest is unknown.
         rules: what a line of text is.
-        progress: show the trainer's messages.
+        text_format: "text" or "jsonl" for all files; "auto" finds out.
+        sample_bytes: train on about so much of the text, spread evenly; None for all of it.
+        progress: show how much is read.
 
     Raises:
-        ValueError: if the text or `vocab_size` is too small, or if a file is no text.
+        ValueError: if the text or `vocab_size` is too small, or if a file is no text or all are empty.
     """
     import sentencepiece
 
-    paths = find_inputs(files)
+    sample = _open_sample(files, rules, text_format, sample_bytes)
     model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(line for lines in read_lines(paths, rules=rules) for line in lines if line),
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,
-            character_coverage=character_coverage,
-            num_threads=_SENTENCEPIECE_THREADS,
-            minloglevel=0 if progress else 2,
-        )
+        with Progress("read", sample.num_bytes, is_shown=progress) as bar:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(line for lines in sample.lines(progress=bar) for line in lines if line),
+                model_writer=model,
+                model_type="unigram",
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,
+                character_coverage=character_coverage,
+                num_threads=_SENTENCEPIECE_THREADS,
+                minloglevel=2,
+            )
     except RuntimeError as error:
         raise ValueError(f"SentencePiece could not be trained with --vocab-size {vocab_size}: {error}") from error
     tokenizer = SentencePiece(model.getvalue())
-    counts = count_ids(tokenizer, paths, rules=rules)
+    counts = count_ids(tokenizer, sample)
     _write(tokenizer, counts, Path(folder), order=range(len(CONTROLS), len(counts)), padding_factor=1)
     return tokenizer
 
@@ -130,6 +145,8 @@ def train_character_bpe(
     max_characters: int = 1000,
     language: str = "en",
     rules: LineRules = FAIRSEQ_RULES,
+    text_format: TextFormat = "auto",
+    sample_bytes: int | None = None,
     progress: bool = False,
 ) -> CharacterBpe:
     """Train character-level BPE on words by Moses' rules and write character_bpe.json and dict.txt.
@@ -142,7 +159,9 @@ def train_character_bpe(
         max_characters: how many different characters get a piece, the most frequent ones; the rest is unknown.
         language: code of the language of Moses' rules.
         rules: what a line of text is.
-        progress: show the trainer's progress bars.
+        text_format: "text" or "jsonl" for all files; "auto" finds out.
+        sample_bytes: train on about so much of the text, spread evenly; None for all of it.
+        progress: show how far it is.
 
     Raises:
         ValueError: if `vocab_size` is too small for the characters, or if a file is no text.
@@ -150,8 +169,8 @@ def train_character_bpe(
     import tokenizers
     from tokenizers import models, pre_tokenizers, trainers
 
-    paths = find_inputs(files)
-    characters = most_frequent_characters(paths, max_characters, rules=rules)
+    sample = _open_sample(files, rules, text_format, sample_bytes)
+    characters = most_frequent_characters(sample, max_characters)
     if vocab_size < len(characters) + 2:
         raise ValueError(
             f"--vocab-size must be at least {len(characters) + 2}, for the {len(characters)} most frequent characters "
@@ -165,32 +184,43 @@ def train_character_bpe(
         initial_alphabet=[WORD_START, *characters],
         limit_alphabet=len(characters) + 1,  # the trainer's own choice between equally frequent ones is by chance
         special_tokens=[UNKNOWN],
-        show_progress=progress,
+        show_progress=progress and sys.stderr.isatty(),
     )
     cut = CharacterBpe(trained.to_str(), language=language)
-    trained.train_from_iterator(
-        ([" ".join(cut.words(line)) for line in lines] for lines in read_lines(paths, rules=rules)), trainer
-    )
+    with Progress("read", sample.num_bytes, is_shown=progress) as bar:
+        trained.train_from_iterator(
+            ([" ".join(cut.words(line)) for line in lines] for lines in sample.lines(progress=bar)), trainer
+        )
     tokenizer = CharacterBpe(trained.to_str(), language=language)
-    counts = count_ids(tokenizer, paths, rules=rules)
+    counts = count_ids(tokenizer, sample)
     unknown_id = tokenizer.symbols.index(UNKNOWN)
     _write(tokenizer, counts, Path(folder), order=[index for index in by_frequency(counts) if index != unknown_id])
     return tokenizer
 
 
-def most_frequent_characters(paths: Sequence[str], number: int, *, rules: LineRules) -> list[str]:
-    """Characters of the files without white space, equally frequent ones in Unicode's order."""
+def _open_sample(
+    files: Sequence[str | os.PathLike[str]], rules: LineRules, text_format: TextFormat, sample_bytes: int | None
+) -> TextSample:
+    sample = TextSample(find_inputs(files, text_format=text_format), max_bytes=sample_bytes, rules=rules)
+    if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
+        names = ", ".join(os.fspath(name) for name in files)
+        raise ValueError(f"{names}: there is no text to train a vocabulary on, only blank lines or nothing.")
+    return sample
+
+
+def most_frequent_characters(sample: TextSample, number: int) -> list[str]:
+    """Characters of the text without white space, equally frequent ones in Unicode's order."""
     counts: Counter[str] = Counter()
-    for lines in read_lines(paths, rules=rules):
+    for lines in sample.lines():
         counts.update("".join(lines))
     characters = sorted((character for character in counts if not character.isspace()), key=lambda c: (-counts[c], c))
     return [character for character in characters if character != WORD_START][:number]
 
 
-def count_ids(tokenizer: Tokenizer, paths: Sequence[str], *, rules: LineRules) -> NDArray[np.int64]:
-    """How often each tokenizer id occurs in the files (number of ids,)."""
+def count_ids(tokenizer: Tokenizer, sample: TextSample) -> NDArray[np.int64]:
+    """How often each tokenizer id occurs in the text (number of ids,)."""
     counts = np.zeros(len(tokenizer.symbols), dtype=np.int64)
-    for lines in read_lines(paths, rules=rules):
+    for lines in sample.lines():
         counts += np.bincount(tokenizer.encode_lines(lines)[0], minlength=len(counts))
     return counts
 
@@ -205,6 +235,10 @@ def _write(
 ) -> None:
     """The tokenizer's files, then dict.txt: its symbols in the given order, by default the most frequent first."""
     folder.mkdir(parents=True, exist_ok=True)
+    # dict.txt goes first and comes last: a folder that has one is complete. Files of another kind must not stay, or the
+    # folder holds two tokenizers.
+    for name in ("dict.txt", *(name for files, _ in KINDS for name in files)):
+        (folder / name).unlink(missing_ok=True)
     tokenizer.save(folder)
     listed = by_frequency(counts) if order is None else order
     num_made_up = -(len(listed) + _NUM_SPECIALS) % padding_factor

@@ -68,6 +68,11 @@ def pearson_spearman(predictions: Numbers, answers: Numbers) -> float:
     return (pearson(predictions, answers) + spearman(predictions, answers)) / 2
 
 
+def as_written(predictions: Numbers, limits: tuple[float, float]) -> NDArray[np.float64]:
+    """Numbers (N,) as the file of predictions has them: within the task's limits, with three decimals."""
+    return np.clip(predictions.astype(np.float64), *limits).round(3)
+
+
 OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
     "accuracy": accuracy,
     "f1": f1,

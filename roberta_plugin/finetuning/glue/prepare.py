@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +30,11 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.glue.ranking import question_numbers, training_groups
 from roberta_plugin.finetuning.glue.reader import Row, read_rows
-from roberta_plugin.finetuning.glue.tables import TABLES, Table
+from roberta_plugin.finetuning.glue.tables import TABLES, Source, Table
 from roberta_plugin.finetuning.glue.wnli import Schema, find_schema, training_schemas
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.raw_files import describe
 
 logger = logging.getLogger(__name__)
 
@@ -65,18 +67,40 @@ def prepare(
         FileNotFoundError: if train or dev is missing.
         ValueError: naming file, line and remedy, if a file is not as it should be; or if an option is given.
     """
-    if options:
-        raise ValueError(f"Preparing {task} takes no options, got {', '.join(sorted(options))}.")
     table = TABLES[task]
-    found = table.found(raw / table.folder if (raw / table.folder).is_dir() else raw)
-    settings = {"kind": table.kind, "labels": list(table.labels), "max_length": max_length}
+    remembered = settings(task, max_length=max_length, options=options)
+    found = _found(table, raw)
     encoder = Encoder(tokenizer, vocabulary)
     rows = {split: read_rows(table, source, path) for split, (source, path) in found.items()}
-    with PreparedWriter(output, task=task, tokenizer=tokenizer, vocabulary=vocabulary, settings=settings) as writer:
+    with PreparedWriter(
+        output,
+        task=task,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        settings=remembered,
+        source=describe([path for _, path in found.values()]),
+    ) as writer:
         for split in rows:
             with writer.split(split) as writing:
                 _Splits(table, encoder, max_length).write(writing, rows[split], is_training=split == "train")
             logger.info(f"{task}, {split}: {len(rows[split]):,} rows of {found[split][1]}")
+
+
+def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
+    """See `suites.Suite.settings`; GLUE's tasks have no options."""
+    if options:
+        raise ValueError(f"Preparing {task} takes no options, got {', '.join(sorted(options))}.")
+    table = TABLES[task]
+    return {"kind": table.kind, "labels": list(table.labels), "max_length": max_length}
+
+
+def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
+    """See `suites.Suite.raw_files`."""
+    return [path for _, path in _found(TABLES[task], raw).values()]
+
+
+def _found(table: Table, raw: Path) -> dict[str, tuple[Source, Path]]:
+    return table.found(raw / table.folder if (raw / table.folder).is_dir() else raw)
 
 
 class _Splits:

@@ -15,6 +15,7 @@ from roberta_plugin.finetuning.glue.tables import Source, Table
 
 logger = logging.getLogger(__name__)
 
+_FEW_BROKEN, _BROKEN_SHARE = 3, 0.01  # more broken rows than both: it is another file
 _ID_COLUMNS = ("index", "id")
 
 
@@ -45,7 +46,7 @@ def read_rows(table: Table, source: Source, path: Path) -> list[Row]:
     columns = _Columns(table, source, path, header)
     rows: list[Row] = []
     seen: dict[str, int] = {}
-    num_broken = 0
+    num_broken = broken_line = 0
     for number, line in lines[0 if source.header else 1 :]:
         place = f"{path}, line {number}"
         try:
@@ -53,7 +54,7 @@ def read_rows(table: Table, source: Source, path: Path) -> list[Row]:
         except _BrokenRowError:
             if not (table.leaves_out_broken_rows and source.labelled):
                 raise
-            num_broken += 1
+            num_broken, broken_line = num_broken + 1, number
             continue
         if row.id in seen:
             raise ValueError(
@@ -62,6 +63,11 @@ def read_rows(table: Table, source: Source, path: Path) -> list[Row]:
             )
         seen[row.id] = number
         rows.append(row)
+    if num_broken > max(_FEW_BROKEN, _BROKEN_SHARE * len(rows)):
+        raise ValueError(
+            f"{path}: {num_broken:,} rows are broken, cut off or with an empty question, such as line {broken_line}, "
+            f"and {len(rows):,} are not; the official file has about twenty broken ones. Fetch it again."
+        )
     if not rows:
         raise ValueError(f"{path} has no rows: the file is empty or holds a header only. Fetch it again.")
     if num_broken:

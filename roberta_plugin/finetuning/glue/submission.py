@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.finetuning.glue.metrics import as_written
 from roberta_plugin.finetuning.glue.tables import TABLES, Table
 
 logger = logging.getLogger(__name__)
@@ -38,11 +38,11 @@ def file_name(table: Table, split: str) -> str:
 
 
 def write_predictions(path: Path, table: Table, ids: Iterable[str], predictions: NDArray[Any]) -> None:
-    """Write the predictions for one split: ids of labels, or numbers, which are kept within the task's limits."""
+    """Write the predictions for one split: ids of labels, or numbers (`metrics.as_written`)."""
     if table.labels:
         words = [table.labels[int(prediction)] for prediction in predictions]
     else:
-        words = [f"{prediction:.3f}" for prediction in np.clip(predictions, *table.limits)]
+        words = [f"{prediction:.3f}" for prediction in as_written(predictions, table.limits)]
     with atomic_write(path, "w") as file:
         file.write(f"{_HEADER}\n")
         file.writelines(f"{row_id}\t{word}\n" for row_id, word in zip(ids, words, strict=True))

@@ -8,9 +8,8 @@ only that each candidate answer is concatenated "with the corresponding question
 `sentence_ranking` puts question+option first, so a checkpoint that was fine-tuned with it needs the order "question".
 
 Question+option follows fairseq's preprocess_RACE.py: the option stands where the question has a blank, and after the
-question where it has none. Two things differ. A blank may be of several underscores; and line ends inside a question or
-an option become spaces, as those of the passage do, where fairseq's script writes them into its files of lines, whose
-lines then no longer belong together (208 questions of our copy of RACE's train split hold one).
+question where it has none. White space of any kind and length becomes one space, in passages too, as in that script
+since fairseq's pull request 818. One thing differs: a blank may be of several underscores.
 
 Shapes: P tokens of the passage, Q of question+option, T of the input.
 """
@@ -28,25 +27,26 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import join
 
 ORDERS = ("passage", "question")
+OPTIONS = ("question-length", "order")
 QUESTION_LENGTH = 128  # the paper's limit for question+option, in tokens (section 5.3)
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
 _BLANK = re.compile(r"_+")
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_WHITE_SPACE = re.compile(r"\s+")
 
 
 def one_line(text: str) -> str:
-    """Text with each line end as a space, as fairseq has it; pretraining's text has no line ends either."""
-    return _LINE_END.sub(" ", text).strip()
+    """Text with single spaces for all white space."""
+    return _WHITE_SPACE.sub(" ", text).strip()
 
 
 def question_with_option(question: str, option: str) -> str:
     """The option in the blanks of the question; where there is none, question and option with a space between.
 
-    Example: "Tom  _  his dog ." and "lost" -> "Tom  lost  his dog ."
+    Example: "Tom  _  his dog ." and "lost" -> "Tom lost his dog ."
     """
     question, option = one_line(question), one_line(option)
     if "_" in question:
-        return _BLANK.sub(lambda match: option, question).strip()
+        return one_line(_BLANK.sub(lambda match: option, question))
     return f"{question} {option}".strip()
 
 
@@ -65,7 +65,7 @@ class Layout:
         Raises:
             ValueError: naming the option, the bad value and what would be right.
         """
-        unknown = sorted(options.keys() - {"question-length", "order"})
+        unknown = sorted(options.keys() - set(OPTIONS))
         if unknown:
             raise ValueError(f"Multiple choice has the options question-length and order, not {unknown[0]!r}.")
         order = options.get("order", ORDERS[0])

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, Layout, one_line, question_with_option
 from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
+from roberta_plugin.finetuning.raw_files import describe
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +61,27 @@ def prepare(
     splits = find_splits(task, raw)
     encoder = Encoder(tokenizer, vocabulary)
     with PreparedWriter(
-        output, task=task, tokenizer=tokenizer, vocabulary=vocabulary, settings=asdict(layout)
+        output,
+        task=task,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        settings=asdict(layout),
+        source=describe([path for files in splits.values() for path in files]),
     ) as writer:
         for name, files in splits.items():
             passages = tqdm(read_split(task, name, files), desc=f"{task} {name}", unit=" passages", mininterval=1.0)
             with writer.split(name) as split:
                 _write_split(split, passages, encoder, layout, name)
+
+
+def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
+    """See `suites.Suite.settings`."""
+    return asdict(Layout.of(max_length, options))
+
+
+def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
+    """See `suites.Suite.raw_files`."""
+    return [path for files in find_splits(task, raw).values() for path in files]
 
 
 def _write_split(split: SplitWriter, passages: Iterable[Passage], encoder: Encoder, layout: Layout, name: str) -> None:

@@ -148,7 +148,8 @@ def _plain_passage(content: Any, where: str, split: str) -> Passage:
         )
     question = Question(_text(content["question"], "question", where, may_be_empty=True), options, answer)
     text = _text(content["context"], "context", where)
-    return Passage(_text(content["id"], "id", where), NO_LEVEL, text, (question,))
+    id_ = content["id"]
+    return Passage(str(id_) if type(id_) is int else _text(id_, "id", where), NO_LEVEL, text, (question,))
 
 
 def _check_keys(content: Any, keys: tuple[str, ...], where: str) -> None:

@@ -32,13 +32,14 @@ from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.squad.metric import normalize
-from roberta_plugin.finetuning.squad.reader import NO_PLACE, Question, SquadFile, find_files, read_file
+from roberta_plugin.finetuning.squad.reader import NO_PLACE, SPLITS, Question, SquadFile, find_files, read_file
 from roberta_plugin.finetuning.squad.windows import BEFORE_PASSAGE, NUM_SPECIALS, Layout, cut, is_blank, tokens_of
 
 logger = logging.getLogger(__name__)
 
-_OPTIONS = ("question-length", "doc-stride", "strict")
+OPTIONS = ("question-length", "doc-stride", "strict", *SPLITS)
 # Pretraining's text has no line ends; a space of the same length keeps the places of all characters.
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 
@@ -66,32 +67,54 @@ def prepare(
         tokenizer: of the model to fine-tune.
         vocabulary: the same.
         max_length: tokens of a model input at most.
-        options: `question-length` (64) and `doc-stride` (128) in tokens; `strict` (false): refuse misplaced answers.
+        options: `question-length` (64) and `doc-stride` (128) in tokens; `strict` (false): refuse misplaced answers;
+            `train`, `valid` and `test`: files in `raw` that have other names than the official ones.
 
     Raises:
         FileNotFoundError: if `raw` holds no data.
         ValueError: if an option or an entry of the data cannot be used.
     """
-    unknown = sorted(options.keys() - set(_OPTIONS))
-    if unknown:
-        raise ValueError(f"Preparing {task} has the options {', '.join(_OPTIONS)}, not {unknown[0]!r}.")
-    strict = options.get("strict", "false")
-    if strict not in ("true", "false"):
-        raise ValueError(f"strict must be true or false, got {strict!r}.")
-    layout = Layout.of(max_length, options)
+    layout = _layout(task, max_length, options)
+    strict = options.get("strict") == "true"
+    files = find_files(task, raw, options)
     encoder = Encoder(tokenizer, vocabulary)
     doubtful = {}
     with PreparedWriter(
-        output, task=task, tokenizer=tokenizer, vocabulary=vocabulary, settings=asdict(layout)
+        output,
+        task=task,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        settings=asdict(layout),
+        source=describe(list(files.values())),
     ) as writer:
-        for name, path in find_files(task, raw).items():
-            content = read_file(task, path, needs_answers=name != "test", strict=strict == "true")
+        for name, path in files.items():
+            content = read_file(task, path, needs_answers=name != "test", strict=strict)
             with writer.split(name) as split:
                 maker = _SplitMaker(split, content, encoder, layout, is_train=name == "train")
                 maker.run(f"{task} {name}")
             doubtful[name] = maker.doubtful
     for name, answers in doubtful.items():
         _list_doubtful(output / f"{name}.doubtful.jsonl", answers)
+
+
+def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
+    """See `suites.Suite.settings`."""
+    return asdict(_layout(task, max_length, options))
+
+
+def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
+    """See `suites.Suite.raw_files`."""
+    return list(find_files(task, raw, options).values())
+
+
+def _layout(task: str, max_length: int, options: Mapping[str, str]) -> Layout:
+    """The layout; all options are checked."""
+    unknown = sorted(options.keys() - set(OPTIONS))
+    if unknown:
+        raise ValueError(f"Preparing {task} has the options {', '.join(OPTIONS)}, not {unknown[0]!r}.")
+    if options.get("strict", "false") not in ("true", "false"):
+        raise ValueError(f"strict must be true or false, got {options['strict']!r}.")
+    return Layout.of(max_length, options)
 
 
 class _SplitMaker:
@@ -135,6 +158,12 @@ class _SplitMaker:
             f"of them with the answer; {counts['cut']:,} questions were cut to {self._layout.question_length} tokens, "
             f"{counts['without a place']:,} left out because the passage does not hold their answer"
         )
+        if counts["fit no window"]:
+            logger.warning(
+                f"{description}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
+                "into no window, so that all their windows are learned as without an answer: lower doc-stride, or "
+                "raise --max-length"
+            )
 
     def _locate(self, number: int) -> LocatedTokens:
         text = self._content.passages[number]
@@ -152,7 +181,9 @@ class _SplitMaker:
         """First and last token of the answer to be learned: the first that tokens stand for, as well as may be."""
         inexact = []
         for answer in question.answers or ():
-            span = tokens_of(passage, answer.start, answer.start + len(answer.text)) if answer.start >= 0 else None
+            text = answer.text.strip()  # a token may begin with the space behind the answer
+            start = answer.start + len(answer.text) - len(answer.text.lstrip())
+            span = tokens_of(passage, start, start + len(text)) if answer.start >= 0 else None
             if span is None:
                 continue
             covered = self._content.passages[question.passage][passage.starts[span[0]] : passage.ends[span[1]]]
@@ -177,7 +208,9 @@ class _SplitMaker:
         passage_ids = self._encoder.to_model_id[passage.ids]
         position = len(question_ids) + BEFORE_PASSAGE
         room = layout.max_length - NUM_SPECIALS - len(question_ids)
-        for window in cut(len(passage_ids), room=room, stride=layout.doc_stride):
+        windows = cut(len(passage_ids), room=room, stride=layout.doc_stride)
+        self._counts["fit no window"] += target is not None and not any(window.holds(target) for window in windows)
+        for window in windows:
             part = passage_ids[window.first : window.first + window.length]
             sequence = self._encoder.join(question_ids, part, max_length=layout.max_length)
             shift = position - window.first

@@ -10,7 +10,7 @@ the nearest place that holds it is taken; where none does, it has no place. Both
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ _FILES = {
     "squad1": {"train": "train-v1.1.json", "valid": "dev-v1.1.json", "test": "test-v1.1.json"},
     "squad2": {"train": "train-v2.0.json", "valid": "dev-v2.0.json", "test": "test-v2.0.json"},
 }
+SPLITS = ("train", "valid", "test")
 NO_PLACE = -1
 
 
@@ -52,17 +53,23 @@ class SquadFile:
     """Answers that are not at their `answer_start`: id, answer, answer_start and found_at, which may be `NO_PLACE`."""
 
 
-def find_files(task: str, raw: Path) -> dict[str, Path]:
-    """The file of each split that the folder `raw` has.
+def find_files(task: str, raw: Path, options: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """The file of each split that the folder `raw` has: the official ones, or those that `options` name by split.
 
     Raises:
-        FileNotFoundError: if it has none, saying what was looked for.
+        FileNotFoundError: if it has none, saying what was looked for; or if one that is named is not there.
     """
+    named = {split: raw / options[split] for split in SPLITS if split in options} if options else {}
+    for split, path in named.items():
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist: the option {split} must name a file in {raw}.")
+    if named:
+        return named
     found = {split: raw / name for split, name in _FILES[task].items() if (raw / name).is_file()}
     if not found:
         raise FileNotFoundError(
             f"{raw} holds no data for {task}: looked for {', '.join(_FILES[task].values())}. Name the folder that has "
-            "them."
+            "them; or name SQuAD-like files in it, as --option train=FILE.json --option valid=FILE.json."
         )
     return found
 
@@ -87,7 +94,7 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
         number = passages.setdefault(context, len(passages))
         for place, entry in enumerate(_list(paragraph, "qas", where), start=1):
             here = f"{where}, question {place}"
-            id_ = _text(entry, "id", here)
+            id_ = _id(entry, here)
             here = f"{path}, question {id_!r}"
             if id_ in ids:
                 raise ValueError(f"{here} is there twice. Ids must differ: remove one of the two, or rename it.")
@@ -194,6 +201,12 @@ def _text(content: Any, key: str, where: str, *, may_be_empty: bool = False) -> 
                 "Write the whole character."
             ) from None
     return value
+
+
+def _id(content: Any, where: str) -> str:
+    """An id: a text, or a whole number as some sets have it."""
+    value = _value(content, "id", where)
+    return str(value) if type(value) is int else _text(content, "id", where)
 
 
 def _value(content: Any, key: str, where: str) -> Any:

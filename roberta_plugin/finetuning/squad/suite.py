@@ -16,24 +16,32 @@ from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.squad.decoding import MAX_ANSWER_LENGTH, N_BEST, Decoded, decode
 from roberta_plugin.finetuning.squad.metric import evaluate
+from roberta_plugin.finetuning.squad.prepare import OPTIONS
 from roberta_plugin.finetuning.squad.prepare import prepare as prepare
+from roberta_plugin.finetuning.squad.prepare import raw_files as raw_files
+from roberta_plugin.finetuning.squad.prepare import settings as settings
 from roberta_plugin.finetuning.squad.questions import Questions
 from roberta_plugin.finetuning.suites import RawOutputs, Recipe
 
 TASKS = ("squad1", "squad2")
 PAPER = {
     "squad1": {
-        "RoBERTa large": {"exact": 88.9, "f1": 94.6},  # Table 6, dev
-        "RoBERTa base, 16 GB of text": {"f1": 90.6},  # Table 2, DOC-SENTENCES, dev
+        "valid": {
+            "RoBERTa large": {"exact": 88.9, "f1": 94.6},  # Table 6, dev
+            "RoBERTa base, 16 GB of text": {"f1": 90.6},  # Table 2, DOC-SENTENCES, dev
+        }
     },
     "squad2": {
-        "RoBERTa large": {"exact": 86.5, "f1": 89.4},
-        "RoBERTa base, 16 GB of text": {"f1": 79.7},
+        "valid": {
+            "RoBERTa large": {"exact": 86.5, "f1": 89.4},
+            "RoBERTa base, 16 GB of text": {"f1": 79.7},
+        }
     },
 }
 BATCH_SIZE, EPOCHS = 48, 2  # Table 10
 SEEDS = ("1", "2", "3", "4", "5")
-_OPTIONS = ("n-best", "max-answer-length", "null-threshold")
+PREPARING_OPTIONS = OPTIONS
+SCORING_OPTIONS = ("n-best", "max-answer-length", "null-threshold")
 
 
 def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> Recipe:
@@ -109,14 +117,20 @@ def score(
     return metrics
 
 
+def prediction_files(task: str, split: str) -> tuple[str, ...]:
+    """See `suites.Suite.prediction_files`."""
+    names = ("predictions.json", "nbest_predictions.json", *(["null_odds.json"] if task == "squad2" else []))
+    return tuple(f"{split}/{name}" for name in names)
+
+
 def _read(task: str, options: Mapping[str, str]) -> tuple[int, int, float | None]:
     """n-best, max-answer-length and null-threshold."""
-    known = _OPTIONS if task == "squad2" else _OPTIONS[:2]
+    known = SCORING_OPTIONS if task == "squad2" else SCORING_OPTIONS[:2]
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise ValueError(f"Evaluating {task} has the options {', '.join(known)}, not {unknown[0]!r}.")
     numbers = {"n-best": str(N_BEST), "max-answer-length": str(MAX_ANSWER_LENGTH), **options}
-    for name in _OPTIONS[:2]:
+    for name in SCORING_OPTIONS[:2]:
         if not numbers[name].isdecimal() or int(numbers[name]) < 1:
             raise ValueError(f"{name} must be a whole number from 1 on, got {numbers[name]!r}.")
     threshold = None

@@ -1,17 +1,10 @@
 import json
-import logging
 from argparse import Namespace
 
 import pytest
 
 from roberta_plugin.cli import doctor
 from roberta_plugin.cli.doctor import Finding
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was():
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_an_old_python_has_a_remedy_and_a_supported_one_has_none():
@@ -75,3 +68,32 @@ def test_the_exit_code_says_whether_something_is_to_be_mended(monkeypatch, capsy
     else:
         assert ("All is well." in shown) is not bool(remedy)
         assert remedy in shown
+
+
+def test_a_torchaudio_that_cannot_be_loaded_is_a_note_with_its_remedy(monkeypatch, capsys):
+    """ve-fairseq brings a CUDA build of it beside any torch; transformers then fails to import."""
+
+    def refuse(name):
+        raise OSError("libc10_cuda.so: cannot open shared object file")
+
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "2.11.0")
+    monkeypatch.setattr(doctor.importlib, "import_module", refuse)
+    finding = doctor.check_beside_torch("torchaudio")
+    assert "2.11.0 beside torch" in finding.found
+    assert "cannot be loaded (OSError)" in finding.found
+    assert "RobertaForMaskedLM" in finding.remedy
+    assert "pip install --force-reinstall --no-deps torchaudio --index-url https://" in finding.remedy
+    monkeypatch.setattr(doctor, "examine", lambda: iter([finding, Finding("fine", "yes")]))
+    assert doctor.run(Namespace(json=False)) == 0
+    shown = capsys.readouterr().out
+    assert "note  torchaudio" in shown
+    assert "pip uninstall torchaudio" in shown
+    assert "All that the plugin needs is well." in shown
+    assert doctor.run(Namespace(json=True)) == 0
+    assert '"ok": true' in capsys.readouterr().out
+
+
+def test_a_torchaudio_that_loads_is_well(monkeypatch):
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "2.11.0")
+    monkeypatch.setattr(doctor.importlib, "import_module", lambda name: None)
+    assert doctor.check_beside_torch("torchaudio").remedy == ""

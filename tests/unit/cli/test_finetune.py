@@ -6,10 +6,14 @@ import json
 import pytest
 import torch
 
-from roberta_plugin.cli import finetune, sweep
-from roberta_plugin.finetuning import inference
+from roberta_plugin.cli import finetune, main, sweep
+from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
+from roberta_plugin.finetuning import identity, inference
+from roberta_plugin.finetuning.prepared import Prepared
+from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
-from tests.tiny_suites import write_prepared
+from tests.tiny_squad import write_raw
+from tests.tiny_suites import MERGES, words_tokenizer, write_prepared, write_tokenizer
 
 
 def parse(*words):
@@ -19,18 +23,29 @@ def parse(*words):
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch):
-    """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
-    monkeypatch.setattr(finetune.logging, "disable", lambda level: None)
-    monkeypatch.setattr(sweep, "do", lambda args: {"states": {}, "num_runs": 1, "failures": {}, "asked": args})
-    prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
+def model_state():
+    """What a checkpoint with 40 positions and the vocabulary of `words_tokenizer` holds."""
     state = our_model().state_dict()
-    size = len(prepared.vocabulary)
+    size = len(words_tokenizer()[1])
     for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
         state[name] = torch.zeros(size, 24)
-    found = {"model": state, "cfg": {"model": {"encoder_attention_heads": 4}}}
-    monkeypatch.setattr(inference, "load_state", lambda checkpoint: found)
+    return {"model": state, "cfg": {"model": {"_name": "fast_roberta", "encoder_attention_heads": 4}}}
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch, model_state):
+    """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
+    monkeypatch.setattr(
+        sweep, "do", lambda args: {"states": {}, "num_runs": 1, "failures": {"a": {}}, "best_cell": None, "asked": args}
+    )
+    prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
+    monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--folder", tmp_path / "out"]
+
+
+def write_grid(args):
+    start = finetune.starting_model(args.model)
+    return finetune.write_grid(args, finetune.prepared_data(args, start), start)
 
 
 def grid_of(args):
@@ -39,7 +54,7 @@ def grid_of(args):
 
 def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
     args = parse(*words)
-    assert args.run(args) == 0
+    assert args.run(args) == 1, "nothing was trained"
     grid = grid_of(args)
     assert grid["axes"]["lr"] == ["1e-5", "2e-5", "3e-5"]
     assert grid["seeds"] == ["1", "2", "3", "4", "5"]
@@ -49,8 +64,8 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
 
 @pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
-    args = parse(*words, "--slurm", "partition=gpu", *asked, "--parallel", 7)
-    facts = finetune.train(args, finetune.write_grid(args, finetune.prepared_data(args)))
+    args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
+    facts = finetune.train(args, write_grid(args))
     assert facts["asked"].slurm
     assert facts["asked"].wait
     assert facts["asked"].parallel == 7
@@ -60,7 +75,7 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, i
 
 def test_epochs_change_the_schedule(words):
     args = parse(*words, "--epochs", 3, "--only", "batch=16")
-    finetune.write_grid(args, finetune.prepared_data(args))
+    write_grid(args)
     assert grid_of(args)["axes"]["batch"]["16"]["max-update"] == str(3 * 3)  # 40 examples
     args = parse(*words, "--epochs", 0)
     with pytest.raises(ValueError, match="--epochs must be 1 or more, got 0"):
@@ -79,3 +94,164 @@ def test_data_for_another_task_and_a_model_too_short_are_refused(words, tmp_path
     args = parse(*words, "--model", tmp_path)
     with pytest.raises(FileNotFoundError, match="names no finished run"):
         args.run(args)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"junk\n" * 50, "cannot be read as a checkpoint"),
+        (b"", "is empty"),
+        ("hugging face", "is a state dict of Hugging Face"),
+        ("cut off", "cannot be read as a checkpoint"),
+        ("other model", "is no checkpoint of a RoBERTa"),
+    ],
+)
+def test_a_model_that_is_none_is_refused_in_one_line_that_names_it(tmp_path, capsys, content, sentence):
+    path = tmp_path / "start.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "other model":
+        torch.save({"model": {"decoder.weight": torch.ones(300)}}, path)
+    else:
+        torch.save({"roberta.embeddings.weight": torch.ones(300)}, path)
+    if content == "cut off":
+        path.write_bytes(path.read_bytes()[:700])
+    folder = write_prepared(tmp_path / "set", num_options=1).folder
+    words = ["finetune", "RTE", "--data", folder, "--model", path, "--folder", tmp_path / "out"]
+    assert main([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert str(path) in error
+    assert error.count("\n") == 1
+
+
+@pytest.fixture
+def raw(words, tmp_path):
+    """A call that prepares: official files of RTE, a tokenizer, no --data."""
+    write_official(tmp_path / "glue")
+    given = {"--raw": tmp_path / "glue", "--tokenizer": write_tokenizer(tmp_path / "tokenizer")}
+    given |= {"--model": words[words.index("--model") + 1], "--folder": tmp_path / "out"}
+    return ["RTE", *(word for pair in given.items() for word in pair), "--grid-only"]
+
+
+def test_without_max_length_it_is_what_the_model_has(raw):
+    args = parse(*raw)
+    assert args.run(args) == 0
+    assert Prepared.open(args.folder / "data").settings["max_length"] == 40
+    args = parse(*raw)
+    assert args.run(args) == 0, "the same command again is the same preparation"
+    args = parse(*raw[:-1], "--max-length", "50", "--folder", args.folder / "other")
+    with pytest.raises(ValueError, match=r"--max-length 50: .*model\.pt has 40 positions"):
+        args.run(args)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("--max-length", "30"), "it has max-length 40, not 30"),
+        (("--tokenizer", "{tmp}/german"), "it has another tokenizer than --tokenizer .*german"),
+        (("--raw", "{tmp}/more"), r"it was made of other files \(3 with [0-9,]+ bytes\) than those of --raw .*more"),
+    ],
+)
+def test_a_folder_prepared_otherwise_is_refused_with_each_difference(raw, tmp_path, changes, message):
+    args = parse(*raw)
+    args.run(args)
+    write_official(tmp_path / "more", train=25)
+    tokenizer, vocabulary = words_tokenizer()
+    pieces = list(tokenizer.pieces)
+    pieces[256:258] = reversed(pieces[256:258])
+    (tmp_path / "german").mkdir()
+    ByteLevelBpe(pieces, MERGES).save(tmp_path / "german")
+    vocabulary.save(tmp_path / "german" / "dict.txt")
+    args = parse(*raw, *(word.format(tmp=tmp_path) for word in changes))
+    with pytest.raises(ValueError, match=f"was prepared otherwise than this command says: {message}.*rm -r"):
+        args.run(args)
+    alone = parse("RTE", *raw[5:], *(word.format(tmp=tmp_path) for word in changes if "--raw" not in changes))
+    if len(changes) == 2 and "--raw" not in changes:
+        with pytest.raises(ValueError, match=message):
+            alone.run(alone)
+
+
+def test_what_a_command_does_not_say_is_not_compared(raw):
+    args = parse(*raw, "--max-length", "30")
+    args.run(args)
+    args = parse("RTE", *raw[5:])
+    assert args.run(args) == 0
+    args = parse(*raw)
+    with pytest.raises(ValueError, match="it has max-length 30, not 40"):
+        args.run(args)
+
+
+def test_options_that_do_not_exist_are_refused_also_where_the_data_are_there(words):
+    args = parse(*words, "--option", "nonsense=1", "--tokenizer", "/does/not/exist")
+    with pytest.raises(ValueError, match="--option nonsense: RTE has none"):
+        args.run(args)
+    args = parse("squad2", *words[1:], "--option", "n-best=5", "--option", "doc-stride=9", "--option", "a=1")
+    with pytest.raises(ValueError, match=r"--option a: squad2 has the options question-length, doc-stride, .*n-best"):
+        args.run(args)
+    args.option.pop()
+    assert finetune.options_of(args) == ({"doc-stride": "9"}, {"n-best": "5"})
+
+
+def test_a_model_too_short_for_the_task_is_told_what_to_do(raw, tmp_path):
+    args = parse("squad2", *raw[1:])
+    write_raw(tmp_path / "glue")
+    with pytest.raises(ValueError, match=r"cannot be more than 40 here.*give --option question-length=10"):
+        args.run(args)
+    args = parse("squad2", *raw[1:], "--option", "question-length=10")
+    assert args.run(args) == 0
+
+
+def test_slurm_needs_a_time_limit(words):
+    args = parse(*words, "--slurm", "partition=gpu")
+    with pytest.raises(ValueError, match="--slurm needs a time limit for a run: --slurm time=8:00:00"):
+        args.run(args)
+
+
+def test_data_of_another_tokenizer_of_the_same_size_are_refused(words, model_state):
+    prepared = Prepared.open(words[2])
+    model_state["task_state"] = {identity.KEY: {"tokenizer": prepared.content["tokenizer"]}}
+    args = parse(*words, "--grid-only")
+    assert args.run(args) == 0
+    other = {"kind": "gpt2", "sha256": {"vocab.bpe": "f" * 64}}
+    model_state["task_state"] = {identity.KEY: {"tokenizer": other}}
+    with pytest.raises(
+        ValueError, match=r"trained with the tokenizer gpt2 \(vocab\.bpe f{8}\), and .*set was prepared"
+    ):
+        args.run(args)
+    model_state["task_state"] = {identity.KEY: {"vocabulary": "0" * 64}}
+    with pytest.raises(ValueError, match=r"trained with another dict\.txt than that of"):
+        args.run(args)
+
+
+@pytest.mark.parametrize(("asked", "ranks", "size"), [((), "1", "16"), (("gpus_per_node=4",), "4", "4")])
+def test_gpus_share_the_paper_s_batch(words, asked, ranks, size):
+    args = parse(*words, "--slurm", "time=1:00:00", *asked)
+    write_grid(args)
+    assert grid_of(args)["train"]["distributed-world-size"] == ranks
+    batch = grid_of(args)["axes"]["batch"]["16"]
+    assert (batch["batch-size"], batch["update-freq"], batch["max-update"]) == (size, "1", "30")  # 40 examples
+
+
+@pytest.mark.parametrize(("waiting", "is_evaluated"), [(0, True), (1, False)])
+def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
+    words, monkeypatch, capsys, waiting, is_evaluated
+):
+    states = {"done": 29 - waiting, "failed": 1, "waiting": waiting}
+    facts = {"states": states, "num_runs": 30, "failures": {"lr-1e-5_batch-16/seed-2": {}}, "best_cell": "lr-2e-5"}
+    monkeypatch.setattr(sweep, "do", lambda args: facts)
+    evaluated = []
+    monkeypatch.setattr(finetune, "evaluate_runs", lambda args, prepared, path, cell: evaluated.append(cell))
+    args = parse(*words)
+    assert args.run(args) == 1
+    assert evaluated == ["lr-2e-5"] * is_evaluated
+    said = "Missing in this table: 1 of 30 runs have failed (lr-1e-5_batch-16/seed-2)"
+    assert (said in capsys.readouterr().out) == is_evaluated
+
+
+def test_a_folder_of_earlier_versions_with_a_split_valid1_still_trains(words, tmp_path):
+    path = tmp_path / "set" / "prepared.json"
+    path.write_text(path.read_text().replace('"valid"', '"valid1"'))
+    args = parse(*words)
+    write_grid(args)
+    assert grid_of(args)["train"]["ignore-unused-valid-subsets"] == "true"

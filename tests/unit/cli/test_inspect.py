@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -56,9 +58,54 @@ def test_a_folder_of_fairseq_has_no_hashes_and_no_tokenizer(data_bin, capsys):
     assert "no samples" in shown
 
 
+@pytest.mark.parametrize("names", [["train.idx"], ["train.bin"], ["train.idx", "train.bin"]])
+def test_files_that_the_manifest_lists_and_the_folder_lacks_are_found(data_bin, names, capsys):
+    for name in names:
+        (data_bin / name).unlink()
+    assert main(["inspect", str(data_bin)]) == 1
+    shown = capsys.readouterr().out
+    assert "train: NOT SOUND" in shown
+    assert f"{names[0]} does not exist" in shown
+
+
+@pytest.mark.parametrize("change", ["merge", "damage", "deletion", "second kind"])
+def test_a_tokenizer_that_is_not_the_one_of_the_data_is_found(data_bin, change, capsys):
+    if change == "merge":
+        ByteLevelBpe([*BYTE_CHARACTERS, "th"], [("t", "h")]).save(data_bin)
+    elif change == "damage":
+        (data_bin / "vocab.bpe").write_bytes(b"")
+    elif change == "deletion":
+        (data_bin / "encoder.json").unlink()
+    else:
+        (data_bin / "character_bpe.json").write_text("{}")
+    assert main(["inspect", str(data_bin)]) == 1
+    shown = capsys.readouterr().out
+    assert "fault: " in shown
+    assert "train: sound" in shown
+    assert "no samples" in shown
+
+
+def test_a_split_that_the_manifest_does_not_list_is_named(data_bin, capsys):
+    for suffix in ("bin", "idx"):
+        (data_bin / f"valid.{suffix}").write_bytes((data_bin / f"train.{suffix}").read_bytes())
+    assert main(["inspect", str(data_bin)]) == 0
+    shown = capsys.readouterr().out.split("valid: sound")
+    assert "not in manifest.json" in shown[1]
+    assert "not in manifest.json" not in shown[0]
+
+
+def test_a_manifest_of_an_unknown_version_is_read(data_bin, capsys):
+    manifest = json.loads((data_bin / "manifest.json").read_text())
+    del manifest["made_by"]
+    (data_bin / "manifest.json").write_text(json.dumps(manifest))
+    assert main(["inspect", str(data_bin)]) == 0
+    assert "of unknown version" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words", [["--tokens-per-sample", "1"], []])
 def test_user_errors_are_one_line(data_bin, words, capsys):
     if not words:
-        (data_bin / "train.idx").unlink()
+        for name in ("train.idx", "train.bin", "manifest.json"):
+            (data_bin / name).unlink()
     assert main(["inspect", str(data_bin), *words]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

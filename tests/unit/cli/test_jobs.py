@@ -1,12 +1,15 @@
 """`roberta jobs`: a row for each launched run."""
 
 import argparse
+import time
 
 import pytest
 
 from roberta_plugin.cli import jobs
 from roberta_plugin.cluster import slurm_commands
-from roberta_plugin.cluster.status import Launch, Status, write_launch, write_status
+from roberta_plugin.cluster.restart.attempts import write_attempt
+from roberta_plugin.cluster.restart.policy import Decision, End, Limits
+from roberta_plugin.cluster.status import Launch, Status, read_status, write_launch, write_status
 
 
 @pytest.fixture
@@ -14,7 +17,13 @@ def run_jobs(monkeypatch, capsys):
     """Run the command with SLURM's word for each job; returns the lines it prints."""
 
     def run_jobs(*folders, states):
-        monkeypatch.setattr(slurm_commands, "job_state", lambda job_id: states.get(job_id, slurm_commands.LOST))
+        def ask(job_ids):
+            if states is None:
+                raise OSError("SLURM is down")
+            found = {job_id: slurm_commands.Job(*f"{text}|None".split("|")[:2]) for job_id, text in states.items()}
+            return {job_id: found[job_id] for job_id in job_ids & found.keys()}
+
+        monkeypatch.setattr(slurm_commands, "jobs", ask)
         parser = argparse.ArgumentParser()
         jobs.add_parser(parser.add_subparsers())
         args = parser.parse_args(["jobs", *map(str, folders)])
@@ -28,7 +37,7 @@ def add_run(folder, job_id, *, status_of=None, **changes):
     folder.mkdir(parents=True)
     launch = Launch(job_id=job_id, name="base", num_gpus=4, batch_sequences=64, batch_tokens=None, snapshot="s")
     write_launch(folder, launch)
-    values = {"attempt": 1, "phase": "training", "update": 2500, "max_update": 10000, "loss": 3.25, "time": 0.0}
+    values = {"attempt": 1, "phase": "training", "update": 2500, "max_update": 10000, "loss": 3.25, "time": time.time()}
     values |= {"tokens_per_second": 1234567.8, "updates_per_second": 2.0, "job_id": status_of or job_id}
     if changes.get("phase", True) is not None:
         write_status(folder, Status(**{**values, **changes}))
@@ -57,6 +66,42 @@ def test_the_table(run_jobs, tmp_path):
     assert lines[1].endswith(str(tmp_path / "a"))
     assert "(starting)" in lines[5]
     assert "2,500" not in lines[4]
+
+
+def test_what_is_not_so_any_more_is_not_shown(run_jobs, tmp_path):
+    hours_ago = time.time() - 7325
+    add_run(tmp_path / "a", "7", time=hours_ago)
+    add_run(tmp_path / "b", "8", time=hours_ago)
+    add_run(tmp_path / "c", "9", time=hours_ago, updates_per_second=1 / 3600)
+    _, hung, pending, slow = run_jobs(tmp_path, states={"7": "running", "8": "pending|BeginTime", "9": "running"})
+    assert "running (silent)" in hung
+    assert "pending (BeginTime)" in pending
+    for line in (hung, pending):
+        assert "2:02:05 ago" in line
+        assert "1:02:30" not in line, "a time left that is not so"
+        assert "1,234,568" not in line, "a speed that is not so"
+    assert "silent" not in slow, "an update takes an hour"
+
+
+def test_a_failed_run_says_why_and_names_the_log(run_jobs, tmp_path):
+    for name, restarts in (("a", False), ("b", True)):
+        add_run(tmp_path / name, "7")
+        end = End(job_id="7", attempt=1, code=137, phase="training", reason="rank 3 on n2: ValueError: bad", rank=3)
+        decision = Decision(restarts, "what followed", exclude=("n2",))
+        write_attempt(tmp_path / name, end, decision, Limits(9, 2, 140))
+    failed = run_jobs(tmp_path / "a", states={"7": "failed|NonZeroExitCode"})
+    assert failed[1].split()[:2] == ["7", "failed"]
+    assert "attempt 1 failed in training (exit code 137 (SIGKILL); rank 3 on n2: ValueError: bad)" in failed[2]
+    assert "what followed; excluded: n2" in failed[2]
+    assert failed[2].endswith(f"{tmp_path}/a/logs/7_3_log.err")
+    assert len(run_jobs(tmp_path / "b", states={"7": "pending|BeginTime"})) == 3
+    write_status(tmp_path / "b", Status(**{**vars(read_status(tmp_path / "b")), "attempt": 2}))
+    assert len(run_jobs(tmp_path / "b", states={"7": "running"})) == 2, "it runs again: nothing to say"
+
+
+def test_slurm_that_does_not_answer_is_not_a_job_that_is_gone(run_jobs, tmp_path):
+    add_run(tmp_path / "a", "7")
+    assert "unknown (SLURM does not answer)" in run_jobs(tmp_path, states=None)[1]
 
 
 def test_a_job_that_slurm_has_forgotten_is_unknown(run_jobs, tmp_path):

@@ -9,11 +9,6 @@ from roberta_plugin.cli import plan
 from tests.conftest import REPOSITORY
 
 
-@pytest.fixture(autouse=True)
-def logging_stays_on(monkeypatch):
-    monkeypatch.setattr(plan.logging, "disable", lambda level: None)
-
-
 def run(*words):
     parser = argparse.ArgumentParser()
     plan.add_parser(parser.add_subparsers())

@@ -7,11 +7,6 @@ import pytest
 from roberta_plugin.cli import sweep
 
 
-@pytest.fixture(autouse=True)
-def logging_stays_on(monkeypatch):
-    monkeypatch.setattr(sweep.logging, "disable", lambda level: None)
-
-
 def run(*words):
     parser = argparse.ArgumentParser()
     sweep.add_parser(parser.add_subparsers())

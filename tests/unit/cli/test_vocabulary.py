@@ -35,6 +35,33 @@ def test_a_vocabulary_is_not_replaced_by_accident(text_file, tmp_path, capsys):
     assert (tmp_path / "bpe" / "dict.txt").read_bytes() != before
 
 
+def test_fewer_tokens_than_asked_for_are_a_warning(text_file, tmp_path, capsys):
+    assert train(text_file, tmp_path / "bpe", "--vocab-size", "30000") == 0
+    assert "tokens came out where --vocab-size asks for 30,000" in capsys.readouterr().err
+    assert train(text_file, tmp_path / "few", "--vocab-size", "260") == 0
+    assert "WARNING" not in capsys.readouterr().err
+
+
+def test_options_reach_the_trainer(text_file, tmp_path, capsys):
+    records = tmp_path / "c4.json"
+    records.write_text('{"content": "the cat"}\n' * 3 + "{}\n")
+    options = ["--json-field", "content", "--skip-bad-lines", "--min-frequency", "4", "--sample-megabytes", "1"]
+    assert train(records, tmp_path / "bpe", *options) == 0
+    assert "byte_level_bpe of 256 tokens" in capsys.readouterr().out  # no pair occurs four times
+    assert train(text_file, tmp_path / "spm", "--kind", "sentencepiece", "--min-frequency", "2") == 2
+    assert "--min-frequency is for" in capsys.readouterr().err
+    (tmp_path / "empty.txt").write_text("")
+    assert train(tmp_path / "empty.txt", tmp_path / "none") == 2
+    assert "no text to train a vocabulary on" in capsys.readouterr().err
+
+
+def test_a_tokenizer_without_dict_is_not_replaced_by_accident(text_file, tmp_path, capsys):
+    assert train(text_file, tmp_path / "bpe") == 0
+    (tmp_path / "bpe" / "dict.txt").unlink()
+    assert train(text_file, tmp_path / "bpe", "--kind", "sentencepiece", "--vocab-size", "35") == 2
+    assert "holds a encoder.json" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["byte_level_bpe", "sentencepiece", "character_bpe"])
 def test_every_kind_can_be_trained_shown_binarized_and_inspected(text_file, tmp_path, capsys, kind):
     size = "300" if kind == "byte_level_bpe" else "35"

@@ -30,7 +30,11 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
         ({"port": 80}, "--port must lie between 1024 and 65534, got 80"),
         ({"container_runtime": "docker"}, "pyxis, apptainer, got 'docker'"),
         ({"env": ("WORD",)}, "--env 'WORD' is no NAME=VALUE"),
-        ({"sbatch": ("ntasks_per_node=1",)}, "--ntasks-per-node follows from the other options"),
+        ({"env": ("A B=secret",)}, "--env 'A B' is no NAME=VALUE"),
+        ({"name": "a\ntouch /tmp/x"}, "--name is .* must not hold a line break"),
+        ({"partition": "a\nb"}, "--partition is .* must not hold a line break"),
+        ({"gpu_request": "all"}, "--gpu-request must be one of gpus-per-node, gres, none"),
+        ({"sbatch": ("ntasks_per_node=1",)}, "--ntasks-per-node follows from other settings"),
         ({"sbatch": ("a b=1",)}, "--sbatch 'a b=1' is no NAME=VALUE"),
         ({"time": "2", "signal_delay": 120}, r"--signal-delay \(120 s\) is not shorter than --time"),
         ({"time": "soon"}, "--time 'soon'"),
@@ -55,6 +59,23 @@ def test_missing_data_are_refused(recipe, tmp_path):
         checks.check_recipe(recipe(data_bin=tmp_path / "empty"))
     with pytest.raises(ValueError, match="names no data folder"):
         checks.check_data([])
+
+
+def test_missing_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
+    from tests.tiny_corpus import write_data_bin
+
+    first, second = (write_data_bin(tmp_path / name, num_documents=3) for name in ("first", "second"))
+    (second / "valid.idx").unlink()
+    for data in (f"{first},{second}", f"{second}@2,{first}@1", f"{second}:{first}"):
+        checks.check_recipe(recipe(data_bin=data))
+    (first / "valid.idx").unlink()
+    for options in ((), ("--combine-valid-subsets",), ("--valid-subset", "held-out,valid")):
+        with pytest.raises(FileNotFoundError, match=r"No data folder of the recipe has the split '(valid|held-out)'"):
+            checks.check_recipe(recipe(*options, data_bin=f"{first}@1,{second}@3"))
+    checks.check_recipe(recipe("--disable-validation", data_bin=f"{first}@1,{second}@3"))
+    (second / "train.idx").unlink()
+    with pytest.raises(FileNotFoundError, match=r"second/train\.idx does not exist"):
+        checks.check_recipe(recipe("--disable-validation", data_bin=f"{first},{second}"))
 
 
 def test_a_run_folder_that_cannot_be_written_to_is_refused(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roberta_plugin.cluster.grid import PLUGIN, Metric, read_grid, read_yaml
+from roberta_plugin.cluster.grid import PLUGIN, Metric, read_grid
 
 GRID = """
 train:
@@ -90,7 +90,7 @@ def test_a_list_in_train_is_several_words(tmp_path):
         ("  data: data-bin/books\n", "", "must hold `data`"),
         ("  bf16: true", "  save-dir: x", "sets save-dir, which the sweep sets itself: every run has its own"),
         ("  bf16: true", "  --seed: 4", "sets seed, which the sweep sets itself"),
-        ("  bf16: true", "  arch: fast_roberta_large", "line 3: arch is there twice"),
+        ("  bf16: true", "  arch: fast_roberta_large", "line 6: arch is there twice"),
         ("[0.0, 0.1]", "0.1", "axes, dropout must be a list"),
         ("[0.0, 0.1]", "[0.1, 0.1]", "axes, dropout has a value twice"),
         ("256: {update-freq: 1, lr: 1e-4}", "256: {dropout: 0.3}", "two axes set dropout"),
@@ -103,7 +103,7 @@ def test_a_list_in_train_is_several_words(tmp_path):
         ("metric: {log: valid, value: ppl", "metric: {log: valid, values: ppl", "metric must be as"),
         ("partition: gpu", "partitions: gpu", "slurm has 'partitions'; it may have account"),
         ("bf16: true", "bf16: {a: b}", "bf16 must be a value or a list"),
-        ("train:", "train: [", "is no YAML"),
+        ("train:", "train: [", "is not valid YAML"),
     ],
 )
 def test_what_is_refused_and_how(tmp_path, old, new, message):
@@ -118,7 +118,15 @@ def test_a_missing_file_is_named(tmp_path):
         read_grid(tmp_path / "none.yaml")
 
 
-def test_yaml_values_are_strings(tmp_path):
-    path = tmp_path / "x.yaml"
-    path.write_text("{a: 1e-4, b: 8:00:00, c: no, d: 010, e: [1.50]}")
-    assert read_yaml(path) == {"a": "1e-4", "b": "8:00:00", "c": "no", "d": "010", "e": ["1.50"]}
+def test_any_option_of_sbatch_is_kept_below_sbatch(tmp_path):
+    for further in ("{reservation: night, exclusive: true}", "[reservation=night, exclusive]"):
+        grid = read(tmp_path, GRID.replace("gpus_per_node: 8", f"gpus_per_node: h100:8, sbatch: {further}"))
+        assert grid.slurm["sbatch.reservation"] == "night"
+        assert grid.slurm["sbatch.exclusive"] == "true"
+        assert grid.slurm["gpus_per_node"] == "h100:8"
+
+
+def test_user_directories_are_those_of_the_snapshot(tmp_path):
+    grid = read(tmp_path, GRID)
+    words = grid.runs[0].words_in(tmp_path, grid.metric, code=tmp_path / "code")
+    assert words[words.index("--user-dir") + 1] == str(tmp_path / "code" / "roberta_plugin")

@@ -83,6 +83,21 @@ def test_half_precision_by_hand():
     assert (efficient.states, efficient.buckets) == ((2 + 2 + 4 + 4) * LARGE.num_parameters, 0)
 
 
+def test_memory_efficient_states_are_those_of_the_optimizer():
+    """Weights and gradients in 2 bytes, the optimizer's own fp32 masters and moments, and nothing after a step."""
+    model = FastRobertaModel.build_model(options(**SIZES), TinyTask()).bfloat16()
+    optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[1e-3]), list(model.parameters()))
+    model(torch.randint(4, 70, (1, LENGTH)))[0].sum().backward()
+    optimizer.step()
+    masters = optimizer.param_groups[0]["params"]
+    tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters()), *masters]
+    tensors += [master.grad for master in masters if master.grad is not None]
+    tensors += [value for state in optimizer.optimizer.state.values() for value in state.values()]
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.numel() > 1)
+    precision = Precision(is_memory_efficient=True, has_own_masters=True)
+    assert precision.state_size * shape_of(model).num_parameters == held
+
+
 def test_a_layer_is_korthikantis_34_s_b_h():
     """Section 4.1 of Korthikanti et al. 2022, for f = 4 h, 2 bytes and dropout."""
     two, one = (

@@ -62,6 +62,9 @@ def test_options_that_cost_memory_or_save_it():
     extra = ("--memory-efficient-fp16", "--dropout", "0", "--checkpoint-activations", "--attention-backend", "eager")
     training = training_of(recipe(*extra), machine=V100, tokens_per_second=1)
     assert training.precision.is_memory_efficient
+    assert training.precision.state_size == 16
+    by_fairseq = recipe(*extra, "--optimizer", "adam")
+    assert training_of(by_fairseq, machine=V100, tokens_per_second=1).precision.state_size == 12
     assert not training.has_dropout
     assert training.recompute
     assert training.has_eager_attention

@@ -1,13 +1,16 @@
 """The pre-flight names the node of a rank that is missing or broken, on every rank."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from roberta_plugin.cluster import preflight
+from roberta_plugin.cluster.recipe import Recipe
 from roberta_plugin.cluster.rendezvous import Place
 from tests.slurm_cluster import free_ports
 
@@ -52,6 +55,29 @@ def test_a_rank_that_does_not_start_is_named_with_its_node():
     assert "node gpu3: rank 5: did not start within 1 s" in results[0]
     assert "gpu2" not in results[0]
     assert "--exclude" in results[0]
+
+
+def test_the_error_holds_the_nodes_at_fault_and_rank_0_says_whom_it_waits_for(monkeypatch, caplog):
+    monkeypatch.setattr(preflight, "SAY_EVERY_S", 0.2)
+    caplog.set_level("INFO", preflight.__name__)
+
+    def check(store, place):
+        with pytest.raises(preflight.PreflightError) as failed:
+            preflight.check_ranks(store, place, lambda place: preflight.ALL_WELL, seconds=1)
+        return failed.value.nodes
+
+    assert on_ranks([0, 1, 3], check) == [("gpu2", "gpu3")] * 3
+    assert "pre-flight: waiting for 3 of 6 ranks, on gpu3 (2), gpu2 (1);" in caplog.text
+
+
+def test_a_rank_that_is_late_is_waited_for():
+    def check(store, place):
+        if place.rank == 5:
+            time.sleep(1.5)
+        preflight.check_ranks(store, place, lambda place: preflight.ALL_WELL, seconds=10)
+
+    assert on_ranks(range(6), check) == [None] * 6
+    assert Recipe(run_dir=Path("r"), train=()).preflight_seconds >= 300, "imports of a thousand ranks take minutes"
 
 
 def test_a_broken_gpu_is_named_with_its_node():

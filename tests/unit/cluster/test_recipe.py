@@ -78,9 +78,14 @@ def test_no_config_file_is_needed():
         ("run_dir: r\nnode: 2\n", "unknown key 'node'"),
         ("run_dir: r\nnodes: two\n", "--nodes is 'two', which is no int"),
         ("nodes: 2\n", "--run-dir FOLDER"),
-        ("run_dir: [\n", "no valid YAML"),
-        ("just words\n", "holds no keys"),
-        ("run_dir: r\ntrain: words\n", "train: in the config file holds 'words'"),
+        ("run_dir: [\n", r"launch\.yaml, line 2: this is not valid YAML"),
+        ("just words\n", "must hold keys and their values"),
+        ("run_dir: r\ntrain: words\n", "train must be options and their values"),
+        ("run_dir: r\nnodes: 1\nnodes: 2\n", r"launch\.yaml, line 3: nodes is there twice"),
+        ("run_dir: r\ntrain:\n  cpu: yes\n", "train: cpu is 'yes': write true"),
+        ("run_dir: r\nnodes: [1, 2]\n", r"nodes \(--nodes\) must be one value"),
+        ("run_dir: r\naccept_changes: maybe\n", "accept_changes .* must be one value"),
+        ("run_dir: r\ngpus_per_node: many\n", "--gpus-per-node is 'many': write how many GPUs"),
     ],
 )
 def test_bad_files_are_refused_with_the_remedy(tmp_path, text, message):
@@ -91,7 +96,7 @@ def test_bad_files_are_refused_with_the_remedy(tmp_path, text, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="--config"):
+    with pytest.raises(FileNotFoundError, match=r"no file .*none\.yaml"):
         load_recipe(tmp_path / "none.yaml", flags={})
 
 
@@ -107,3 +112,16 @@ def test_time_limits(time, minutes):
 def test_what_is_no_time_limit_is_refused(time):
     with pytest.raises(ValueError, match="--time"):
         minutes_of(time)
+
+
+def test_gpus_may_have_a_type_and_an_empty_value_is_the_default(tmp_path):
+    path = tmp_path / "launch.yaml"
+    path.write_text(
+        "run_dir: r\ngpus_per_node: h100:8\npartition: null\naccount: ~\nqos:\naccept_changes: true\n"
+        "sbatch: {exclusive: true, reservation: night}\n"
+    )
+    recipe = load_recipe(path, flags={})
+    assert (recipe.gpus_per_node, recipe.gpu_type, recipe.accept_changes) == (8, "h100", True)
+    assert (recipe.partition, recipe.account, recipe.qos) == (None, None, None)
+    assert recipe.sbatch_options == {"exclusive": True, "reservation": "night"}
+    assert load_recipe(path, flags={"gpus_per_node": "a100:4"}).gpu_type == "a100"

@@ -1,5 +1,7 @@
 """SLURM's answers are understood, and its absence is no crash."""
 
+import os
+
 import pytest
 
 from roberta_plugin.cluster import slurm_commands
@@ -23,26 +25,49 @@ def test_partitions_are_read(answer):
     assert slurm_commands.partitions() == [("main", 12), ("high", 4)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "state", "goes_on"),
-    [
-        ("JobState=RUNNING Reason=None", "running", True),
-        ("JobState=COMPLETING Reason=TimeLimit", "completing", True),
-        ("JobState=TIMEOUT Reason=TimeLimit", "timeout", True),
-        ("JobState=COMPLETING Reason=None", "completing", False),
-        ("JobState=CANCELLED Reason=None", "cancelled", False),
-    ],
-)
-def test_a_job_goes_on_unless_its_user_has_cancelled_it(answer, fields, state, goes_on):
-    answer("scontrol", f"JobId=7 JobName=base {fields} Dependency=(null)")
-    assert slurm_commands.job_state("7") == state
-    assert slurm_commands.is_to_go_on("7") is goes_on
+def test_all_jobs_are_asked_about_at_once(answer):
+    answer("squeue", "7|RUNNING|None\n8|PENDING|Resources")
+    assert slurm_commands.jobs({"7", "8", "9"}) == {"7": ("running", "None"), "8": ("pending", "Resources")}
+    assert slurm_commands.job_state("8") == "pending"
+    assert slurm_commands.job_state("9") == slurm_commands.LOST
+    assert slurm_commands.jobs(()) == {}
+
+
+def test_tasks_in_the_queue(answer):
+    answer("squeue", "100 0\n100 12\n7 N/A")
+    assert slurm_commands.queued_tasks({"100", "7"}) == {"100_0", "100_12", "7"}
 
 
 def test_a_forgotten_job_is_unknown(answer):
-    answer("scontrol", "slurm_load_jobs error: Invalid job id specified", code=1)
+    answer("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)
     assert slurm_commands.job_state("7") == slurm_commands.LOST
-    assert not slurm_commands.is_to_go_on("7")
+    assert slurm_commands.queued_tasks({"7"}) == set()
+
+
+def test_a_controller_that_is_down_is_not_a_job_that_is_gone(answer):
+    answer("squeue", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)", code=1)
+    with pytest.raises(OSError, match="Unable to contact"):
+        slurm_commands.job_state("7")
+    with pytest.raises(OSError, match="Unable to contact"):
+        slurm_commands.queued_tasks({"7"})
+
+
+def test_a_submission_takes_nothing_over_from_the_job_that_it_is_made_in(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    values = {"SLURM_JOB_ID": "5", "SLURM_GPUS_PER_NODE": "1", "SBATCH_EXCLUSIVE": "1", "CUDA_VISIBLE_DEVICES": "3"}
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab", "SBATCH_PARTITION": "gpu", "OTHER": "x"}
+    for name, value in {**values, **kept}.items():
+        monkeypatch.setenv(name, value)
+    with slurm_commands.submission_environment(given={"partition"}):
+        assert not values.keys() & os.environ.keys()
+        assert os.environ["SBATCH_ACCOUNT"] == "lab"
+        assert "SBATCH_PARTITION" not in os.environ, "it would win over the recipe's"
+        assert os.environ["SLURM_CONF"] == "/etc/slurm.conf"
+    assert {name: os.environ[name] for name in {**values, **kept}} == {**values, **kept}
+    monkeypatch.delenv("SLURM_JOB_ID")
+    with slurm_commands.submission_environment():
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_without_slurm_one_is_told_where_to_go(monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.cluster.recipe import Recipe
-from roberta_plugin.cluster.snapshot import PACKAGE, arguments_in_snapshot, next_folder, take_snapshot
+from roberta_plugin.cluster.snapshot import PACKAGE, arguments_in_snapshot, next_folder, sweep_snapshot, take_snapshot
 
 
 def test_code_and_config_are_copied_and_numbered(tmp_path):
@@ -40,3 +40,26 @@ def test_a_user_directory_of_ones_own_comes_along(tmp_path):
 def test_a_missing_user_directory_is_named():
     with pytest.raises(FileNotFoundError, match="--user-dir"):
         arguments_in_snapshot(("data-bin", "--user-dir", "/nowhere/plugin"), snapshot=Path("s"))
+
+
+def test_a_sweep_keeps_the_code_of_its_first_start_until_it_is_renewed(tmp_path):
+    own = tmp_path / "my_plugin"
+    own.mkdir()
+    (own / "__init__.py").write_text("A = 1\n")
+    root = tmp_path / "sweep"
+    first, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=False)
+    assert (first, is_outdated) == (root / "snapshots" / "0" / "code", False)
+    assert (first / PACKAGE.name / "cluster" / "snapshot.py").is_file()
+    (own / "__init__.py").write_text("A = 2\n")
+    assert sweep_snapshot(root, user_dirs=[own], renew=False) == (first, True)
+    assert (first / "my_plugin" / "__init__.py").read_text() == "A = 1\n"
+    second, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=True)
+    assert (second, is_outdated) == (root / "snapshots" / "1" / "code", False)
+    assert sweep_snapshot(root, user_dirs=[own], renew=False) == (second, False)
+    with pytest.raises(ValueError, match="have a name twice"):
+        sweep_snapshot(root, user_dirs=[own, tmp_path / "b" / "my_plugin"], renew=True)
+
+
+def test_a_copy_that_was_cut_off_is_no_snapshot(tmp_path):
+    (tmp_path / "snapshots" / "0" / ".code.123.tmp").mkdir(parents=True)
+    assert sweep_snapshot(tmp_path, user_dirs=(), renew=False)[0] == tmp_path / "snapshots" / "1" / "code"

@@ -52,9 +52,13 @@ def test_runs_are_found_down_to_three_levels(tmp_path):
 
 
 def test_a_broken_file_is_named(tmp_path):
-    (tmp_path / "status.json").write_text("{")
-    with pytest.raises(ValueError, match="remove it"):
-        read_status(tmp_path)
+    for text in ("{", "", "[1]", "{}"):
+        (tmp_path / "status.json").write_text(text)
+        with pytest.raises(ValueError, match=r"status\.json .*: remove it"):
+            read_status(tmp_path)
+        (tmp_path / "launch.json").write_text(text)
+        with pytest.raises(ValueError, match=r"launch\.json .*: remove it"):
+            read_launch(tmp_path)
 
 
 def test_slurm_counts_the_attempts(monkeypatch):

@@ -11,7 +11,8 @@ import pytest
 
 from roberta_plugin.cluster import sweep_run
 from roberta_plugin.cluster.grid import Metric, Run
-from roberta_plugin.cluster.sweep_run import RunFolder, metric_in_log
+from roberta_plugin.cluster.sweep_orphans import stop_orphan
+from roberta_plugin.cluster.sweep_run import RunFolder, last_exception, metric_in_log
 
 PPL = Metric(log="valid", value="ppl", goal="min", at="best")
 
@@ -167,40 +168,42 @@ def test_a_signal_handler_may_stop_what_is_waited_for(tmp_path, program):
     assert folder.state() == "waiting"
 
 
-def test_the_lock_is_the_trainings_own(tmp_path, program):
-    """If the sweep is killed, the training goes on, and no other sweep may start it a second time."""
+def test_a_training_whose_sweep_was_killed_is_stopped_by_the_next_one(tmp_path, program):
+    """Until then it holds its lock, and nobody starts it a second time."""
     folder = make(tmp_path)
-    program("import time; time.sleep(60)")
+    program("import subprocess, time; subprocess.Popen(['sleep', '60'], close_fds=False); time.sleep(60)")
     sweep = os.fork()
     if sweep == 0:
         folder.start()
+        time.sleep(60)
         os._exit(0)
+    wait_until(lambda: folder.state() == "running")
+    assert not stop_orphan(folder.path / "lock"), "somebody waits for it"
+    os.kill(sweep, signal.SIGKILL)
     os.waitpid(sweep, 0)
     assert folder.state() == "running"
-    (pid,) = [
-        int(entry)
-        for entry in os.listdir("/proc")
-        if entry.isdigit() and any(_points_to(entry, descriptor, folder.path / "lock") for descriptor in _open(entry))
-    ]
-    os.kill(pid, 9)
-    deadline = time.monotonic() + 30
-    while folder.state() == "running" and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert folder.start() is None
+    assert stop_orphan(folder.path / "lock")
     assert folder.state() == "waiting"
+    assert not stop_orphan(folder.path / "lock")
 
 
-def _open(entry):
-    try:
-        return os.listdir(f"/proc/{entry}/fd")
-    except OSError:
-        return []
+def test_the_training_of_another_machine_is_left_alone(tmp_path, program):
+    folder = make(tmp_path)
+    program("import time; time.sleep(60)")
+    attempt = folder.start()
+    owner = json.loads((folder.path / "lock").read_text())
+    (folder.path / "lock").write_text(json.dumps({**owner, "host": "elsewhere", "pid": 1}))
+    assert not stop_orphan(folder.path / "lock")
+    assert folder.state() == "running"
+    attempt.stop()
 
 
-def _points_to(entry, descriptor, path):
-    try:
-        return os.readlink(f"/proc/{entry}/fd/{descriptor}") == str(path)
-    except OSError:
-        return False
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
 
 
 def test_stopping_ends_the_whole_session(tmp_path, program):
@@ -244,3 +247,58 @@ def test_a_change_of_the_metric_is_read_from_the_log_anew(tmp_path, program):
     assert folder.result()["value"] == 9
     folder = make(tmp_path, metric=Metric(log="valid", value="f1", goal="max"))
     assert folder.state() == "failed"
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "x.py", line 1, in f
+ValueError: %s
+{"num_updates": 3}
+"""
+
+
+def test_the_reason_is_the_last_exception_of_this_attempt(tmp_path, program):
+    folder = make(tmp_path)
+    program(f"import sys; print({TRACEBACK % 'an old one'!r}); sys.exit(1)")
+    folder.start().wait()
+    assert "exit code 1: ValueError: an old one" in folder.failure()["reason"]
+    program("import sys; sys.exit(2)")
+    folder.start().wait()
+    assert folder.failure()["reason"] == "fairseq-train ended with exit code 2"
+    program(f"import sys; print({TRACEBACK % 'bad --lr'!r}); sys.exit(1)")
+    folder.start().wait()
+    assert "exit code 1: ValueError: bad --lr" in folder.failure()["reason"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([], ""),
+        (["Errors: 3", "an Error: no"], ""),
+        (["ValueError: a", "  File", "torch.cuda.OutOfMemoryError: b", "more"], "torch.cuda.OutOfMemoryError: b more"),
+        (["AssertionError"], "AssertionError"),
+    ],
+)
+def test_exceptions_in_a_log(lines, found):
+    assert last_exception(lines) == found
+
+
+def test_a_run_uses_the_code_of_its_snapshot(tmp_path, program):
+    folder = make(tmp_path)
+    folder.code = tmp_path / "code"
+    (folder.code / "roberta_plugin").mkdir(parents=True)
+    (folder.code / "roberta_plugin" / "__init__.py").write_text("NAME = 'the copy'\n")
+    program("import sys, roberta_plugin; print(roberta_plugin.NAME, sys.argv[1:])\n" + printing(LOG))
+    assert folder.start().wait() == "done", (folder.path / "log.txt").read_text()
+    log = (folder.path / "log.txt").read_text()
+    assert "the copy" in log
+    assert f"'--user-dir', '{folder.code}/roberta_plugin'" in log
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+@pytest.mark.parametrize("content", ["", "[1]", "{", "{}"])
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    folder = make(tmp_path)
+    (folder.path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"lr-1/seed-2/{name} .*: delete it and run the command again"):
+        folder.check() if name == "run.json" else folder.result()

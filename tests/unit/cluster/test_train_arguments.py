@@ -72,3 +72,10 @@ def test_data_folders_of_a_mixture_are_all_found(recipe):
     assert data_folders(parsed) == [Path("a"), Path("b"), Path("c")]
     parsed.task, parsed.data = "translation", "d:e"
     assert data_folders(parsed) == [Path("d"), Path("e")]
+
+
+@pytest.mark.parametrize("value", ["6e-", "[1e-3,"])
+def test_a_value_that_fairseq_cannot_evaluate_is_named(tiny_data_bin, value):
+    words = ["--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny", "--lr", value]
+    with pytest.raises(ValueError, match=r"cannot read --lr .*: it must be a number"):
+        parse([str(tiny_data_bin), *words])

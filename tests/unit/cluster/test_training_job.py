@@ -1,14 +1,17 @@
-"""How a training ends when it was stopped: started again, or an end that says why."""
+"""How a rank ends: finished, stopped, or failed with a note of the reason."""
 
+import signal
 from types import SimpleNamespace
 
 import pytest
 import submitit
 
-from roberta_plugin.cluster import slurm_commands, training_job
-from roberta_plugin.cluster.preemption import PREEMPTION
+from roberta_plugin.cluster import training_job
+from roberta_plugin.cluster.preemption import STOP_SIGNALS
+from roberta_plugin.cluster.preflight import PreflightError
 from roberta_plugin.cluster.recipe import Recipe
 from roberta_plugin.cluster.rendezvous import Place
+from roberta_plugin.cluster.restart import attempts
 from roberta_plugin.cluster.training_job import TrainingJob
 
 
@@ -20,52 +23,67 @@ class Hook(SimpleNamespace):
 
 
 @pytest.fixture
-def leave(tmp_path, monkeypatch):
-    """End a stopped job of a rank; returns the hook and the signals given to submitit's handler."""
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+def call(tmp_path, monkeypatch):
+    """Call the job on a rank whose training ends as given; returns the hook's phases and what was returned or raised."""
+    values = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_PROCID": 1, "SLURM_LOCALID": 1}
+    values |= {"SLURM_NTASKS": 2, "SLURM_NODEID": 0, "SLURM_JOB_NODELIST": "a", "SLURMD_NODENAME": "a"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol: a container
 
-    def leave(*, rank=0, goes_on=True, max_requeues=5):
-        monkeypatch.setattr(slurm_commands, "is_to_go_on", lambda job_id: goes_on)
-        job = TrainingJob(recipe=Recipe(run_dir=tmp_path, train=(), max_requeues=max_requeues), arguments=())
-        place = Place(rank=rank, world_size=2, local_rank=rank, ranks_per_node=2, hosts=("a",), port=20000)
-        hook = Hook(update=30, phases=[])
-        handled = []
+    def call(*, has_stopped=False, error=None):
+        hook = Hook(update=30, phases=[], has_stopped=has_stopped)
 
-        def handler(number):
-            handled.append(number)
-            raise SystemExit(255)
+        def train(job, place, stop):
+            call.port = place.port
+            if error is not None:
+                raise error
+            return hook
 
+        monkeypatch.setattr(TrainingJob, "_train", train)
+        job = TrainingJob(recipe=Recipe(run_dir=tmp_path, train=(), gpus_per_node=2, port=20010), arguments=())
         try:
-            job._leave(place, hook, handler)
+            return hook.phases, job()
         except (SystemExit, RuntimeError) as end:
-            return hook.phases, handled, end
-        raise AssertionError("_leave returned")
+            return hook.phases, end
 
-    return leave
-
-
-def test_rank_0_has_the_job_started_again_by_submitit(leave):
-    phases, handled, end = leave()
-    assert (phases, handled, end.code) == (["requeued"], [PREEMPTION], 255)
+    return call
 
 
-def test_the_other_ranks_leave_quietly(leave):
-    phases, handled, end = leave(rank=1)
-    assert (phases, handled, end.code) == ([], [], 0)
+def test_a_finished_training_says_so(call, tmp_path):
+    assert call() == (["finished"], "finished at update 30")
+    assert call.port == 20010
+    assert not (tmp_path / "failures").exists()
 
 
-def test_a_cancelled_job_stays_ended(leave):
-    phases, handled, end = leave(goes_on=False)
-    assert (phases, handled) == (["stopped"], [])
-    assert "Stopped after update 30, which is saved: job 7 was cancelled" in str(end)
+def test_a_stopped_rank_leaves_a_mark_and_asks_slurm_nothing(call):
+    before = signal.getsignal(signal.SIGUSR2)
+    try:
+        phases, end = call(has_stopped=True)
+        assert (phases, type(end), end.code) == (["stopped"], SystemExit, 0)
+        assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN, "submitit would requeue the job as well"
+    finally:
+        for number in STOP_SIGNALS:
+            signal.signal(number, before)
 
 
-def test_there_is_a_last_restart(leave):
-    phases, handled, end = leave(max_requeues=2)
-    assert (phases, handled) == (["stopped"], [])
-    assert "started again 2 times, and --max-requeues is 2" in str(end)
-    assert leave(max_requeues=3)[0] == ["requeued"]
+def test_a_rank_that_fails_notes_why(call, tmp_path):
+    phases, end = call(error=RuntimeError("no memory"))
+    assert (phases, str(end)) == ([], "no memory")
+    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    assert (found.reason, found.rank, found.is_preflight) == ("rank 1 on a: RuntimeError: no memory", 1, False)
+
+
+def test_the_nodes_that_the_preflight_names_are_noted(call, tmp_path):
+    call(error=PreflightError("node b is broken", nodes=("b",)))
+    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    assert (found.is_preflight, found.nodes) == (True, ("b",))
+
+
+def test_the_batch_scripts_port_is_taken(call, monkeypatch):
+    monkeypatch.setenv("ROBERTA_PORT", "20044")
+    call()
+    assert call.port == 20044
 
 
 def test_the_job_that_starts_again_is_the_same(tmp_path):

@@ -22,6 +22,8 @@ class Run:
     def __init__(self, folder, monkeypatch, *, checkpoint_minutes=0.0, max_update=100):
         self.saved, self.fairseqs = [], []
         monkeypatch.setattr(fairseq_cli.train, "validate_and_save", self.validate_and_save)
+        monkeypatch.setattr(fairseq_cli.train, "validate", self.validate)
+        self.validation_batches, self.validated, self.signal_in_batch = 0, 0, None
         monkeypatch.setattr(checkpoint_utils, "save_checkpoint", self.save_checkpoint)
         self.folder = folder
         self.stop = StopSignals()
@@ -32,8 +34,21 @@ class Run:
             {"optimization": {"max_update": max_update}, "checkpoint": {"save_interval_updates": 50}}
         )
 
+    def validate(self, cfg, trainer, task, epoch_itr, subsets):
+        for _ in range(self.validation_batches):
+            trainer.valid_step("batch")
+        return [1.5]
+
+    def valid_step(self, sample):
+        self.validated += 1
+        if self.validated == self.signal_in_batch:
+            os.kill(os.getpid(), signal.SIGUSR2)
+
     def validate_and_save(self, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
         self.fairseqs.append(trainer.get_num_updates())
+        if self.validation_batches:
+            loss = fairseq_cli.train.validate(cfg, trainer, task, epoch_itr, valid_subsets)[0]
+            return [loss], trainer.get_num_updates() >= self.config.optimization.max_update
         return [1.5], trainer.get_num_updates() >= self.config.optimization.max_update
 
     def save_checkpoint(self, cfg, trainer, epoch_itr, loss):
@@ -41,7 +56,9 @@ class Run:
 
     def update(self, number, *, end_of_epoch=False):
         """What fairseq's loop does after an update."""
-        trainer = SimpleNamespace(get_num_updates=lambda: number, device=torch.device("cpu"))
+        trainer = SimpleNamespace(
+            get_num_updates=lambda: number, device=torch.device("cpu"), valid_step=self.valid_step
+        )
         return fairseq_cli.train.validate_and_save(self.config, trainer, None, None, ["valid"], end_of_epoch)
 
 
@@ -56,6 +73,17 @@ def test_without_a_signal_fairseq_does_what_it_does(run):
     assert (run.fairseqs, run.saved) == ([7], [])
     assert fairseq_cli.train.validate_and_save == run.validate_and_save
     assert status.read_status(run.folder).update == 7
+
+
+def test_what_a_checkpoint_has_counts_before_the_first_update(run, monkeypatch):
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint", lambda cfg, trainer, **options: options)
+    hook = UpdateHook(run.stop, run_dir=run.folder, job_id="7", checkpoint_minutes=0, is_master=True)
+    trainer = SimpleNamespace(get_num_updates=lambda: 100, cfg=run.config)
+    with hook:
+        assert checkpoint_utils.load_checkpoint(None, trainer, a=1) == {"a": 1}
+        hook.write_status("finished")
+    found = status.read_status(run.folder)
+    assert (found.phase, found.update, found.max_update) == ("finished", 100, 100)
 
 
 def test_a_signal_ends_the_training_with_one_checkpoint_and_no_validation(run):
@@ -81,6 +109,41 @@ def test_after_the_last_update_there_is_nothing_to_stop(run):
         assert run.update(100) == ([1.5], True)
     assert not run.hook.has_stopped
     assert (run.fairseqs, run.saved) == ([100], [])
+
+
+def test_a_stop_in_a_validation_leaves_it_and_saves_without_a_loss(run):
+    run.validation_batches, run.signal_in_batch = 50, 3
+    with run.stop, run.hook:
+        assert run.update(7) == ([None], True)
+    assert run.validated == 3, "the signal was noticed too late"
+    assert run.saved == [(7, 50, None)]
+    assert run.hook.has_stopped
+
+
+def test_a_stop_in_the_validation_of_an_epochs_end_leaves_it_and_waits_for_the_next_update(run):
+    run.validation_batches, run.signal_in_batch = 50, 3
+    with run.stop, run.hook:
+        assert run.update(7, end_of_epoch=True) == ([None], False)
+        run.validation_batches = 0
+        assert run.update(8) == ([None], True)
+    assert run.validated == 3
+    assert [update for update, _, _ in run.saved] == [8]
+
+
+def test_the_last_validation_is_finished_whatever_comes(run):
+    run.validation_batches, run.signal_in_batch = 50, 3
+    with run.stop, run.hook:
+        assert run.update(100) == ([1.5], True)
+    assert run.validated == 50
+    assert not run.hook.has_stopped
+
+
+def test_without_a_signal_a_validation_is_whole(run):
+    run.validation_batches = 5
+    with run.stop, run.hook:
+        assert run.update(7) == ([1.5], False)
+    assert run.validated == 5
+    assert fairseq_cli.train.validate == run.validate
 
 
 def test_the_clock_saves_a_checkpoint_of_its_own_name(tmp_path, monkeypatch):

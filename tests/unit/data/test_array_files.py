@@ -40,11 +40,11 @@ def test_plain_arrays_are_taken_from_as_ever():
 
 def test_elements_all_over_a_large_file_do_not_make_it_resident(tmp_path):
     with open(tmp_path / "file", "wb") as file:
-        file.truncate(2**29)
+        file.truncate(2**28)
     grown = {}
     for way in ("ours", "numpy"):
         command = [sys.executable, "-c", TAKE, str(tmp_path / "file"), way]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         grown[way] = float(done.stdout)
-    assert grown["numpy"] > 300, "numpy alone would do"
-    assert grown["ours"] < 100
+    assert grown["numpy"] > 150, "numpy alone would do"
+    assert grown["ours"] < 60

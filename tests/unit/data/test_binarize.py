@@ -1,17 +1,21 @@
 import gzip
 import hashlib
 import json
+import multiprocessing
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 
 from roberta_plugin.data.binarize import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.mmap_tokens_parts import SharedFiles
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
@@ -78,6 +82,7 @@ def test_manifest_tells_inputs_counts_and_hashes(make, tmp_path):
     split = manifest["splits"]["train"]
     assert split["inputs"] == [
         {"path": str(tmp_path / "text.txt"), "bytes": len(TEXT), "sha256": hashlib.sha256(TEXT.encode()).hexdigest()}
+        | {"format": "text"}
     ]
     tokens = MmapTokens(tmp_path / "data" / "train")
     expected = {"text_bytes": len(TEXT), "items": 4, "blank_lines": 1, "tokens": tokens.num_tokens}
@@ -240,13 +245,14 @@ def two_inputs(tmp_path, first, second):
 
 
 def test_a_second_run_at_the_same_time_is_refused(make, tmp_path):
-    parts = tmp_path / "data" / "train.parts"
-    parts.mkdir(parents=True)
+    (tmp_path / "data").mkdir()
     code = (
         "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
         "print('locked', flush=True); time.sleep(60)"
     )
-    other = subprocess.Popen([sys.executable, "-c", code, str(parts / "lock")], stdout=subprocess.PIPE)
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "data" / ".train.lock")], stdout=subprocess.PIPE
+    )
     try:
         other.stdout.readline()
         with pytest.raises(OSError, match="Another process writes"):
@@ -255,8 +261,105 @@ def test_a_second_run_at_the_same_time_is_refused(make, tmp_path):
         other.kill()
         other.wait()
         other.stdout.close()
-    make()
+    make()  # what is left of a process that was killed does not matter
     assert len(texts_of(tmp_path / "data")) == 4
+    assert not (tmp_path / "data" / ".train.lock").exists()
+
+
+def test_runs_of_several_splits_at_once_are_all_in_the_manifest(make, tmp_path):
+    """Each run waits, before it starts and before it writes the manifest, until all are so far."""
+    splits = [f"split{number}" for number in range(4)]
+    barrier = multiprocessing.get_context("fork").Barrier(len(splits))
+    runs = [
+        multiprocessing.get_context("fork").Process(target=together, args=(make, split, barrier)) for split in splits
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(60)
+    assert [run.exitcode for run in runs] == [0] * len(runs)
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    assert sorted(manifest["splits"]) == splits
+    for split in splits:
+        assert texts_of(tmp_path / "data", split) == [split]
+    assert not list((tmp_path / "data").glob(".*"))
+
+
+def together(make, split, barrier):
+    """Publishing files takes long enough that all runs meet, unless the folder's lock keeps them apart."""
+    publish = SharedFiles.publish
+
+    def slow_publish(files, prefix):
+        publish(files, prefix)
+        time.sleep(0.3)
+
+    SharedFiles.publish = slow_publish
+    barrier.wait(60)
+    make(f"{split}\n", split=split, name=f"{split}.txt")
+
+
+def test_leftovers_of_killed_runs_are_removed(make, tmp_path):
+    folder = tmp_path / "data"
+    for done in (False, True):  # by a run that writes the split, and by one that finds it made
+        folder.mkdir(exist_ok=True)
+        (folder / "train.parts").mkdir(exist_ok=True)
+        names = (".train.bin.0a1b2c3d.tmp", ".train.idx.0a1b2c3d.tmp", ".manifest.json.ff.tmp", "train.parts/x.part")
+        for name in (*names, ".train.lock", "valid.txt"):
+            (folder / name).write_bytes(b"rest")
+        make()
+        assert sorted(path.name for path in folder.glob("*")) == [
+            *("dict.txt", "encoder.json", "manifest.json", "train.bin", "train.idx", "valid.txt", "vocab.bpe")
+        ], done
+
+
+def test_the_same_text_by_another_path_or_touched_is_the_same_corpus(make, tmp_path, monkeypatch):
+    made = make()
+    times = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "data").glob("train.*")}
+    os.utime(tmp_path / "text.txt")
+    make()
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "text.txt").rename(tmp_path / "moved" / "text.txt")
+    again = make(inputs=[tmp_path / "moved" / "text.txt"])
+    assert again["splits"]["train"]["outputs"] == made["splits"]["train"]["outputs"]
+    monkeypatch.chdir(tmp_path / "moved")
+    make(inputs=["text.txt"], part_bytes=3)
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "data").glob("train.*")} == times
+    (tmp_path / "moved" / "text.txt").write_text(TEXT.replace("cat", "dog"))  # of the same length
+    with pytest.raises(FileExistsError, match=r"train\.bin of another corpus"):
+        make(inputs=["text.txt"])
+    with pytest.raises(FileExistsError, match=r"train\.bin of another corpus"):
+        make(inputs=["text.txt"], rules=LineRules(keep_spaces=True))
+
+
+def test_text_of_a_pipe(make, tmp_path):
+    make(destination=tmp_path / "file", part_bytes=7)
+    for workers in (1, 2):
+        os.mkfifo(tmp_path / f"pipe{workers}")
+        writer = threading.Thread(target=(tmp_path / f"pipe{workers}").write_text, args=(TEXT,))
+        writer.start()
+        options = {"destination": tmp_path / "piped", "workers": workers, "overwrite": workers == 2}
+        manifest = make(inputs=[tmp_path / f"pipe{workers}"], **options)
+        writer.join()
+        for name in ("train.bin", "train.idx"):
+            assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
+    (record,) = manifest["splits"]["train"]["inputs"]
+    assert (record["bytes"], record["sha256"]) == (len(TEXT), hashlib.sha256(TEXT.encode()).hexdigest())
+
+
+def test_a_dictionary_of_other_text_is_refused_and_nothing_written(make, tmp_path):
+    few = vocabulary_of(tokenizer_of(), without=[*range(ord("a"), ord("z") + 1), 256, 257])
+    with pytest.raises(ValueError, match=r"8\d\.\d% of the tokens of train are unknown.*--max-unknown"):
+        make(vocabulary=few)
+    assert not list((tmp_path / "data").iterdir())
+    make(vocabulary=few, max_unknown=1)
+    with pytest.raises(ValueError, match="empty, or of another tokenizer"):
+        make(vocabulary=Vocabulary([]), destination=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_is_no_text_is_refused_though_bad_lines_may_be_left_out(make):
+    with pytest.raises(ValueError, match=r"\d% of the lines of train are not UTF-8.*--format"):
+        make(b"good\n" + b"\xff\xfa\n" * 3, rules=LineRules(skip_bad_lines=True))
 
 
 def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(make, tmp_path):

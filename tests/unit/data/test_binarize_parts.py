@@ -3,19 +3,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roberta_plugin.data.binarize_parts import (
+from roberta_plugin.data.binarize_part_files import (
     Counts,
-    Job,
     Span,
     Task,
-    encode_items,
-    encode_task,
+    finished_parts,
     is_done,
-    parts_of,
-    plan_tasks,
+    read_counts,
+    read_ids,
     read_part,
 )
+from roberta_plugin.data.binarize_parts import Job, encode_items, encode_task, plan_tasks
 from roberta_plugin.data.text_inputs import LineRules
+from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 
 
@@ -26,12 +26,13 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteL
 def test_tasks_cover_each_file_once_and_in_order(files, part_bytes):
     paths = [f"{number}.{suffix}" for number, (suffix, _) in enumerate(files)]
     sizes = [size for _, size in files]
-    tasks = plan_tasks(paths, sizes, part_bytes)
+    sources = [TextInput(path, path, ".gz" * path.endswith("gz")) for path in paths]
+    tasks = plan_tasks(sources, sizes, part_bytes)
     assert [task.number for task in tasks] == list(range(len(tasks)))
     spans = [span for task in tasks for span in task.spans]
-    assert list(dict.fromkeys(span.path for span in spans)) == paths
+    assert list(dict.fromkeys(span.source.path for span in spans)) == paths
     for path, size in zip(paths, sizes, strict=True):
-        own = [span for span in spans if span.path == path]
+        own = [span for span in spans if span.source.path == path]
         assert [span.is_last_of_file for span in own] == [False] * (len(own) - 1) + [True]
         if own[0].end is None:
             assert len(own) == 1
@@ -39,8 +40,9 @@ def test_tasks_cover_each_file_once_and_in_order(files, part_bytes):
             edges = [own[0].start, *(span.end for span in own)]
             assert edges == [*range(0, size, part_bytes), size]
     for task in tasks:
-        whole = sum(sizes[paths.index(span.path)] for span in task.spans)
+        whole = sum(sizes[paths.index(span.source.path)] for span in task.spans)
         assert whole <= part_bytes or len(task.spans) == 1
+        assert task.may_share == (len(task.spans) == 1 and task.spans[0].source.suffix == ".gz")
 
 
 @pytest.fixture
@@ -71,17 +73,19 @@ def test_a_large_compressed_text_becomes_several_parts_that_are_not_made_again(j
     text = b"0123456789abcde\n" * 300_000  # 4.8 MB
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(text))
-    task = Task(0, (Span(str(path)),))
+    task = Task(0, (Span(find_inputs([path])[0]),))
     assert not is_done(tmp_path, task)
     read = []
     encode_task(job, task, on_read=read.append)
     assert is_done(tmp_path, task)
     assert sum(read) == path.stat().st_size
-    parts = parts_of(tmp_path, task)
+    parts = list(finished_parts(tmp_path, [task]))
     assert len(parts) == 5
     total = Counts()
     for part in parts:
-        counts, sizes, ids = read_part(part, np.dtype(np.uint16))
+        counts = read_counts(part)
+        sizes, ids = read_part(part, np.dtype(np.uint16))
+        assert read_ids(part, np.dtype(np.uint16)).tolist() == ids.tolist()
         assert (len(sizes), len(ids)) == (counts.items, counts.tokens)
         total += counts
     assert (total.items, total.tokens, total.text_bytes) == (300_000, 300_000 * 16, len(text))
@@ -98,7 +102,7 @@ def test_a_large_compressed_text_becomes_several_parts_that_are_not_made_again(j
 def test_a_part_of_other_text_is_not_taken(job, tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"one\ntwo\n")
-    task = Task(0, (Span(str(path)),))
+    task = Task(0, (Span(find_inputs([path])[0]),))
     encode_task(job, task, on_read=lambda num_bytes: None)
     path.write_bytes(b"one\ntwo\nthree\n")
     with pytest.raises(ValueError, match=r"000000_000000\.part was made of text"):

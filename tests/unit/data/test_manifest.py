@@ -2,21 +2,44 @@ import hashlib
 
 import pytest
 
-from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_json, write_manifest
+from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_files, sha256_of_json, write_manifest
 
 
 def test_round_trip_and_absence(tmp_path):
     assert read_manifest(tmp_path) is None
-    written = write_manifest(tmp_path, {"tokenizer": {"kind": "x"}}, {"valid": {"a": 1}, "train": {"b": "\u00e9"}})
+    common = {"tokenizer": {"kind": "x"}, "dict_sha256": "\u00e9"}
+    split = {"inputs": [], "outputs": {}, "rules": {}, "counts": {}}
+    written = write_manifest(tmp_path, common, {"valid": split, "train": split})
     assert read_manifest(tmp_path) == written
     assert list(written["splits"]) == ["train", "valid"]
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"format": 1, "splits": 3}', '{"format": 9, "splits": {}}'])
+GOOD = '{"format": 1, "tokenizer": {"kind": "x"}, "dict_sha256": "", "splits": '
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        "{}",
+        GOOD + "3}",
+        GOOD + '{"train": {}}}',
+        '{"format": 1, "splits": {}}',
+        '{"format": 9, "splits": {}}',
+    ],
+)
 def test_a_damaged_or_foreign_manifest_is_named(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(ValueError, match=r"manifest\.json (is damaged|has the format)"):
         read_manifest(tmp_path)
+
+
+def test_hashes_of_many_files_are_in_their_order(tmp_path):
+    paths = [tmp_path / f"{number}" for number in range(9)]
+    for path in paths:
+        path.write_text(path.name)
+    assert sha256_of_files(paths, workers=3) == [hashlib.sha256(path.name.encode()).hexdigest() for path in paths]
 
 
 def test_file_record_and_hash_of_plain_values(tmp_path):

@@ -132,7 +132,7 @@ def test_an_epoch_takes_the_counts_and_passes_go_on(tmp_path):
     sources = [write_source(tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 2))]
     first, second = (len(source.blocks) for source in sources)
     counts = [first // 2, second + second // 2]
-    dataset = make_dataset(*sources, counts=counts)
+    dataset = make_dataset(*sources, mixture=[(first, counts[0]), (second, counts[1])])
     addresses = [address for epoch in (1, 2) for batch in dataset.batches(epoch, max_sentences=5) for address in batch]
     seen = Counter(index for _, index in addresses)
     assert {seen[index] for index in range(first - first % 2)} <= {0, 1}, "without replacement within a pass"
@@ -188,3 +188,35 @@ def test_packed_batches_hold_the_same_blocks_and_masks(source):
     assert sorted(seen) == list(range(len(packed)))
     filled = [packed.lengths(batch.indices).sum() for batch in packed.batches(1, max_tokens=128)]
     assert np.mean(filled[:-1]) > 0.9 * 128
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("multiple", [8, 16, 50])
+def test_batches_keep_to_max_tokens_with_their_padding(source, multiple, pack):
+    dataset = make_dataset(source, pack=pack, pad_to_multiple=multiple, max_length=16)
+    sizes = []
+    for addresses in dataset.batches(1, max_tokens=127):
+        batch = dataset.__getitems__(addresses)
+        sizes.append(batch["net_input"]["src_tokens"].numel())
+        assert batch["net_input"]["src_tokens"].size(1) % multiple == 0
+    assert 80 < max(sizes) <= 127
+    with pytest.raises(ValueError, match=r"--max-tokens \(40\) .* --pad-to-multiple 50 rounds up"):
+        make_dataset(source, pack=pack, pad_to_multiple=50).batches(1, max_tokens=40)
+
+
+def test_no_sequence_of_a_packed_row_is_longer_than_the_model_is_told(source):
+    """Attention kernels go by that number and leave what lies beyond it uninitialized."""
+    dataset = make_dataset(source, pack=True, pad_to_multiple=512, max_length=16)
+    batch = dataset.__getitems__([(1, 0), (1, 1)])
+    packing, predicted = batch["net_input"]["packing"], batch["predicted"]
+    assert batch["net_input"]["src_tokens"].shape == (1, 512)
+    assert batch["ntokens"] < 40
+    assert packing["longest"] == 16 >= packing["edges"].diff().max()
+    assert predicted["longest"] >= predicted["edges"].diff().max()
+
+
+def test_packing_masks_blocks_of_their_own_width_whatever_the_row_is_rounded_to(source):
+    """Blocks as wide as the row would make the loader slower in proportion."""
+    dataset = make_dataset(source, pack=True, pad_to_multiple=4096, max_length=16)
+    tokens, lengths = dataset._gather(np.arange(20))
+    assert tokens.shape == (20, lengths.max())

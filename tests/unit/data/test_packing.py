@@ -24,7 +24,7 @@ def make_masked(lengths, seed=0):
 @pytest.mark.parametrize("lengths", [(30, 7, 1, 19, 30), (64,), (32, 32), (2, 1, 1)], ids=str)
 def test_every_block_is_there_in_its_place(lengths, multiple):
     masked = make_masked(lengths)
-    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple)
+    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, longest=64)
     assert row.tokens.shape == row.targets.shape == row.positions.shape
     assert row.tokens.shape[1] % multiple == 0
     assert row.tokens.shape[1] - sum(lengths) < multiple
@@ -34,6 +34,8 @@ def test_every_block_is_there_in_its_place(lengths, multiple):
         assert row.tokens[0, start:stop].tolist() == masked.tokens[block, :length].tolist()
         assert row.targets[0, start:stop].tolist() == masked.targets[block, :length].tolist()
         assert row.positions[0, start:stop].tolist() == list(range(length))
+    assert np.diff(row.edges).min() >= 0 and np.diff(row.edges).max() <= 64, "a sequence is longer than it may be"
+    assert row.edges[-1] == row.tokens.shape[1]
     assert (row.tokens[0, sum(lengths) :] == PAD).all()
     assert (row.targets[0, sum(lengths) :] == PAD).all()
 
@@ -42,7 +44,7 @@ def test_every_block_is_there_in_its_place(lengths, multiple):
 def test_what_is_predicted_belongs_to_its_block(multiple):
     lengths = (30, 7, 1, 19, 30)
     masked = make_masked(lengths)
-    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple)
+    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, longest=64)
     is_meant = row.answers[0] != PAD
     assert is_meant.sum() == masked.num_predicted > 5
     assert row.predicted[0, is_meant].tolist() == np.flatnonzero(row.targets[0] != PAD).tolist()
@@ -59,6 +61,6 @@ def test_sizes_are_rounded_up_where_shapes_are_to_stay():
     shapes = set()
     for seed in range(20):
         lengths = np.random.default_rng(seed).integers(5, 60, 20)
-        row = pack(make_masked(lengths, seed), lengths, pad_id=PAD, multiple=2048)
+        row = pack(make_masked(lengths, seed), lengths, pad_id=PAD, multiple=2048, longest=512)
         shapes.add((row.tokens.shape, row.edges.shape, row.predicted.shape))
     assert shapes == {((1, 2048), (SEQUENCES_MULTIPLE + 1,), (1, PREDICTED_MULTIPLE))}

@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import io
 import itertools
@@ -13,14 +14,16 @@ from roberta_plugin.data.text_inputs import (
     BadLineError,
     LineRules,
     count_lines,
-    find_inputs,
     lines_of,
     read_blocks,
     read_lines,
 )
+from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 
 KEEP = LineRules(keep_spaces=True)
-COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress, "txt": bytes}
+TEXT = TextInput("t", "t")
+RECORDS = TextInput("c.jsonl", "c.jsonl", is_jsonl=True)
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstandard.compress, "txt": bytes}
 
 
 def pythons_lines(data):
@@ -30,10 +33,11 @@ def pythons_lines(data):
 
 def all_lines(path, *, rules=KEEP, block_bytes=2**20, edges=(0, None)):
     lines = []
+    source = TextInput(str(path), str(path))
     for start, end in itertools.pairwise(edges):
-        for block in read_blocks(str(path), start=start, end=end, block_bytes=block_bytes):
+        for block in read_blocks(source, start=start, end=end, block_bytes=block_bytes):
             assert block
-            found = lines_of(block, path=str(path), first_line=1, rules=rules)[0]
+            found = lines_of(block, source=source, first_line=1, rules=rules)[0]
             assert count_lines(block) == len(found)
             lines += found
     return lines
@@ -62,8 +66,9 @@ def test_all_compressions_give_the_same_lines(tmp_path, suffix):
     path.write_bytes(COMPRESS[suffix](data[:40_000]) + COMPRESS[suffix](data[40_000:]))  # two streams in one file
     read = []
     lines = []
-    for block in read_blocks(str(path), block_bytes=1000, on_read=read.append):
-        lines += lines_of(block, path=str(path), first_line=1, rules=KEEP)[0]
+    (source,) = find_inputs([path])
+    for block in read_blocks(source, block_bytes=1000, on_read=read.append):
+        lines += lines_of(block, source=source, first_line=1, rules=KEEP)[0]
     assert lines == pythons_lines(data)
     assert sum(read) == path.stat().st_size
     assert len(read) > 5
@@ -71,15 +76,17 @@ def test_all_compressions_give_the_same_lines(tmp_path, suffix):
 
 def test_white_space_is_stripped_as_fairseq_does_or_kept():
     block = "  a b\t\n\u00a0\u3000\n\x1cc\x1f\n".encode()
-    assert lines_of(block, path="t", first_line=1, rules=LineRules())[0] == ["a b", "", "c"]
-    assert lines_of(block, path="t", first_line=1, rules=KEEP)[0] == ["  a b\t", "", "\x1cc\x1f"]
+    assert lines_of(block, source=TEXT, first_line=1, rules=LineRules())[0] == ["a b", "", "c"]
+    assert lines_of(block, source=TEXT, first_line=1, rules=KEEP)[0] == ["  a b\t", "", "\x1cc\x1f"]
 
 
 def test_a_line_that_is_no_utf8_is_named_or_left_out_and_counted():
     block = b"good\nbad \xff\r\ngood \xc3\xa9\nbad \xe4\xbd"
     with pytest.raises(BadLineError, match=r"corpus\.txt, line 12: byte 0xff at column 4 is not UTF-8"):
-        lines_of(block, path="corpus.txt", first_line=11, rules=LineRules())
-    lines, num_bad = lines_of(block, path="corpus.txt", first_line=11, rules=LineRules(skip_bad_lines=True))
+        lines_of(block, source=TextInput("corpus.txt", "corpus.txt"), first_line=11, rules=LineRules())
+    lines, num_bad = lines_of(
+        block, source=TextInput("corpus.txt", "corpus.txt"), first_line=11, rules=LineRules(skip_bad_lines=True)
+    )
     assert lines == ["good", "good \u00e9"]
     assert num_bad == 2
 
@@ -87,7 +94,7 @@ def test_a_line_that_is_no_utf8_is_named_or_left_out_and_counted():
 def test_json_lines_are_documents_with_a_blank_line_after_each():
     records = [{"text": " one\n\n two\r\nthree "}, {"text": "four", "id": 1}]
     block = "\n".join(map(json.dumps, records)).encode() + b"\n\n"
-    assert lines_of(block, path="c.jsonl", first_line=1, rules=LineRules())[0] == [
+    assert lines_of(block, source=RECORDS, first_line=1, rules=LineRules())[0] == [
         "one",
         "two",
         "three",
@@ -110,32 +117,15 @@ def test_json_lines_are_documents_with_a_blank_line_after_each():
 )
 def test_a_bad_record_is_named_or_left_out_and_counted(record, reason):
     block = b'{"text": "good"}\n' + record + b'\n{"text": "fine"}\n'
-    with pytest.raises(BadLineError, match=rf"c\.jsonl\.gz, line 2: .*{reason}"):
-        lines_of(block, path="c.jsonl.gz", first_line=1, rules=LineRules())
-    lines, num_bad = lines_of(block, path="c.jsonl", first_line=1, rules=LineRules(skip_bad_lines=True))
+    with pytest.raises(BadLineError, match=rf"c\.jsonl, line 2: .*{reason}"):
+        lines_of(block, source=RECORDS, first_line=1, rules=LineRules())
+    lines, num_bad = lines_of(block, source=RECORDS, first_line=1, rules=LineRules(skip_bad_lines=True))
     assert (lines, num_bad) == (["good", "", "fine", ""], 1)
 
 
 def test_another_json_field():
     rules = LineRules(json_field="body")
-    assert lines_of(b'{"body": "x"}', path="c.ndjson", first_line=1, rules=rules)[0] == ["x", ""]
-
-
-def test_patterns_are_expanded_in_order(tmp_path):
-    for name in ("b2.txt", "b1.txt", "a.txt", "[odd].txt"):
-        (tmp_path / name).write_text("x\n")
-    found = find_inputs([tmp_path / "b*.txt", tmp_path / "a.txt", tmp_path / "[odd].txt"])
-    assert [path.rsplit("/", 1)[1] for path in found] == ["b1.txt", "b2.txt", "a.txt", "[odd].txt"]
-
-
-def test_inputs_that_cannot_be_used_are_named(tmp_path):
-    (tmp_path / "a.txt").write_text("x\n")
-    with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
-        find_inputs([tmp_path / "a.txt", tmp_path / "missing.txt"])
-    with pytest.raises(ValueError, match=r"a\.txt is given twice"):
-        find_inputs([tmp_path / "a.txt", tmp_path / "*.txt"])
-    with pytest.raises(FileNotFoundError, match="at least one"):
-        find_inputs([])
+    assert lines_of(b'{"body": "x"}', source=RECORDS, first_line=1, rules=rules)[0] == ["x", ""]
 
 
 def test_read_lines_reads_all_files(tmp_path):
@@ -144,4 +134,4 @@ def test_read_lines_reads_all_files(tmp_path):
     assert list(read_lines(find_inputs([tmp_path / "*"]))) == [["one"], ["two"], ["three"]]
     (tmp_path / "c.txt").write_bytes(b"ok\n" * 700_000 + b"\xff\n")
     with pytest.raises(BadLineError, match="line 700001"):
-        list(read_lines([str(tmp_path / "c.txt")]))
+        list(read_lines(find_inputs([tmp_path / "c.txt"])))

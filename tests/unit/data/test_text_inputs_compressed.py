@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import lzma
 import threading
@@ -8,10 +9,10 @@ import zstandard
 
 from roberta_plugin.data.text_inputs_compressed import decompressed_pieces, read_ahead
 
-COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstandard.compress}
 
 
-@pytest.mark.parametrize("suffix", ["gz", "xz", "zst"])
+@pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("damage", ["cut off", "other content", "changed"])
 def test_a_damaged_archive_is_named(tmp_path, suffix, damage):
     path = tmp_path / f"text.{suffix}"
@@ -23,7 +24,39 @@ def test_a_damaged_archive_is_named(tmp_path, suffix, damage):
     if (suffix, damage) == ("zst", "changed"):
         path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(b"a" * 999)[:-1] + b"x")
     with pytest.raises(ValueError, match=rf"text\.{suffix} cannot be decompressed"):
-        list(decompressed_pieces(str(path), 2**16))
+        decompressed(path, 2**16)
+
+
+def decompressed(path, block_bytes):
+    with open(path, "rb") as file:
+        return list(read_ahead(decompressed_pieces(file, path.suffix, str(path), block_bytes)))
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_damaged_second_stream_and_an_empty_file_are_named(tmp_path, suffix):
+    path = tmp_path / f"text.{suffix}"
+    for content in (b"", COMPRESS[suffix](b"one\n") + b"\x01" * 40):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"text\.{suffix} cannot be decompressed"):
+            decompressed(path, 2**16)
+
+
+def test_padding_between_and_after_streams_is_no_damage(tmp_path):
+    path = tmp_path / "text.xz"
+    path.write_bytes(lzma.compress(b"one\n") + bytes(8) + lzma.compress(b"two\n") + bytes(4))
+    assert b"".join(piece for piece, _ in decompressed(path, 2**16)) == b"one\ntwo\n"
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"one\n") + bytes(512))
+    assert b"".join(piece for piece, _ in decompressed(path, 2**16)) == b"one\n"
+
+
+def test_what_is_compressed_a_thousandfold_comes_in_small_pieces(tmp_path):
+    for suffix in ("gz", "xz", "bz2"):
+        path = tmp_path / f"text.{suffix}"
+        path.write_bytes(COMPRESS[suffix](bytes(2**24)))
+        sizes = [len(piece) for piece, _ in decompressed(path, 2**16)]
+        assert sum(sizes) == 2**24
+        assert max(sizes) <= 2**16
 
 
 def test_pieces_and_the_bytes_read_for_them_add_up(tmp_path):
@@ -31,7 +64,7 @@ def test_pieces_and_the_bytes_read_for_them_add_up(tmp_path):
     for suffix, compress in COMPRESS.items():
         path = tmp_path / f"text.{suffix}"
         path.write_bytes(compress(data))
-        pieces = list(read_ahead(decompressed_pieces(str(path), 2**14)))
+        pieces = decompressed(path, 2**14)
         assert b"".join(piece for piece, _ in pieces) == data
         assert sum(num_read for _, num_read in pieces) == path.stat().st_size
         assert len(pieces) > 3

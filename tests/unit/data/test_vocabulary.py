@@ -19,7 +19,6 @@ DICTS = {
     "overwrite": "a 5\nb 3\na 9 #fairseq:overwrite\n<unk> 2 #fairseq:overwrite\n",
     "spaces in symbols": "a b 5\n\u00e9\U0001f600 4\nc  3   \n",
     "odd numbers": "a -1\nb 1_000\nc +3\n",
-    "empty": "",
 }
 
 
@@ -116,3 +115,10 @@ def test_maps_tokenizer_ids_and_back(tokenizer):
 def test_word_starts_follow_the_tokenizer_and_other_symbols_stand_alone(tokenizer):
     vocabulary = Vocabulary([Row("257", 9), Row("97", 5), Row("madeupword0000", 0), Row("256", 3), Row("32", 1)])
     assert vocabulary.word_starts(tokenizer).tolist() == [True] * 4 + [False, False, True, True, True, True]
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    """fairseq reads it, and everything becomes <unk>."""
+    (tmp_path / "dict.txt").touch()
+    with pytest.raises(ValueError, match=r"dict\.txt is empty: copy it again"):
+        Vocabulary.load(tmp_path / "dict.txt")

@@ -129,6 +129,14 @@ def test_a_training_without_a_checkpoint_is_an_error(run, monkeypatch):
         training.pretrain(run, plan_for(budget_s=60))
 
 
+def test_a_training_that_had_ended_keeps_its_number_of_updates(run, monkeypatch):
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "checkpoint_last.pt").touch()
+    run.train_log.write_text(log_line(80) + log_line(90) + "done training\n")
+    monkeypatch.setattr(training, "lines_of", lambda command, **options: (line for line in ["nothing is done\n"]))
+    assert training.pretrain(run, plan_for(budget_s=60))["num_updates"] == 90
+
+
 def test_a_training_that_ends_before_it_began_gives_no_speed(run, monkeypatch):
     monkeypatch.setattr(training, "lines_of", lambda command, **options: (line for line in ["nothing\n"]))
     with pytest.raises(ChildProcessError, match="speed"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from tests.tiny_suites import write_prepared
 
@@ -76,13 +75,21 @@ def test_examples_of_similar_length_meet(prepared):
     assert padding < 0.8 * plain_padding
 
 
+@pytest.mark.parametrize("multiple", [1, 16])
 @pytest.mark.parametrize("pack", [False, True])
-def test_batches_keep_to_max_tokens(prepared, pack):
-    dataset = dataset_of(prepared, pack=pack)
+def test_batches_keep_to_max_tokens(prepared, pack, multiple):
+    dataset = dataset_of(prepared, pack=pack, pad_to_multiple=multiple)
     sizes = [dataset.__getitems__(b)["npositions"] for b in dataset.batches(1, max_tokens=200)]
-    assert 150 < max(sizes) <= 200
+    assert 140 < max(sizes) <= 200
     with pytest.raises(ValueError, match="--max-tokens"):
         dataset.batches(1, max_tokens=20)
+
+
+def test_no_sequence_of_a_packed_row_is_longer_than_the_model_is_told(prepared):
+    dataset = dataset_of(prepared, pack=True, pad_to_multiple=512, max_length=24)
+    packing = dataset.__getitems__(dataset.batches(1, max_sentences=1)[0])["net_input"]["packing"]
+    assert packing["edges"][-1] == 512
+    assert packing["longest"] == 24 >= packing["edges"].diff().max()
 
 
 def test_batches_and_dataset_reach_the_workers(prepared):
@@ -97,7 +104,7 @@ def test_batches_and_dataset_reach_the_workers(prepared):
 
 def test_ids_outside_the_vocabulary_are_named(tmp_path):
     prepared = write_prepared(tmp_path / "set", num_examples=4, num_options=1)
-    with MmapTokensWriter(tmp_path / "set" / "train", np.uint16) as writer:
-        writer.write(np.array([0, 5, 2] * 3 + [0, 999, 2]), np.array([3] * 4))
+    start = int(prepared.split("train").sequences.starts[3])
+    np.memmap(tmp_path / "set" / "train.bin", dtype=np.uint16, mode="r+")[start + 1] = 999
     with pytest.raises(ValueError, match=r"token id 999 in item 3"):
         dataset_of(prepared).__getitems__([(1, 3)])

@@ -55,3 +55,14 @@ def test_every_sequence_has_its_own_outputs(split, kind, max_tokens):
 def test_a_missing_checkpoint_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoint .*model\.pt: give the path of a \.pt file"):
         load_state(tmp_path / "model.pt")
+
+
+def test_what_is_not_a_checkpoint_is_named(tmp_path):
+    torch.save({"encoder.weight": torch.zeros(2)}, tmp_path / "hugging_face.bin")
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "junk.pt").write_text("hello")
+    content = (tmp_path / "hugging_face.bin").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(content[: len(content) // 2])
+    for name in ("hugging_face.bin", "empty.pt", "junk.pt", "cut.pt"):
+        with pytest.raises(ValueError, match=rf"{name} .*Give a .pt file that fairseq-train wrote"):
+            load_state(tmp_path / name)

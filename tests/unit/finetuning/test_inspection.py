@@ -67,4 +67,16 @@ def test_what_is_not_sound_is_said_and_the_exit_code_tells(prepared, sequences, 
 
 def test_a_column_of_another_length_is_said(prepared):
     np.save(prepared.folder / "train.label.npy", np.zeros(2))
-    assert find_faults(prepared, prepared.split("train")) == ["the column label has 2 values for 3 examples."]
+    changed, wrong = find_faults(prepared, prepared.split("train"))
+    assert "train.label.npy was changed since it was made" in changed
+    assert "train.label.npy has the shape (2,) where 3 values belong" in wrong
+
+
+def test_labels_that_were_exchanged_are_said(prepared, capsys):
+    path = prepared.folder / "train.label.npy"
+    np.save(path, 1 - np.load(path))
+    assert main(["inspect", str(prepared.folder)]) == 1
+    shown = capsys.readouterr().out
+    assert "train: NOT SOUND" in shown
+    assert "train.label.npy was changed since it was made: its SHA-256 is not that in prepared.json" in shown
+    assert "test: sound" in shown

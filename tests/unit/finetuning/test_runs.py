@@ -1,5 +1,7 @@
 """From the paper's recipe to a grid file: what may be changed, what may not, and that the sweep reads it."""
 
+import math
+
 import pytest
 
 from roberta_plugin.cluster.grid import read_grid
@@ -15,6 +17,7 @@ RECIPE = Recipe(
     seeds=("1", "2", "3"),
     metric={"log": "valid", "value": "accuracy", "goal": "max", "at": "best"},
 )
+BATCH = ("batch-size", "update-freq")
 MODEL = {"arch": "fast_roberta", "encoder-layers": "2"}
 
 
@@ -58,12 +61,28 @@ def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_pa
     assert found.slurm == {"partition": "gpu"}
 
 
-def test_a_batch_can_be_cut_to_what_a_gpu_holds(tmp_path):
-    changes = {"batch-size": "4", "update-freq": "4"}
-    run = grid(tmp_path, only={"batch": "16", "lr": "1e-5"}, changes=changes, seeds=["1"]).runs[0]
-    for option, value in {"--batch-size": "4", "--update-freq": "4", "--max-update": "9"}.items():
-        assert run.words.count(option) == 1
-        assert run.words[run.words.index(option) + 1] == value
+@pytest.mark.parametrize(
+    ("num_ranks", "changes", "sizes_of_16"),
+    [
+        (1, {}, ("16", "1")),
+        (8, {}, ("2", "1")),
+        (1, {"batch-size": "4"}, ("4", "4")),
+        (2, {"batch-size": "4"}, ("4", "2")),
+        (1, {"update-freq": "2"}, ("8", "2")),
+        (4, {"batch-size": "2", "update-freq": "2"}, ("2", "2")),
+    ],
+)
+def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, num_ranks, changes, sizes_of_16):
+    only = {"lr": "1e-5", **({"batch": "16"} if len(changes) == 2 else {})}
+    runs = grid(tmp_path, num_ranks=num_ranks, changes=changes, only=only, seeds=["1"]).runs
+    assert len(runs) == 2 - (len(changes) == 2)
+    for run in runs:
+        words = [run.words[run.words.index(f"--{name}") + 1] for name in (*BATCH, "distributed-world-size")]
+        assert [run.words.count(f"--{name}") for name in BATCH] == [1, 1]
+        assert math.prod(map(int, words)) == int(run.settings["batch"])
+        assert int(words[2]) == num_ranks
+    assert tuple(runs[0].words[runs[0].words.index(f"--{name}") + 1] for name in BATCH) == sizes_of_16
+    assert runs[0].words[runs[0].words.index("--max-update") + 1] == "9"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +90,13 @@ def test_a_batch_can_be_cut_to_what_a_gpu_holds(tmp_path):
     [
         ({"only": {"seed": "1"}}, "--only seed=1: the recipe has no such axis; it has lr, batch"),
         ({"only": {"batch": "64"}}, "--only batch=64: the axis has the labels 16, 32"),
-        ({"changes": {"batch-size": "8"}}, "--set batch-size: the axis batch .* by --only batch=... first"),
+        ({"changes": {"max-update": "8"}}, "--set max-update: the axis batch .* by --only batch=... first"),
+        ({"changes": {"batch-size": "5"}}, "batch of 16 examples cannot be shared out as 1 GPU a run x batch-size 5"),
+        ({"changes": {"batch-size": "x"}}, "batch-size must be a whole number from 1 on, got 'x'"),
+        ({"changes": {"batch-size": "4", "update-freq": "2"}}, "batch-size x GPUs x update-freq must be 16"),
+        ({"num_ranks": 5}, "batch of 16 examples cannot be shared out as 5 GPUs a run"),
+        ({"changes": {"max-tokens": "4000"}}, "--set max-tokens=4000: the paper counts a batch in examples"),
+        ({"changes": {"distributed-world-size": "2"}}, "give --gpus-per-run"),
         ({"changes": {"lr": "1"}}, "--set lr: the axis lr .* by --only lr=... instead"),
     ],
 )

@@ -43,6 +43,8 @@ def test_every_form_of_fairseqs_options_is_read(wrap):
     cfg = read_config(wrap({"encoder_layers": 5, "max_positions": None, "activation_fn": "relu"}), max_positions=77)
     assert (cfg.encoder_layers, cfg.max_positions, cfg.activation_fn) == (5, 77, "relu")
     assert read_config(wrap({"max_positions": 12}), max_positions=77).max_positions == 12
+    with pytest.raises(ValueError, match="--max-positions is missing"):
+        read_config(wrap({"encoder_layers": 5}), max_positions=None)
 
 
 @pytest.mark.parametrize(

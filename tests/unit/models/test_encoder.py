@@ -68,7 +68,11 @@ def packed_batch(tokens, masked, targets, *, multiple):
     form = gathered(masked, targets)
     arrays = (tokens, answers, form["positions"], form["answers"])
     row = pack(
-        Masked(*(x.numpy() for x in arrays), len(targets)), tokens.ne(1).sum(1).numpy(), pad_id=1, multiple=multiple
+        Masked(*(x.numpy() for x in arrays), len(targets)),
+        tokens.ne(1).sum(1).numpy(),
+        pad_id=1,
+        multiple=multiple,
+        longest=tokens.size(1),
     )
     tensors = {name: torch.from_numpy(value) for name, value in row._asdict().items()}
     packing = {"positions": tensors["positions"], "edges": tensors["edges"], "longest": tokens.size(1)}

@@ -1,6 +1,7 @@
 """AdamW against a plain float64 reference, states that move between fairseq's adam and ours, rates of layers."""
 
 import copy
+import logging
 import math
 
 import pytest
@@ -156,3 +157,82 @@ def test_master_copies_of_fairseqs_wrapper_keep_their_layer():
     optimizer = make(RobertaAdamW, RobertaAdamWConfig, copies, layer_lr_decay=0.5)
     assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.005, 0.0025]
     assert optimizer.param_groups[0]["params"][0] is copies[-1]
+
+
+def trained(config, cls=RobertaAdamW, **options):
+    torch.manual_seed(9)
+    parameter = torch.nn.Parameter(torch.randn(5, 3))
+    optimizer = make(cls, config, [parameter], **options)
+    run(optimizer, parameter, range(3))
+    return parameter, copy.deepcopy(optimizer.state_dict())
+
+
+def test_options_given_at_a_resume_take_effect_and_are_logged(caplog):
+    parameter, state = trained(RobertaAdamWConfig, weight_decay=0.1)
+    options = {"weight_decay": 0.5, "adam_betas": "(0.5, 0.6)", "adam_eps": 1e-3}
+    resumed = make(RobertaAdamW, RobertaAdamWConfig, [parameter], **options)
+    with caplog.at_level(logging.INFO):
+        resumed.load_state_dict(state)
+    group = resumed.param_groups[0]
+    assert (group["weight_decay"], group["betas"], group["eps"]) == (0.5, (0.5, 0.6), 1e-3)
+    assert "--weight-decay is 0.5 from here on; the checkpoint was trained with 0.1." in caplog.text
+    assert "--adam-betas is (0.5, 0.6) from here on; the checkpoint was trained with (0.9, 0.98)." in caplog.text
+    assert "--adam-eps is 0.001 from here on; the checkpoint was trained with 1e-06." in caplog.text
+    before = parameter.detach().double()
+    resumed.set_lr(0.01)
+    parameter.grad = torch.zeros(5, 3)
+    for moments in resumed.optimizer.state.values():
+        moments["exp_avg"].zero_()
+    resumed.step()
+    assert torch.allclose(parameter.double(), before * (1 - 0.01 * 0.5), rtol=1e-6)
+
+
+def test_the_same_options_are_not_logged_and_overrides_win(caplog):
+    parameter, state = trained(RobertaAdamWConfig, weight_decay=0.1)
+    resumed = make(RobertaAdamW, RobertaAdamWConfig, [parameter], weight_decay=0.1)
+    with caplog.at_level(logging.INFO):
+        resumed.load_state_dict({**state, "param_groups": [{**state["param_groups"][0], "betas": [0.9, 0.98]}]})
+    assert not caplog.text
+    resumed.load_state_dict(state, {"weight_decay": 0.7})
+    assert resumed.param_groups[0]["weight_decay"] == 0.7
+
+
+def test_another_layer_decay_is_logged(caplog):
+    parameters = layered()
+    state = copy.deepcopy(make(RobertaAdamW, RobertaAdamWConfig, parameters, layer_lr_decay=0.5).state_dict())
+    with caplog.at_level(logging.INFO):
+        make(RobertaAdamW, RobertaAdamWConfig, parameters, layer_lr_decay=0.1).load_state_dict(state)
+    assert "--layer-lr-decay: shares of the learning rate are [1.0, 0.1," in caplog.text
+    assert "before [1.0, 0.5, 0.25]" in caplog.text
+
+
+def without_counters(state, moved_to):
+    """The state as fairseq's version for apex keeps it: one counter a group, none a parameter."""
+    for moments in state["state"].values():
+        moved_to["step"] = moments.pop("step")
+    return state
+
+
+@pytest.mark.parametrize("source", ["ours", "fairseq", "fairseq with apex"])
+def test_step_counters_lie_where_the_parameters_are(source):
+    """The fused kernel of a GPU reads them there. Parameters without memory stand for those on another device."""
+    is_ours = source == "ours"
+    config, cls = (RobertaAdamWConfig, RobertaAdamW) if is_ours else (FairseqAdamConfig, FairseqAdam)
+    _, state = trained(config, cls, **({} if is_ours else {"tpu": False}))
+    if source == "fairseq with apex":
+        state = without_counters(state, state["param_groups"][0])
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [torch.nn.Parameter(torch.zeros(5, 3))])
+    parameter = torch.nn.Parameter(torch.empty(5, 3, device="meta"))
+    optimizer.param_groups[0]["params"] = [parameter]
+    optimizer.load_state_dict(state)
+    moments = optimizer.optimizer.state[parameter]
+    assert {name: tensor.device.type for name, tensor in moments.items()} == dict.fromkeys(
+        ("step", "exp_avg", "exp_avg_sq"), "meta"
+    )
+    here = torch.nn.Parameter(torch.zeros(5, 3))
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [here])
+    optimizer.load_state_dict(state)
+    assert optimizer.optimizer.state[here]["step"].item() == 3
+    assert "step" not in optimizer.param_groups[0]
+    run(optimizer, here, [3])
+    assert optimizer.optimizer.state[here]["step"].item() == 4

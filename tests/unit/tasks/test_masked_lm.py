@@ -1,5 +1,7 @@
 """The pretraining task: which files an epoch reads, mixtures, ranks, and what is refused before training."""
 
+import hashlib
+import json
 import logging
 import shutil
 from argparse import Namespace
@@ -88,15 +90,76 @@ def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
     assert sum(index >= num_large for index in order[:half]) == pytest.approx(0.75 * half, rel=0.15), "mixed throughout"
 
 
-def test_alpha_favours_the_small_corpus_and_validation_takes_all_of_everything(two_corpora):
+def test_alpha_favours_the_small_corpus(two_corpora):
     large, small = two_corpora
     by_size, smoothed = (load(make_task(f"{large},{small}", corpus_alpha=alpha)) for alpha in (1.0, 0.3))
-    assert by_size.counts == [len(source.blocks) for source in by_size.sources]
-    assert smoothed.counts[1] > by_size.counts[1]
-    assert sum(smoothed.counts) == sum(by_size.counts)
-    valid = load(make_task(f"{large}@1,{small}@3"), split="valid", combine=False)
-    assert valid.counts is None
-    assert len(valid.sources) == 2
+    assert by_size.mixture == [(len(source.blocks), len(source.blocks)) for source in by_size.sources]
+    assert smoothed.mixture[1][1] > by_size.mixture[1][1]
+    assert sum(count for _, count in smoothed.mixture) == sum(count for _, count in by_size.mixture)
+
+
+@pytest.mark.parametrize("combine", [False, True], ids=["valid", "combine-valid-subsets"])
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("{large}@1,{small}@3", ["large", "small"]),
+        ("{large},{empty},{small}", ["large", "small"]),
+        ("{empty}@1,{large}@2:{small}", ["large"]),
+        ("{empty}:{small},{large}", ["small", "large"]),
+    ],
+)
+def test_validation_takes_every_block_of_one_turn_whatever_the_weights(two_corpora, tmp_path, data, expected, combine):
+    large, small = two_corpora
+    empty = write_data_bin(tmp_path / "empty", seed=5)
+    (empty / "valid.idx").unlink()
+    (empty / "valid.bin").unlink()
+    task = make_task(data.format(large=large, small=small, empty=empty))
+    valid = load(task, split="valid", combine=combine)
+    assert [source.tokens.prefix for source in valid.sources] == [f"{tmp_path / name}/valid" for name in expected]
+    order = Counter(index for batch in valid.batches(1, max_sentences=4) for _, index in batch)
+    assert order == Counter(range(sum(len(source.blocks) for source in valid.sources)))
+    assert len(order) > 10
+
+
+def test_a_split_that_no_folder_has_is_an_error_that_names_them(two_corpora):
+    large, small = two_corpora
+    with pytest.raises(FileNotFoundError, match=f"'valid7' .*{large}, {small}.*--valid-subset"):
+        load(make_task(f"{large}@1:{small}"), split="valid7", combine=False)
+    (small / "train.idx").unlink()
+    with pytest.raises(FileNotFoundError, match=r"small/train\.idx does not exist"):
+        load(make_task(f"{large},{small}"))
+
+
+def test_validation_masks_do_not_depend_on_the_other_turns(two_corpora):
+    large, small = two_corpora
+    targets = []
+    for data in (f"{large}", f"{large}:{small}", f"{large}@5,{small}@1:{small}"):
+        dataset = load(make_task(data), split="valid", combine=False)
+        blocks = np.arange(len(dataset.sources[0].blocks))
+        targets.append(dataset.make_batch(np.ones_like(blocks), blocks)["target"])
+    assert (targets[0] != 1).sum() > 20
+    assert np.array_equal(targets[0], targets[1]) and np.array_equal(targets[0], targets[2])
+
+
+def test_a_corpus_of_tiny_weight_and_every_file_of_a_corpus_are_seen(two_corpora, caplog):
+    large, small = two_corpora
+    for suffix in ("bin", "idx"):
+        shutil.copy(small / f"valid.{suffix}", small / f"train1.{suffix}")
+    task = make_task(f"{large}@1,{small}@1e-9")
+    dataset = load(task)
+    assert f"{small} has so small a weight" in caplog.text
+    num_large, num_small = (size for size, _ in dataset.mixture)
+    assert dataset.mixture[1][1] == 1
+    seen = {
+        i for epoch in range(1, num_small + 1) for batch in dataset.batches(epoch, max_sentences=9) for _, i in batch
+    }
+    assert seen >= set(range(num_large, num_large + num_small))
+
+
+@pytest.mark.parametrize(("data", "has_effect"), [("{0}@1,{1}@1", False), ("{0}", False), ("{0}:{0},{1}", True)])
+def test_alpha_is_said_to_have_no_effect_where_it_has_none(two_corpora, caplog, data, has_effect):
+    make_task(data.format(*two_corpora), corpus_alpha=0.3)
+    assert ("--corpus-alpha 0.3 has no effect" in caplog.text) is not has_effect
 
 
 def test_folders_take_turns_by_epoch(two_corpora):
@@ -211,3 +274,14 @@ def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
         num_predicted += (targets != 1).sum()
     assert num_predicted > 100
     assert num_partial == 0
+
+
+def test_checkpoints_remember_the_tokenizer_and_the_vocabulary(tmp_path):
+    folder = write_data_bin(tmp_path / "bin", num_documents=3, valid_documents=2)
+    for tokenizer in (None, {"kind": "byte-level-bpe", "sha256": {"vocab.bpe": "0"}}):
+        if tokenizer:
+            digest = hashlib.sha256((folder / "dict.txt").read_bytes()).hexdigest()
+            manifest = {"format": 1, "tokenizer": tokenizer, "dict_sha256": digest, "splits": {}}
+            (folder / "manifest.json").write_text(json.dumps(manifest))
+        task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(folder), seed=1))
+        assert task.state_dict() == {"data": {"tokenizer": tokenizer, "vocabulary": task.vocabulary.sha256}}

@@ -1,6 +1,7 @@
 import json
 import pickle
 import sys
+import unicodedata
 
 import pytest
 
@@ -147,3 +148,19 @@ def test_files_are_in_gpt2s_format(tmp_path):
     ids = json.loads((tmp_path / "encoder.json").read_text())
     assert ids["hell"] == 258
     assert (tmp_path / "vocab.bpe").read_text().splitlines()[:2] == ["#version: 0.2", "h e"]
+
+
+def test_a_young_character_sends_its_own_line_alone_to_the_plain_engine(monkeypatch):
+    """U+1FAE8 is of Unicode 15; Python 3.11 has the tables of 14, 3.12 those of 15."""
+    young = "\U0001fae8" if unicodedata.category("\U0001fae8") == "Cn" else "\U0003fffd"
+    lines = ["hello", "", f"a {young} face", "hell", young, ""] + ["hello hell"] * 100
+    expected = small(False).encode_lines(lines)
+    tokenizer = small()
+    slow = []
+    encode = ByteLevelBpe.encode
+    monkeypatch.setattr(ByteLevelBpe, "encode", lambda self, text: slow.append(text) or encode(self, text))
+    ids, lengths = tokenizer.encode_lines(lines)
+    assert ids.tolist() == expected[0].tolist()
+    assert lengths.tolist() == expected[1].tolist()
+    assert slow == [f"a {young} face", young]
+    assert tokenizer.encode_lines([young])[0].tolist() == small(False).encode(young)

@@ -3,8 +3,9 @@ import gzip
 import numpy as np
 import pytest
 
+from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
+from roberta_plugin.data.tokenizers.training import TRAINERS, train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
@@ -54,3 +55,45 @@ def test_training_again_and_from_an_archive_gives_the_same_bytes(text_file, tmp_
 def test_refuses_fewer_ids_than_bytes(text_file, tmp_path):
     with pytest.raises(ValueError, match=r"--vocab-size .* 256"):
         train_byte_level_bpe([text_file], vocab_size=200, folder=tmp_path / "bpe")
+
+
+def test_a_vocabulary_over_another_kind_leaves_nothing_of_it(text_file, tmp_path):
+    for kind in ("byte_level_bpe", "sentencepiece", "character_bpe", "byte_level_bpe"):
+        TRAINERS[kind]([text_file], vocab_size=300 if kind == "byte_level_bpe" else 35, folder=tmp_path / "one")
+        tokenizer = load_tokenizer(tmp_path / "one")
+        assert tokenizer.name == kind
+        assert (Vocabulary.load(tmp_path / "one" / "dict.txt").tokenizer_to_model(tokenizer) != 3).sum() > 20
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["dict.txt", "encoder.json", "vocab.bpe"]
+
+
+def test_a_folder_with_two_tokenizers_is_refused(text_file, tmp_path):
+    TRAINERS["byte_level_bpe"]([text_file], vocab_size=300, folder=tmp_path)
+    TRAINERS["character_bpe"]([text_file], vocab_size=35, folder=tmp_path / "other").save(tmp_path)
+    with pytest.raises(ValueError, match=r"two tokenizers: encoder\.json and vocab\.bpe; and character_bpe\.json"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", TRAINERS)
+def test_there_is_nothing_to_learn_from_no_text(tmp_path, kind):
+    (tmp_path / "empty.txt").write_text("\n  \n")
+    with pytest.raises(ValueError, match=r"empty\.txt: there is no text to train"):
+        TRAINERS[kind]([tmp_path / "empty.txt"], vocab_size=300, folder=tmp_path / "bpe")
+    assert not (tmp_path / "bpe").exists()
+
+
+def test_a_sample_of_all_the_text_gives_the_same_as_all_the_text(text_file, tmp_path):
+    train_byte_level_bpe([text_file], vocab_size=290, folder=tmp_path / "all")
+    train_byte_level_bpe([text_file], vocab_size=290, folder=tmp_path / "sample", sample_bytes=10**6)
+    for name in ("encoder.json", "vocab.bpe", "dict.txt"):
+        assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "sample" / name).read_bytes()
+
+
+def test_records_of_another_field_and_bad_lines(tmp_path):
+    records = tmp_path / "c4.json"
+    records.write_text('{"content": "the cat sat on the mat"}\n' * 9 + "no record\n")
+    rules = LineRules(json_field="content")
+    with pytest.raises(BadLineError, match=r"c4\.json, line 10: .*--skip-bad-lines"):
+        train_byte_level_bpe([records], vocab_size=260, folder=tmp_path / "bpe", rules=rules)
+    rules = LineRules(json_field="content", skip_bad_lines=True)
+    tokenizer = train_byte_level_bpe([records], vocab_size=262, folder=tmp_path / "bpe", rules=rules)
+    assert len(tokenizer.encode("the cat")) < len("the cat")

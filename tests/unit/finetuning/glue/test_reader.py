@@ -86,6 +86,15 @@ def test_broken_rows_of_qqp_are_left_out_with_a_warning(tmp_path, caplog):
         read(tmp_path, "QQP", "train", header + "0\t1\t2\ta\tb\t5\n")
 
 
+def test_a_file_of_qqp_that_is_mostly_broken_is_refused(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    lines = [f"{number}\t1\t2\ta\tb\t1\n" for number in range(400)]
+    broken = [f"{number}\tcut off\n" for number in range(400, 405)]
+    with pytest.raises(ValueError, match=r"5 rows are broken, .* such as line 406, and 400 are not; .*Fetch it again"):
+        read(tmp_path, "QQP", "train", header + "".join(lines + broken))
+    assert len(read(tmp_path, "QQP", "train", header + "".join(lines + broken[:4]))) == 400
+
+
 def test_no_row_of_a_test_set_is_left_out(tmp_path):
     header = "id\tquestion1\tquestion2\n"
     assert len(read(tmp_path, "QQP", "test", header + "0\ta\tb\n1\ta\t\n")) == 2

@@ -30,8 +30,8 @@ def test_numbers_stay_within_the_limits(tmp_path):
 
 
 def test_names_of_the_files():
-    assert file_name(TABLES["MNLI"], "test1") == "MNLI-mm.tsv"
-    assert file_name(TABLES["MNLI"], "valid1") == "MNLI.valid1.tsv"
+    assert file_name(TABLES["MNLI"], "test_mismatched") == "MNLI-mm.tsv"
+    assert file_name(TABLES["MNLI"], "valid_mismatched") == "MNLI.valid_mismatched.tsv"
     assert file_name(TABLES["QNLI-ranking"], "test") == "QNLI.tsv"
 
 

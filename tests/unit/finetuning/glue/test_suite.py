@@ -69,11 +69,23 @@ def test_an_ensemble_averages_probabilities(prepared):
 def test_regression_averages_numbers(prepared):
     one = prepared["STS-B"]
     answers = one.split("valid").columns["label"]
-    first, second = noise(one, "valid"), noise(one, "valid", seed=1)
+    first, second = 2.5 + noise(one, "valid") / 3, 2.5 + noise(one, "valid", seed=1) / 3  # all within the limits
     found = score(one, "valid", first, second)
-    assert found["pearson"] == pytest.approx(100 * metrics.pearson((first + second)[:, 0], answers), abs=1e-4)
+    assert found["pearson"] == pytest.approx(100 * metrics.pearson((first + second)[:, 0], answers), abs=0.1)
     assert found["pearson_spearman"] == pytest.approx((found["pearson"] + found["spearman"]) / 2)
-    assert score(one, "valid", 7 * answers[:, None] - 3)["pearson"] == pytest.approx(100.0)
+    assert score(one, "valid", 0.5 * answers[:, None] + 1)["pearson"] == pytest.approx(100.0)
+
+
+def test_the_correlations_are_those_of_the_numbers_in_the_file(prepared, tmp_path):
+    one = prepared["STS-B"]
+    answers = one.split("valid").columns["label"]
+    raw = answers[:, None] + 2 * noise(one, "valid")
+    found = score(one, "valid", raw, folder=tmp_path)
+    lines = (tmp_path / "STS-B.valid.tsv").read_text().splitlines()[1:]
+    written = np.array([float(line.split("\t")[1]) for line in lines])
+    for name in ("pearson", "spearman"):
+        assert found[name] == pytest.approx(100 * metrics.OF_PREDICTIONS[name](written, answers), abs=1e-9)
+        assert abs(found[name] - 100 * metrics.OF_PREDICTIONS[name](raw[:, 0], answers)) > 0.01, "nothing was clipped"
 
 
 def test_pairs_of_a_question_compete(prepared):
@@ -143,6 +155,9 @@ def test_the_diagnostic_set_is_scored_by_r3(tmp_path):
 def test_options_are_refused_and_the_paper_s_numbers_are_percentages(prepared):
     with pytest.raises(ValueError, match="takes no options, got beam"):
         suite.score("SST-2", prepared["SST-2"], "valid", [], folder=None, options={"beam": "4"})
-    numbers = [value for rows in suite.PAPER.values() for row in rows.values() for value in row.values()]
+    splits = [rows for splits in suite.PAPER.values() for rows in splits.values()]
+    numbers = [value for rows in splits for row in rows.values() for value in row.values()]
     assert len(numbers) > 20 and all(60 < value < 100 and math.isfinite(value) for value in numbers)
-    assert suite.PAPER["RTE"]["RoBERTa large"] == {"accuracy": 86.6}
+    assert suite.PAPER["RTE"]["valid"]["RoBERTa large"] == {"accuracy": 86.6}
+    mnli = {split: [row["accuracy"] for row in rows.values()] for split, rows in suite.PAPER["MNLI"].items()}
+    assert mnli == {"valid": [90.2, 87.6], "valid_mismatched": [90.2], "test": [90.8], "test_mismatched": [90.2]}

@@ -38,7 +38,7 @@ def test_the_diagnostic_set_with_labels_goes_before_the_one_without(tmp_path):
     for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "diagnostic.tsv"):
         (tmp_path / name).touch()
     found = TABLES["MNLI"].found(tmp_path)
-    assert list(found) == ["train", "valid", "valid1", "ax"]
+    assert list(found) == ["train", "valid", "valid_mismatched", "ax"]
     assert not found["ax"][0].labelled
     (tmp_path / "diagnostic-full.tsv").touch()
     source, path = TABLES["MNLI"].found(tmp_path)["ax"]
@@ -46,5 +46,5 @@ def test_the_diagnostic_set_with_labels_goes_before_the_one_without(tmp_path):
 
 
 def test_submissions_belong_to_test_sets():
-    assert TABLES["MNLI"].submission("test1").submission == "MNLI-mm"
+    assert TABLES["MNLI"].submission("test_mismatched").submission == "MNLI-mm"
     assert TABLES["MNLI"].submission("valid") is None

@@ -14,21 +14,22 @@ BOS, EOS = VOCABULARY.bos_id, VOCABULARY.eos_id
     ("question", "option", "expected"),
     [
         ("What is it ?", "a cup", "What is it ? a cup"),
-        ("Tom  _  his dog .", "lost", "Tom  lost  his dog ."),
+        ("Tom  _  his dog .", "lost", "Tom lost his dog ."),
         ("It was _.", r"\1 or \g<0>", r"It was \1 or \g<0>."),
         ("Both _ and _ .", "men", "Both men and men ."),
         ("He ____ .", "ran", "He ran ."),
         ("He _ .", "wrote a_b", "He wrote a_b ."),
         ("", " ran off", "ran off"),
         ("Why ?\n", "To\r\nget (\n) it", "Why ? To get ( ) it"),
+        ("A _ b", " two \t words\u00a0", "A two words b"),
     ],
 )
 def test_the_option_stands_in_the_blank_or_after_the_question(question, option, expected):
     assert question_with_option(question, option) == expected
 
 
-def test_line_ends_become_spaces():
-    assert one_line(" a\nb\r\nc\rd \n") == "a b c d"
+def test_white_space_becomes_single_spaces():
+    assert one_line(" a\nb\r\nc\rd  e\t\u00a0f \n") == "a b c d e f"
 
 
 def tokens(start, count):

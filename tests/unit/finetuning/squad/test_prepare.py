@@ -173,7 +173,7 @@ def test_bad_options_are_refused(tmp_path):
     tokenizer, vocabulary = words_tokenizer()
     raw = write_raw(tmp_path / "raw")
     for options, message in (
-        ({"stride": "3"}, "has the options question-length, doc-stride, strict, not 'stride'"),
+        ({"stride": "3"}, "has the options question-length, doc-stride, strict, train, valid, test, not 'stride'"),
         ({"strict": "yes"}, "strict must be true or false, got 'yes'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -192,3 +192,27 @@ def test_the_folder_remembers_the_layout(tmp_path):
     prepared = write_prepared(tmp_path)
     assert dict(Prepared.open(prepared.folder).settings) == {"max_length": 32, "question_length": 8, "doc_stride": 10}
     assert np.asarray(prepared.split("train").sequences.sizes).max() <= 32
+
+
+@pytest.mark.parametrize("answer_text", ["good ", " good", "  good ", "good"])
+def test_white_space_around_an_answer_does_not_lengthen_its_target(tmp_path, answer_text):
+    """The token of the next word begins with the space that ends the answer."""
+    context = "xx bad  good bad yy"
+    start = context.index("good") - (len(answer_text) - len(answer_text.lstrip()))
+    assert context.startswith(answer_text, start)
+    entry = question("squad2", "q", [answer(answer_text, start)])
+    prepared = prepare_one(tmp_path, [{"context": context, "qas": [entry]}], max_length=64)
+    split = prepared.split("train")
+    questions, columns = Questions(split, "squad2"), split.columns
+    assert columns["has_answer"].tolist() == [1]
+    assert questions.text(0, int(columns["start"][0]), int(columns["end"][0])) == "good"
+    assert columns["start"][0] == columns["end"][0], "good is one token"
+    assert not list(prepared.folder.glob("*.doubtful.jsonl"))
+
+
+def test_answers_that_fit_no_window_are_counted(tmp_path, caplog):
+    words = " ".join(["xyz"] * 20)
+    entries = [question("squad2", "long", [answer(words, 0)]), question("squad2", "short", [answer("xyz", 0)])]
+    with caplog.at_level(logging.WARNING):
+        prepare_one(tmp_path, [{"context": f"{words} good", "qas": entries}])
+    assert "the answers to 1 of 2 questions fit into no window" in caplog.text

@@ -93,7 +93,7 @@ BAD = {
     "1.1 read as 2.0": ("squad2", [question("squad1", "q", [answer("cat", 4)])], "lacks is_impossible.*task squad1"),
     "twice": ("squad2", [question("squad2", "q", []), question("squad2", "q", [])], "question 'q' is there twice"),
     "no id": ("squad2", [{"question": "?"}], r"article 1, paragraph 1, question 1 lacks id"),
-    "id is no text": ("squad2", [{"id": 7}], "id must be a text, found 7"),
+    "id is no text": ("squad2", [{"id": 7.5}], "id must be a text, found 7.5"),
     "no question": ("squad2", [{"id": "q"}], "question 'q' lacks question"),
     "answers is no list": ("squad2", [{**question("squad2", "q", []), "answers": "x"}], "answers must be a list"),
     "no start": ("squad1", [question("squad1", "q", [{"text": "cat"}])], "answer_start must be .* got None"),
@@ -135,3 +135,24 @@ def test_what_is_no_squad_file_is_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_file("squad2", path, needs_answers=True)
+
+
+def test_whole_numbers_are_ids_too(tmp_path):
+    entry = {**question("squad1", "q", [answer("cat", 4)]), "id": 262}
+    path = write_json(tmp_path / "COVID-QA.json", [{"context": "the cat", "qas": [entry]}], task="squad1")
+    assert [found.id for found in read_file("squad1", path, needs_answers=True).questions] == ["262"]
+    again = write_json(tmp_path / "twice.json", [{"context": "the cat", "qas": [entry, entry]}], task="squad1")
+    with pytest.raises(ValueError, match="question '262' is there twice"):
+        read_file("squad1", again, needs_answers=True)
+
+
+def test_files_of_other_names_are_named_by_options(tmp_path):
+    for name in ("COVID-QA.json", "held-out.json"):
+        write_json(tmp_path / name, [])
+    with pytest.raises(FileNotFoundError, match=r"looked for train-v1\.1\.json.*--option train=FILE\.json"):
+        find_files("squad1", tmp_path)
+    options = {"train": "COVID-QA.json", "valid": "held-out.json", "doc-stride": "3"}
+    found = find_files("squad1", tmp_path, options)
+    assert {split: path.name for split, path in found.items()} == {"train": "COVID-QA.json", "valid": "held-out.json"}
+    with pytest.raises(FileNotFoundError, match=r"none\.json does not exist: the option test must name a file"):
+        find_files("squad1", tmp_path, {"test": "none.json"})

@@ -47,7 +47,7 @@ def read(folder, name):
 
 def test_the_registry_finds_the_suite(prepared):
     assert suite_of(prepared.task) is suite
-    assert suite.PAPER[prepared.task]["RoBERTa large"].keys() == {"exact", "f1"}
+    assert suite.PAPER[prepared.task]["valid"]["RoBERTa large"].keys() == {"exact", "f1"}
 
 
 def test_metrics_are_those_of_the_files_that_are_written(prepared, tmp_path):

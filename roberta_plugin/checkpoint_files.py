@@ -1,0 +1,82 @@
+"""Checkpoint files: whether one is whole, and what a killed process left of one.
+
+Since torch 1.6 a checkpoint is a zip archive that keeps a CRC-32 of every tensor, which `torch.load` does not compare.
+Checking them all costs 0.3 s of CPU time a GB (measured with zlib of CPython 3.11), beside reading the file, which
+loading it does anyway: less than a second for a base model, two for a large one, with Adam's state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import zipfile
+from pathlib import Path
+
+_ZIP_START = b"PK\x03\x04"
+REMEDY = "Use another checkpoint, or bring this one back from a copy."
+
+
+def fault_of(path: str | os.PathLike[str]) -> str | None:
+    """What is wrong with a checkpoint file, None if every part of it has the checksum that was written with it.
+
+    Files of torch < 1.6 are plain pickles without checksums: of those only an empty one is found.
+
+    Raises:
+        OSError: if there is no such file, or it cannot be read.
+    """
+    with open(path, "rb") as file:
+        start = file.read(len(_ZIP_START))
+        if not start:
+            return "it is empty"
+        if start != _ZIP_START and not zipfile.is_zipfile(file):
+            return None
+        try:
+            with zipfile.ZipFile(file) as archive:
+                if min((entry.header_offset for entry in archive.infolist()), default=0):
+                    return "other bytes stand before its contents"
+                wrong = archive.testzip()
+        except Exception as error:  # damage raises nearly anything: BadZipFile, EOFError, EINVAL of a wild seek ...
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:
+                raise
+            return f"it was cut off or overwritten ({error})"
+    return None if wrong is None else f"the checksum of its part {wrong} is wrong"
+
+
+def check_checkpoint(path: str | os.PathLike[str]) -> None:
+    """Refuse a damaged checkpoint before anything of it is used.
+
+    Raises:
+        ValueError: if the file is damaged; names it, the damage and the remedy.
+        OSError: if there is no such file, or it cannot be read.
+    """
+    fault = fault_of(path)
+    if fault is not None:
+        raise ValueError(f"The checkpoint {os.fspath(path)} is damaged: {fault}. {REMEDY}")
+
+
+def lock_unfinished(file: int) -> None:
+    """Mark an open temporary file (its descriptor) as being written, until it is closed or the process ends."""
+    with contextlib.suppress(OSError):  # a file system without locks: `remove_unfinished` cannot see that it is in use
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove_unfinished(save_dir: Path) -> list[str]:
+    """Remove what killed processes left of checkpoints that they were writing; return the names.
+
+    Such a file has a temporary name: ours is hidden, fairseq's own ends in .pt.tmp. One that another process is
+    writing at this moment stays.
+    """
+    removed = []
+    for path in sorted({*save_dir.glob(".*.pt.*.tmp"), *save_dir.glob("*.pt.tmp")}):
+        with open(path, "r+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            except OSError:  # a file system without locks
+                pass
+            path.unlink()
+            removed.append(path.name)
+    return removed

@@ -1,0 +1,89 @@
+"""Commands that clean up when they are stopped: SIGTERM as Ctrl-C, and long library calls in a process of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM, which SLURM and `kill` send, raise KeyboardInterrupt as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # signals cannot be handled elsewhere
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def call_in_child(
+    function: Callable[..., Any], *args: Any, on_wait: Callable[[float], None] = lambda seconds: None, **kwargs: Any
+) -> Any:
+    """Call a function in another process, which an interrupt ends at once, whatever library it is in.
+
+    Args:
+        function: what to call; its result and its errors must be picklable.
+        args: for the function.
+        on_wait: called a few times a second with the seconds that have passed.
+        kwargs: for the function.
+
+    Raises:
+        OSError: if the process was killed from outside.
+    """
+    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_call, args=(sender, os.getpid(), function, args, kwargs), daemon=True)
+    process.start()
+    sender.close()
+    started = time.monotonic()
+    try:
+        while not receiver.poll(_SECONDS_BETWEEN_LOOKS):
+            on_wait(time.monotonic() - started)
+        is_good, outcome = receiver.recv()
+    except EOFError:
+        process.join()
+        raise OSError(
+            f"The process that did the work was ended by signal {-process.exitcode}, most often because memory ran out."
+        ) from None
+    finally:
+        process.kill()
+        process.join()
+    if not is_good:
+        raise outcome
+    return outcome
+
+
+def _call(
+    sender: Connection, parent: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends this process
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    try:
+        outcome = True, function(*args, **kwargs)
+    except Exception as error:
+        outcome = False, error
+    sender.send(outcome)
+
+
+def _exit_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    os._exit(1)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt

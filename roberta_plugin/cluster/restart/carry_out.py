@@ -1,0 +1,117 @@
+"""The decision -> SLURM's commands: requeue, keep away from a broken node, wait."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from .attempts import read_attempts, write_attempt
+from .policy import FINISHED, Decision, End, Limits, decide, whose
+
+PATIENCE_S = 3600.0  # with a controller that does not answer; meanwhile nobody else could use the nodes either
+ASK_EVERY_S = 15.0
+UNREACHABLE = re.compile(
+    r"contact slurm|timed out|connection|zero bytes|not responding|resolve|unexpected message|temporarily", re.I
+)
+
+
+class Slurm:
+    """SLURM's commands; a controller that does not answer is asked again."""
+
+    def __init__(self, say: Callable[[str], None], *, patience_s: float = PATIENCE_S) -> None:
+        self._say = say
+        self._deadline = time.monotonic() + patience_s
+
+    def fields(self, job_id: str) -> dict[str, str] | None:
+        """What SLURM knows about a job; empty if it does not know it, None if it could not be asked."""
+        try:
+            text = self._call("scontrol", "show", "job", "--oneliner", job_id)
+        except SlurmError as error:
+            return {} if "Invalid job id" in str(error) else None
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def requeue(self, job_id: str) -> None:
+        """Put the job back into the queue.
+
+        Raises:
+            SlurmError: if SLURM refuses, or does not answer for too long.
+        """
+        self._call("scontrol", "requeue", job_id)
+
+    def update(self, job_id: str, **settings: str) -> None:
+        """Change a job that waits; what SLURM refuses is only said."""
+        try:
+            self._call("scontrol", "update", f"jobid={job_id}", *(f"{key}={value}" for key, value in settings.items()))
+        except SlurmError as error:
+            self._say(str(error))
+
+    def num_nodes(self, partition: str) -> int:
+        """Nodes of a partition, 0 if that cannot be found out."""
+        try:
+            return sum(map(int, self._call("sinfo", "--noheader", "--format=%D", f"--partition={partition}").split()))
+        except (SlurmError, ValueError):
+            return 0
+
+    def _call(self, *command: str) -> str:
+        while True:
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+                text = done.stderr.strip() or done.stdout.strip()
+                if done.returncode == 0:
+                    return done.stdout
+                is_unreachable = bool(UNREACHABLE.search(text))
+            except subprocess.TimeoutExpired:
+                text, is_unreachable = "no answer within 120 s", True
+            except OSError as error:
+                raise SlurmError(f"{command[0]} cannot be run on this node: {error}") from error
+            message = f"`{' '.join(command)}` failed: {text}"
+            if not is_unreachable or time.monotonic() + ASK_EVERY_S > self._deadline:
+                raise SlurmError(message)
+            self._say(f"{message}; asking again in {ASK_EVERY_S:.0f} s")
+            time.sleep(ASK_EVERY_S)
+
+
+class SlurmError(Exception):
+    """SLURM refuses, or cannot be asked."""
+
+
+def carry_out(end: End, limits: Limits, *, run_dir: Path, slurm: Slurm, say: Callable[[str], None]) -> int:
+    """Decide, requeue the job where that is the decision, and note it; returns the exit code of the job."""
+    fields = slurm.fields(end.job_id) if end.kind(limits.preemption_code) != FINISHED else {}
+    decision = decide(end, read_attempts(run_dir), limits, job=whose(fields, end.attempt))
+    kind = end.kind(limits.preemption_code)
+    if decision.restarts:
+        try:
+            slurm.requeue(end.job_id)
+        except SlurmError as error:
+            text = f"it could not be requeued ({error}): do that by `scontrol requeue {end.job_id}`"
+            decision = Decision(False, text)
+    text = f" ({end.text()})" if end.text() else ""
+    say(f"attempt {end.attempt} {kind}{text}: {decision.text}")
+    if decision.exclude:
+        decision = _exclude(end, decision, fields or {}, limits, slurm=slurm, say=say)
+    if decision.restarts and decision.pause_s:
+        say(f"it waits for {decision.pause_s} s before that")
+        slurm.update(end.job_id, StartTime=f"now+{decision.pause_s}")
+    write_attempt(run_dir, end, decision, limits)
+    return end.code or int(kind != FINISHED)
+
+
+def _exclude(
+    end: End, decision: Decision, fields: dict[str, str], limits: Limits, *, slurm: Slurm, say: Callable[[str], None]
+) -> Decision:
+    """Keep the job away from the nodes that the pre-flight named, if enough others are left."""
+    before = [name for name in [fields.get("ExcNodeList", "")] if name not in ("", "(null)")]
+    partition = fields.get("Partition", "")
+    total = slurm.num_nodes(partition)
+    nodes = ",".join(decision.exclude)
+    num_before = len(re.findall(r"[^,\[]+(?:\[[^\]]*\])?", ",".join(before)))  # a short form counts once: a lower bound
+    if total and total - num_before - len(decision.exclude) < limits.num_nodes:
+        say(f"{nodes} cannot be excluded: the partition {partition} would have too few nodes left")
+        return Decision(decision.restarts, decision.text, decision.pause_s)
+    say(f"the job keeps away from {nodes} from now on: have that looked at")
+    slurm.update(end.job_id, ExcNodeList=",".join([*before, nodes]))
+    return decision

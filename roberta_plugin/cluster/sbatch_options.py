@@ -1,0 +1,88 @@
+"""What a job asks SLURM for, in the forms that recipes (`recipe.py`) and grid files (`grid.py`) share.
+
+gpus_per_node: h100:8              # a type as SLURM names it, and how many
+gpu_request: none                  # a cluster without GRES, whose jobs get whole nodes
+sbatch: {reservation: night, exclusive: true, mail-type: FAIL}        # any other option of sbatch
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+GPU_REQUESTS = ("gpus-per-node", "gres", "none")
+# What follows from other settings, of a recipe and of a sweep alike.
+SET_BY_US = {
+    *("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gpus-per-task", "cpus-per-task", "mem", "time"),
+    *("partition", "account", "qos", "constraint", "exclude", "signal", "requeue", "no-requeue", "distribution"),
+    *("output", "error", "open-mode", "job-name", "array", "wrap"),
+}
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Gpus(NamedTuple):
+    """GPUs of a node."""
+
+    num: int
+    type: str | None
+
+
+def parse_gpus(text: str | int, *, name: str = "--gpus-per-node") -> Gpus:
+    """Read `8` or `h100:8`.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(\d+)", str(text).strip())
+    if match is None:
+        raise ValueError(f"{name} is {text!r}: write how many GPUs a node has, as 8, or with their type, as h100:8.")
+    return Gpus(int(match.group(2)), match.group(1))
+
+
+def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[str, str]:
+    """The option that asks for the GPUs; none where `sbatch` has a gres of its own that does.
+
+    Raises:
+        ValueError: for another `request` than GPU_REQUESTS.
+    """
+    if request not in GPU_REQUESTS:
+        raise ValueError(f"--gpu-request must be one of {', '.join(GPU_REQUESTS)}, got {request!r}.")
+    if gpus.num == 0 or request == "none" or "gpu" in str(sbatch.get("gres", "")):
+        return {}
+    amount = f"{gpus.type}:{gpus.num}" if gpus.type else str(gpus.num)
+    return {"gres": f"gpu:{amount}"} if request == "gres" else {"gpus-per-node": amount}
+
+
+def parse_sbatch(words: Iterable[str], *, name: str = "--sbatch") -> dict[str, Any]:
+    """Read NAME=VALUE, or NAME alone for an option without a value (True).
+
+    Raises:
+        ValueError: for a name that is none, that follows from other settings, or is given twice.
+    """
+    options: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        key = key.strip().lstrip("-").replace("_", "-")
+        if not re.fullmatch(r"[A-Za-z][\w-]*", key):
+            raise ValueError(f"{name} {word!r} is no NAME=VALUE, and no NAME of an option without a value.")
+        if key in SET_BY_US:
+            raise ValueError(f"{name} {word!r}: --{key} follows from other settings, use those.")
+        if key in options:
+            raise ValueError(f"{name} {word!r}: {key} is given twice.")
+        if value in ("false", "null"):
+            continue
+        options[key] = True if value in ("", "true") else value
+    check_text({f"{name} {key}": value for key, value in options.items()})
+    return options
+
+
+def check_text(texts: Mapping[str, Any]) -> None:
+    """Refuse line breaks and other control characters: each text becomes a line of the batch script.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for name, text in texts.items():
+        if text is not None and _UNSAFE.search(str(text)):
+            raise ValueError(f"{name} is {str(text)!r}: it must not hold a line break or another control character.")

@@ -1,0 +1,77 @@
+"""Which checkpoints of finished runs are kept: a grid of large models would fill a disk.
+
+A run writes its best and its last checkpoint, each with Adam's state, three times the size of the weights. A run that
+is done needs neither: its result is in result.json, and the weights of its best checkpoint serve evaluation. Runs that
+are not done keep everything, for they go on from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roberta_plugin.cluster.grid import Metric
+from roberta_plugin.cluster.sweep_run import DONE, RunFolder
+from roberta_plugin.data.atomic_files import atomic_write
+
+_OPTIMIZER = "last_optimizer_state"
+
+
+def keep_weights(folders: Sequence[RunFolder]) -> None:
+    """Of each run that is done, keep the weights of the checkpoint that its metric is about."""
+    for folder in folders:
+        kept = folder.checkpoint()
+        if folder.state() != DONE or kept is None:
+            continue
+        drop_optimizer(kept)
+        for path in _checkpoints(folder):
+            if path != kept:
+                path.unlink()
+
+
+def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
+    """Of each cell whose runs are all done, keep the weights of the best run."""
+    keep_weights(folders)
+    for cell in {folder.run.cell for folder in folders}:
+        runs = [folder for folder in folders if folder.run.cell == cell]
+        if any(folder.state() != DONE for folder in runs):
+            continue
+        with_weights = [folder for folder in runs if folder.checkpoint() is not None]
+        for folder in with_weights:
+            if folder is not _best(with_weights, metric):
+                for path in _checkpoints(folder):
+                    path.unlink()
+
+
+def drop_optimizer(path: Path) -> None:
+    """Write a checkpoint anew without the optimizer's state, as fairseq's --no-save-optimizer-state has it."""
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    if _OPTIMIZER not in state:
+        return
+    del state[_OPTIMIZER]
+    with atomic_write(path) as file:
+        torch.save(state, file)
+
+
+def _best(folders: Sequence[RunFolder], metric: Metric) -> RunFolder:
+    """The first of the best."""
+    best = folders[0]
+    for folder in folders[1:]:
+        if metric.better(_value(folder), _value(best)):
+            best = folder
+    return best
+
+
+def _value(folder: RunFolder) -> float:
+    result = folder.result()
+    assert result is not None, "the run is done"
+    return float(result["value"])
+
+
+def _checkpoints(folder: RunFolder) -> list[Path]:
+    return sorted((folder.path / "checkpoints").glob("checkpoint*.pt"))

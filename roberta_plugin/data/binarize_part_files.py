@@ -1,0 +1,111 @@
+"""Tasks of a binarization, and the part files that they leave: what is there, and what is in it.
+
+Used by the other `binarize` files. A part file is a line of JSON with its counts, then the tokens of each item (int32),
+then the ids of all items in the integer type of the .bin.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.text_inputs_files import TextInput
+
+
+@dataclass(frozen=True)
+class Span:
+    """Text of one input: the whole of it, or the bytes [start, end) of a plain file."""
+
+    source: TextInput
+    start: int = 0
+    end: int | None = None
+    is_last_of_file: bool = True
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one worker does at a time: several small files, a pipe or large compressed file, or a piece of a large one.
+
+    Attributes:
+        number: position among all tasks.
+        spans: the text.
+        may_share: whether other workers may take parts of it.
+    """
+
+    number: int
+    spans: tuple[Span, ...]
+    may_share: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What was counted in a part, or in many."""
+
+    text_bytes: int = 0
+    items: int = 0
+    blank_lines: int = 0
+    tokens: int = 0
+    unknown: int = 0
+    bad_lines: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: count + getattr(other, name) for name, count in asdict(self).items()})
+
+
+def is_done(folder: Path, task: Task) -> bool:
+    """Whether all parts of a task are there."""
+    return done_path(folder, task.number).exists()
+
+
+def finished_parts(folder: Path, tasks: Sequence[Task]) -> Iterator[Path | None]:
+    """Part files of all tasks in order; None, as often as asked, while the next one is not there yet."""
+    for task in tasks:
+        number = 0
+        while True:
+            done = is_done(folder, task)  # before the look at the part: it comes after the last part
+            path = part_path(folder, task.number, number)
+            if path.exists():
+                number += 1
+                yield path
+            elif done:
+                break
+            else:
+                yield None
+
+
+def read_counts(path: Path) -> Counts:
+    """Counts of a part."""
+    with open(path, "rb") as file:
+        return Counts(**json.loads(file.readline()))
+
+
+def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDArray[np.integer[Any]]]:
+    """Tokens of each item, and ids of all items of a part."""
+    with open(path, "rb") as file:
+        counts = Counts(**json.loads(file.readline()))
+        sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
+        return sizes, np.fromfile(file, dtype=dtype, count=counts.tokens)
+
+
+def read_ids(path: Path, dtype: np.dtype[Any]) -> NDArray[np.integer[Any]]:
+    """Ids of all items of a part."""
+    with open(path, "rb") as file:
+        counts = Counts(**json.loads(file.readline()))
+        file.seek(4 * counts.items, 1)
+        return np.fromfile(file, dtype=dtype, count=counts.tokens)
+
+
+def part_path(folder: Path, task: int, number: int) -> Path:
+    """Part file of a task."""
+    return folder / f"{task:06d}_{number:06d}.part"
+
+
+def done_path(folder: Path, task: int) -> Path:
+    """File that is there when all parts of a task are; it holds how many."""
+    return folder / f"{task:06d}.done"

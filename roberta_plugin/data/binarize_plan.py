@@ -1,0 +1,153 @@
+"""What is to be made of what, and whether it is there already, whole or in part. Used by `binarize.py`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.data.atomic_files import atomic_write
+from roberta_plugin.data.binarize_folder import clear_parts, folder_lock
+from roberta_plugin.data.manifest import read_manifest, sha256_of_files, sha256_of_json, write_manifest
+from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+
+_SMALLEST_PART, _LARGEST_PART = 2**20, 2**24  # bytes of text
+_PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of a usual machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be made of what; two equal plans make equal files, unless a pipe is among the inputs.
+
+    Attributes:
+        sources: the inputs.
+        inputs: absolute path, bytes, time of the last change, and format of each.
+    """
+
+    sources: list[TextInput]
+    inputs: list[tuple[str, int, int, str]]
+    split: str
+    tokenizer: dict[str, Any]
+    dict_sha256: str
+    rules: dict[str, Any]
+    part_bytes: int
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether a pipe is among the inputs, which cannot be compared, nor read again."""
+        return any(source.is_stream for source in self.sources)
+
+    def as_json(self) -> Any:
+        """Plain values, all but the sources."""
+        return json.loads(json.dumps({name: value for name, value in vars(self).items() if name != "sources"}))
+
+
+def make_plan(
+    sources: Sequence[TextInput],
+    split: str,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    rules: dict[str, Any],
+    part_bytes: int | None,
+) -> Plan:
+    """A plan to binarize `sources` as `split`.
+
+    Raises:
+        ValueError: if the name of the split or `part_bytes` makes no sense.
+    """
+    if part_bytes is not None and part_bytes < 1:
+        raise ValueError(f"--part-bytes must be 1 or more, got {part_bytes}.")
+    if not re.fullmatch(r"[\w.-]+", split) or split.startswith("."):
+        raise ValueError(f"A split is named by letters, digits, '_', '-' and '.', got {split!r}.")
+    inputs = [_identity(source) for source in sources]
+    if part_bytes is None:
+        share = sum(size for _, size, _, _ in inputs) // _PARTS_OF_SMALL_CORPUS
+        part_bytes = min(max(share, _SMALLEST_PART), _LARGEST_PART)
+    return Plan(
+        sources=list(sources),
+        inputs=inputs,
+        split=split,
+        tokenizer=tokenizer.description(),
+        dict_sha256=hashlib.sha256(vocabulary.as_text().encode()).hexdigest(),
+        rules=rules,
+        part_bytes=part_bytes,
+    )
+
+
+def _identity(source: TextInput) -> tuple[str, int, int, str]:
+    """Absolute path, bytes, time of the last change, and format."""
+    text_format = "jsonl" if source.is_jsonl else "text"
+    if source.is_stream:
+        return source.name, 0, 0, text_format
+    found = os.stat(source.path)
+    return os.path.abspath(source.path), found.st_size, found.st_mtime_ns, text_format
+
+
+def check_unchanged(plan: Plan) -> None:
+    """Raise ValueError if an input has changed since the plan was made."""
+    for source, identity in zip(plan.sources, plan.inputs, strict=True):
+        if _identity(source) != identity:
+            raise ValueError(f"{source.name} was changed while it was read: run the command again with --overwrite.")
+
+
+def is_made(folder: Path, plan: Plan, workers: int) -> bool:
+    """Whether the split is there, made by this very plan, or of the same text by another path or with another time."""
+    manifest = read_manifest(folder)
+    made = manifest["splits"].get(plan.split) if manifest else None
+    if manifest is None or made is None or plan.has_streams:
+        return False
+    for name, record in made["outputs"].items():
+        if not (folder / name).is_file() or (folder / name).stat().st_size != record["bytes"]:
+            return False
+    if made.get("plan_sha256") == sha256_of_json(plan.as_json()):
+        return True
+    if manifest["tokenizer"] != plan.tokenizer or manifest["dict_sha256"] != plan.dict_sha256:
+        return False
+    if made["rules"] != plan.rules or len(made["inputs"]) != len(plan.inputs):
+        return False
+    for record, (_, size, _, text_format) in zip(made["inputs"], plan.inputs, strict=True):
+        if (record["bytes"], record.get("format", text_format)) != (size, text_format):
+            return False
+    digests = sha256_of_files([source.path for source in plan.sources], workers=workers)
+    if digests != [record["sha256"] for record in made["inputs"]]:
+        return False
+    with suppress(OSError):  # next time, no hashing is needed; a folder that may not be written stays as it is
+        _remember_plan(folder, plan)
+    return True
+
+
+def _remember_plan(folder: Path, plan: Plan) -> None:
+    with folder_lock(folder):
+        manifest = read_manifest(folder)
+        if manifest and plan.split in manifest["splits"]:
+            splits = manifest.pop("splits")
+            splits[plan.split]["plan_sha256"] = sha256_of_json(plan.as_json())
+            manifest.pop("format")
+            write_manifest(folder, manifest, splits)
+
+
+def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> None:
+    """The folder of part files, new or left by a run of the same plan."""
+    is_same = (parts / "plan.json").exists() and json.loads((parts / "plan.json").read_bytes()) == plan.as_json()
+    if not is_same and not overwrite:
+        present = [name for name in (f"{plan.split}.bin", f"{plan.split}.idx") if (folder / name).exists()]
+        if present or (parts / "plan.json").exists():
+            what = f"{present[0]} of another corpus" if present else f"an unfinished {plan.split} of another corpus"
+            raise FileExistsError(
+                f"{folder} holds {what}, or of other options. Write to another folder, or replace it with --overwrite."
+            )
+    if is_same and not plan.has_streams:
+        for path in parts.glob(".*.tmp"):
+            path.unlink()
+        return
+    clear_parts(parts)
+    with atomic_write(parts / "plan.json", "w") as file:
+        json.dump(plan.as_json(), file)

@@ -1,0 +1,177 @@
+"""Names given by the user -> text inputs: which file or pipe, how it is compressed, whether it is JSON Lines.
+
+Used by `text_inputs`. A name says how a file is compressed, and its content must agree. JSON Lines are recognized by
+the name (.jsonl, .ndjson) or, in a .json file, by the content; a file of any other name that begins like JSON Lines is
+refused, because its braces and keys would become tokens, unless --format says what it is.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from roberta_plugin.data.text_inputs_compressed import decompressed_pieces, open_input
+
+TextFormat = Literal["auto", "text", "jsonl"]
+FORMATS: tuple[TextFormat, ...] = get_args(TextFormat)
+STANDARD_INPUT = "-"
+COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
+_JSONL_NAMES = (".jsonl", ".ndjson")
+_BYTES_TO_LOOK_AT = 2**16
+_BEGIN_OF_OBJECT = re.compile(rb'\{\s*"')
+# how a file begins that is no plain text, what it is, and what to do
+_FOREIGN = (
+    (b"\x1f\x8b", "compressed with gzip", "let its name end in .gz"),
+    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "let its name end in .zst"),
+    (b"\xfd7zXZ\x00", "compressed with xz", "let its name end in .xz"),
+    (b"BZh", "compressed with bzip2", "let its name end in .bz2"),
+    (b"PK\x03\x04", "a zip archive", "unpack it first"),
+    (b"PAR1", "a Parquet file", "write its text to JSON Lines first"),
+    (b"\xff\xfe", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
+    (b"\xfe\xff", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
+)
+_BZIP2_BLOCK = b"1AY&SY"  # after "BZh" and a digit; a text may begin with "BZh"
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """A file or pipe with text.
+
+    Attributes:
+        path: what to open.
+        name: what the user called it, for messages and the manifest.
+        suffix: one of `COMPRESSIONS`, or "" for plain text; of a pipe it is found out when it is read.
+        is_jsonl: whether it is JSON Lines.
+        is_stream: whether it is a pipe: of unknown length, and read once.
+        is_unknown: whether nobody has looked at the content yet, as it is with a pipe.
+    """
+
+    path: str
+    name: str
+    suffix: str = ""
+    is_jsonl: bool = False
+    is_stream: bool = False
+    is_unknown: bool = False
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether it must be read from its beginning."""
+        return self.is_stream or bool(self.suffix)
+
+
+def find_inputs(patterns: Iterable[str | os.PathLike[str]], *, text_format: TextFormat = "auto") -> list[TextInput]:
+    """File names, glob patterns, pipes and "-" -> inputs: in their order, the files of one pattern sorted by name.
+
+    Args:
+        patterns: what the user gave; "-" is the standard input.
+        text_format: "text" or "jsonl" for all of them; "auto" finds out.
+
+    Raises:
+        FileNotFoundError: if a file does not exist or a pattern matches none.
+        ValueError: if one file is given twice, or is not text that can be read.
+    """
+    inputs: list[TextInput] = []
+    seen: set[str] = set()
+    for given in patterns:
+        pattern = os.fspath(given)
+        for path in _paths_of(pattern):
+            key = pattern if pattern == STANDARD_INPUT else os.path.realpath(path)
+            if key in seen:
+                raise ValueError(f"The text file {path} is given twice: name each input once.")
+            seen.add(key)
+            inputs.append(_look_at(path, pattern if pattern == STANDARD_INPUT else path, text_format))
+    if not inputs:
+        raise FileNotFoundError("No text file given: name at least one input.")
+    return inputs
+
+
+def looks_like_json_lines(head: bytes) -> bool:
+    """Whether a text that begins with `head` has a JSON object for its first line."""
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not _BEGIN_OF_OBJECT.match(head):
+        return False
+    line, line_end, _ = head.partition(b"\n")
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return not line_end  # a long record, of which this is the beginning
+
+
+def unclear_format_error(name: str) -> ValueError:
+    """The error for an input that begins like JSON Lines but whose name does not say so."""
+    return ValueError(
+        f"{name} begins like JSON Lines, but its name does not end in .jsonl: say --format jsonl, or --format text if "
+        "its lines are to be tokenized as they stand, braces and all."
+    )
+
+
+def _paths_of(pattern: str) -> list[str]:
+    if pattern == STANDARD_INPUT:
+        # Worker processes get another standard input, but they inherit this copy.
+        return [f"/dev/fd/{os.dup(0)}"]
+    if os.path.isfile(pattern) or _is_stream(pattern):
+        return [pattern]
+    if found := [path for path in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]:
+        return found
+    raise FileNotFoundError(
+        f"No text file {pattern}: give files, '-' for the standard input, or a pattern in quotes such as 'books/*.txt'."
+    )
+
+
+def _is_stream(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
+
+
+def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
+    is_jsonl = text_format == "jsonl"
+    if name == STANDARD_INPUT or _is_stream(path):
+        if sys.platform != "linux":
+            raise ValueError(f"{name}: text from a pipe can be read on Linux only. Write it to a file first.")
+        return TextInput(path, name, is_jsonl=is_jsonl, is_stream=True, is_unknown=text_format == "auto")
+    suffix = next((suffix for suffix in COMPRESSIONS if path.lower().endswith(suffix)), "")
+    with open_input(path) as file:
+        head = file.read(_BYTES_TO_LOOK_AT)
+    if not suffix:
+        _refuse_foreign(head, name)
+    elif not head:
+        raise ValueError(f"{name} is empty, and so not even an empty {suffix} archive: copy or download it again.")
+    stem = path.lower().removesuffix(suffix)
+    if text_format == "auto" and stem.endswith(_JSONL_NAMES):
+        is_jsonl = True
+    elif text_format == "auto":
+        if suffix:
+            with open_input(path) as file:
+                pieces = decompressed_pieces(file, suffix, name, _BYTES_TO_LOOK_AT)
+                head = next((piece for piece, _ in pieces if piece), b"")
+        is_jsonl = _is_jsonl(head, name, is_json=stem.endswith(".json"))
+    return TextInput(path, name, suffix, is_jsonl)
+
+
+def _refuse_foreign(head: bytes, name: str) -> None:
+    for beginning, what, remedy in _FOREIGN:
+        if head.startswith(beginning) and (beginning != b"BZh" or head[4:].startswith(_BZIP2_BLOCK)):
+            raise ValueError(f"{name} is {what}, which its name does not say: {remedy}.")
+
+
+def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
+    if looks_like_json_lines(head):
+        if not is_json:
+            raise unclear_format_error(name)
+        return True
+    if is_json and head.lstrip().startswith((b"{", b"[")):
+        raise ValueError(
+            f"{name} is JSON, but not a record a line: make JSON Lines of it, for instance with "
+            "`jq -c '.[]' FILE > FILE.jsonl`, or say --format text if its lines are to be tokenized as they stand."
+        )
+    return False

@@ -1,0 +1,34 @@
+"""Fault 8: --amp divides gradients by the loss scale twice, and forgets the scale in checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq.optim import AMPOptimizer
+
+_KEY = "grad_scaler"
+
+
+def step(self: Any) -> None:
+    """Update the parameters with gradients that `clip_grad_norm` has unscaled; see fault 8."""
+    self.scaler.step(self.optimizer)  # the object that was unscaled; fairseq gives the wrapper around it
+    self.scaler.update()
+
+
+def state_dict(self: Any) -> dict[str, Any]:
+    """The optimizer's state, with that of the loss scaler."""
+    return {**self.fp32_optimizer.state_dict(), _KEY: self.scaler.state_dict()}
+
+
+def load_state_dict(self: Any, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+    """Load such a state; one without a loss scale leaves it at its first value."""
+    self.fp32_optimizer.load_state_dict(state_dict, optimizer_overrides)
+    if self.scaler.is_enabled() and state_dict.get(_KEY):
+        self.scaler.load_state_dict(state_dict[_KEY])
+
+
+def install() -> None:
+    """Put these methods in the place of fairseq's."""
+    AMPOptimizer.step = step
+    AMPOptimizer.state_dict = state_dict
+    AMPOptimizer.load_state_dict = load_state_dict

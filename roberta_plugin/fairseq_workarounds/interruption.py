@@ -1,0 +1,204 @@
+"""Fault 6: a Ctrl-C or SIGTERM that loses all since the last checkpoint.
+
+All ranks have to stop at the same update. Who has got a signal says so in what the ranks tell each other of an update
+anyway, the criterion's logging output (`announce`, `hear`; called by our tasks), so that no collective is added.
+
+fairseq-train runs its ranks as processes of its own where it finds several GPUs: the first process then passes signals
+on to them, and its exit code is theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch.distributed as dist
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from torch.multiprocessing.spawn import ProcessExitedException
+
+from roberta_plugin.stop_signals import StopSignals
+
+from .training_loop import programs, wrap
+
+logger = logging.getLogger(__name__)
+
+STOPS = "stops_after_this_update"  # key in the logging output
+EXIT_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+
+class Interruption(StopSignals):
+    """Ctrl-C and SIGTERM: noted while an update may be under way, and as ever before and after.
+
+    A second Ctrl-C is as ever, too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.is_training = False
+        self.is_agreed = False  # all ranks know of it
+        self.has_stopped = False
+        self._num_interrupts = 0
+
+    def begin(self) -> None:
+        """Take over the signals, unless somebody else has done so (a job of `roberta launch`), or this has."""
+        if threading.current_thread() is not threading.main_thread() or self.handlers_before:
+            return
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+        is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # nohup, or in the background
+        self.signals = (signal.SIGTERM,) if is_ignored else (signal.SIGINT, signal.SIGTERM)
+        self.received, self.is_agreed, self.has_stopped, self._num_interrupts = None, False, False, 0
+        self.__enter__()
+        Finalize(None, self.end, exitpriority=100)  # before Python waits for data-loader workers, which block signals
+
+    def end(self) -> None:
+        """Give the signals back."""
+        if self.handlers_before:
+            self.__exit__(None, None, None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self.handlers_before = {}
+
+    @contextmanager
+    def training(self, trainer: Any) -> Iterator[None]:
+        """While entered, a signal stops the training; only if all ranks would hear of it."""
+        hears = trainer.data_parallel_world_size == 1 or getattr(trainer.task, "announces_stops", False)
+        self.is_training = bool(self.handlers_before) and hears
+        try:
+            yield
+        finally:
+            self.is_training = False
+
+    def is_to_stop(self, trainer: Any) -> bool:
+        """Whether the update that has just been made is the last one; the same on all ranks."""
+        return self.is_training and (
+            self.is_agreed or (self.received is not None and trainer.data_parallel_world_size == 1)
+        )
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        ranks = [child for child in multiprocessing.active_children() if isinstance(child, SpawnProcess)]
+        self._num_interrupts += number == signal.SIGINT
+        if self._num_interrupts > 1 or not (self.is_training or ranks):
+            for rank in ranks:
+                rank.kill()
+            _act_as_ever(number, frame)
+            return
+        if self.received is None:
+            self.received = signal.Signals(number)
+            if multiprocessing.parent_process() is None:
+                words = "stopping after this update and a checkpoint; a second Ctrl-C stops at once"
+                with suppress(OSError):  # who reads our output may be dead
+                    os.write(2, f"\n{self.received.name}: {words}\n".encode())
+        for rank in ranks:
+            if rank.pid is not None:
+                os.kill(rank.pid, signal.SIGTERM)
+
+
+def _act_as_ever(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGINT:
+        signal.default_int_handler(number, frame)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+interruption = Interruption()
+
+
+def announce(logging_output: Mapping[str, Any]) -> dict[str, Any]:
+    """The logging output of a batch, and in it whether this rank has got a signal."""
+    return {**logging_output, STOPS: float(interruption.received is not None)}
+
+
+def hear(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+    """Take note of it where the logging outputs of all ranks say that one of them is to stop."""
+    if any(float(output.get(STOPS, 0.0)) > 0 for output in logging_outputs):
+        interruption.is_agreed = True
+
+
+def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any) -> None:
+    """fairseq's start of a program on all its ranks; see fault 6."""
+    interruption.begin()
+    try:
+        fairseqs(cfg, main, **options)
+    except ProcessExitedException as error:
+        if error.exit_code not in EXIT_CODES:
+            raise
+        sys.exit(128 + (interruption.received or signal.Signals(error.exit_code - 128)))
+    finally:
+        interruption.end()
+
+
+def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
+    """fairseq's, the first step in which a data loader may start workers; in ranks of its own, the first one at all."""
+    interruption.begin()
+    return fairseqs(cfg, trainer, **options)
+
+
+def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+    """An epoch of fairseq's; ends the program if it was stopped in it."""
+    with interruption.training(trainer):
+        result = fairseqs(cfg, trainer, task, epoch_itr)
+        if not interruption.has_stopped:
+            return result
+        if cfg.checkpoint.write_checkpoints_asynchronously:
+            PathManager.async_close()
+        if dist.is_initialized():  # rank 0 is still writing, and who starts the ranks may end all when one has gone
+            dist.barrier(distributed_utils.get_global_group())
+        logger.info(farewell(cfg.checkpoint, updates=trainer.get_num_updates()))
+        sys.exit(128 + (interruption.received or signal.SIGTERM))
+
+
+def farewell(checkpoint: Any, *, updates: int) -> str:
+    """What to say at the end: how to go on."""
+    name = interruption.received.name if interruption.received else "a signal to another rank"
+    said = f"Stopped by {name} after update {updates:,}"
+    if checkpoint.no_save or checkpoint.no_last_checkpoints:
+        return f"{said}, which is not saved: --no-save or --no-last-checkpoints was given."
+    last = os.path.join(checkpoint.save_dir, "checkpoint_last.pt")
+    return f"{said}, which is saved in {last}: the same command goes on from there."
+
+
+def validate_and_save(
+    fairseqs: Callable[..., Any],
+    cfg: Any,
+    trainer: Any,
+    task: Any,
+    epoch_itr: Any,
+    valid_subsets: list[str],
+    end_of_epoch: bool,
+) -> Any:
+    """fairseq's end of an update, unless the training is to stop here: then a checkpoint and no validation.
+
+    At the end of an epoch fairseq has things of its own to do, so there the stop waits for the next update.
+    """
+    is_last = 0 < cfg.optimization.max_update <= trainer.get_num_updates()
+    if end_of_epoch or is_last or not interruption.is_to_stop(trainer):
+        return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    interruption.has_stopped = True
+    return [None], True
+
+
+def install() -> None:
+    """Handle signals in trainings; in other programs of fairseq they stay as they are."""
+    wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
+    if programs():
+        wrap(distributed_utils, "call_main", call_main)
+    for program in programs():
+        wrap(program, "train", train)
+        wrap(program, "validate_and_save", validate_and_save)

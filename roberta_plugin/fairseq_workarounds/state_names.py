@@ -1,0 +1,62 @@
+"""Fault 9: states of fairseq's criterion and optimizer, which ours take over, are refused for their names."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+# Class of the training at hand -> classes whose state in a checkpoint means the same.
+_CRITERIONS = {"RobertaMaskedLMCriterion": {"MaskedLmLoss"}}
+_OPTIMIZERS = {
+    "RobertaAdamW": {"FairseqAdam"},
+    # With roberta_adamw both keep fp32 masters, moments and the loss scaler under the same names.
+    "FP16Optimizer": {"MemoryEfficientFP16Optimizer"},
+    "MemoryEfficientFP16Optimizer": {"FP16Optimizer"},
+}
+_fairseq_load = Trainer.load_checkpoint
+
+
+def load_checkpoint(self: Any, filename: str, *arguments: Any, **options: Any) -> Any:
+    """fairseq's `Trainer.load_checkpoint`, reading the checkpoint with the names that it expects."""
+    load_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
+
+    def load_renamed(*arguments: Any, **options: Any) -> dict[str, Any]:
+        state: dict[str, Any] = load_to_cpu(*arguments, **options)
+        history = state.get("optimizer_history")
+        if history:
+            _rename(history[-1], "criterion_name", type(self.get_criterion()).__name__, _CRITERIONS)
+            if getattr(self.cfg.optimizer, "_name", None) == "roberta_adamw":
+                _rename(history[-1], "optimizer_name", _optimizer_class(self.cfg), _OPTIMIZERS)
+        return state
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_renamed
+    try:
+        return _fairseq_load(self, filename, *arguments, **options)
+    finally:
+        checkpoint_utils.load_checkpoint_to_cpu = load_to_cpu
+
+
+def install() -> None:
+    """Put `load_checkpoint` in the place of the trainer's."""
+    Trainer.load_checkpoint = load_checkpoint
+
+
+def _rename(entry: dict[str, Any], key: str, ours: str, taken_over: dict[str, set[str]]) -> None:
+    saved = entry.get(key)
+    if saved in taken_over.get(ours, ()):
+        logger.info(f"The checkpoint's {key} is {saved}: {ours} takes over its state.")
+        entry[key] = ours
+
+
+def _optimizer_class(cfg: Any) -> str:
+    """Name of the class that `Trainer._build_optimizer` will make; building it here would take memory twice."""
+    if cfg.common.fp16 or cfg.common.bf16:
+        is_efficient = cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16
+        return "MemoryEfficientFP16Optimizer" if is_efficient else "FP16Optimizer"
+    return "AMPOptimizer" if cfg.common.amp else str(OPTIMIZER_REGISTRY[cfg.optimizer._name].__name__)

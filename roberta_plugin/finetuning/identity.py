@@ -1,0 +1,98 @@
+"""What identifies the data that a checkpoint was trained on, and whether other data are of the same kind.
+
+Every checkpoint of our tasks holds it: `of(prepared)`, or for pretraining the tokenizer and the vocabulary alone. With
+another tokenizer ids stand for other words, and another task's head answers another question; both would give numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.finetuning.prepared import Prepared
+
+logger = logging.getLogger(__name__)
+
+KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
+_LENGTHS = ("max_length", "question_length", "doc_stride")
+_SAME_HEAD = {"multiple_choice": "race"}  # the same question about other texts
+
+
+def of(prepared: Prepared) -> dict[str, Any]:
+    """Plain values: task, settings, tokenizer, vocabulary."""
+    return {
+        "task": prepared.task,
+        "settings": dict(prepared.settings),
+        "tokenizer": prepared.content.get("tokenizer"),
+        "vocabulary": prepared.vocabulary.sha256,
+    }
+
+
+def of_checkpoint(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, as a checkpoint holds it; empty for those of fairseq and of earlier versions."""
+    return dict((state.get("task_state") or {}).get(KEY) or {})
+
+
+def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
+    """Refuse data made with another tokenizer or dict.txt than the checkpoint's, as far as it says which.
+
+    Raises:
+        ValueError: naming both.
+    """
+    trained = of_checkpoint(state)
+    theirs, ours = trained.get("tokenizer"), prepared.content.get("tokenizer")
+    if theirs and ours and _essence(theirs) != _essence(ours):
+        raise ValueError(
+            f"{checkpoint} was trained with the tokenizer {_shown(theirs)}, and {prepared.folder} was prepared with "
+            f"{_shown(ours)}, whose ids stand for other words: prepare the data with the tokenizer of the model."
+        )
+    if trained.get("vocabulary", prepared.vocabulary.sha256) != prepared.vocabulary.sha256:
+        raise ValueError(
+            f"{checkpoint} was trained with another dict.txt than that of {prepared.folder}, so ids stand for other "
+            "words: prepare the data with the dict.txt of the model."
+        )
+
+
+def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
+    """Refuse data that ask another question than the one that the checkpoint's head was trained to answer.
+
+    Other lengths are permitted, with a warning.
+
+    Raises:
+        ValueError: naming both.
+    """
+    trained = of_checkpoint(state)
+    if not trained.get("task"):
+        return
+    theirs, ours = (_SAME_HEAD.get(task, task) for task in (trained["task"], prepared.task))
+    if theirs != ours:
+        raise ValueError(
+            f"{checkpoint} was fine-tuned on {trained['task']}, and {prepared.folder} is prepared for {prepared.task}: "
+            f"its head answers another question. Give a checkpoint that was fine-tuned on {prepared.task}."
+        )
+    different = list(_differences(trained["settings"], prepared.settings))
+    if any(name not in _LENGTHS for name, _ in different):
+        raise ValueError(
+            f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder}: "
+            f"{'; '.join(words for _, words in different)}. Prepare the data in the same way."
+        )
+    if different:
+        logger.warning(f"{checkpoint}, {prepared.folder}: {'; '.join(words for _, words in different)}")
+
+
+def _differences(trained: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in sorted(trained.keys() | settings.keys()):
+        if trained.get(name) != settings.get(name):
+            words = f"{name.replace('_', '-')} was {trained.get(name)} in training and is {settings.get(name)} here"
+            yield name, words
+
+
+def _essence(tokenizer: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(tokenizer.get(name) for name in ("kind", "language", "sha256"))
+
+
+def _shown(tokenizer: Mapping[str, Any]) -> str:
+    digests = ", ".join(f"{name} {digest[:8]}" for name, digest in dict(tokenizer["sha256"]).items())
+    return f"{tokenizer['kind']} ({digests})"

@@ -1,0 +1,146 @@
+"""A checkpoint -> its model. The file may choose only among the classes and the options that are listed here.
+
+fairseq builds whatever registered model, task, criterion or BPE a checkpoint names, and some of them `eval` strings of
+its options: wav2vec2's conv_feature_layers, fconv's encoder_layers, but also xformers_att_config, which fairseq's own
+roberta hands to its attention. A file that torch reads safely can so run code. Hence: names from a list, options from a
+list, each a number, a switch or the name of an activation, and nothing else of the file is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fairseq import utils
+from fairseq.tasks import FairseqTask
+from torch import nn
+
+from .checkpoint_names import ROWS_BEFORE_POSITIONS, positions_of
+from .checkpoint_options import saved_options
+from .config import SIZES, FastRobertaConfig
+
+OUR_MODELS = ("fast_roberta", *(f"fast_roberta_{size}" for size in SIZES))
+FAIRSEQ_MODELS = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
+
+_COUNTS = (
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "quant_noise_pq_block_size",
+)
+_NUMBERS = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "pooler_dropout",
+    "encoder_layerdrop",
+    "quant_noise_pq",
+    "quant_noise_scalar",
+)
+_SWITCHES = (
+    "untie_weights_roberta",
+    "encoder_normalize_before",
+    "layernorm_embedding",
+    "spectral_norm_classification_head",
+)
+_NAMES = ("activation_fn", "pooler_activation_fn")
+
+
+class ModelOnlyTask(FairseqTask):  # type: ignore[misc]
+    """What a model asks of a task, where there is no training: a dictionary and a length."""
+
+    def __init__(self, dictionary: Any, max_positions: int) -> None:
+        super().__init__(None)
+        self._dictionary, self._max_positions = dictionary, max_positions
+
+    @property
+    def source_dictionary(self) -> Any:
+        """fairseq's dictionary."""
+        return self._dictionary
+
+    @property
+    def target_dictionary(self) -> Any:
+        """The same."""
+        return self._dictionary
+
+    def max_positions(self) -> int:
+        """Positions of the model."""
+        return self._max_positions
+
+
+def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
+    """The listed options of a checkpoint's model, checked, for `build_model` of a fairseq task.
+
+    Args:
+        state: what `checkpoint_file.load_state` gave.
+        path: its file, for errors.
+
+    Raises:
+        ValueError: if the file names another model, or an option has a value that it cannot have.
+    """
+    _, saved = saved_options(state)
+    name = saved.get("_name")
+    if name not in (*OUR_MODELS, *FAIRSEQ_MODELS):
+        raise ValueError(
+            f"{path} asks for the model {name!r}, which is not built: only {', '.join((*OUR_MODELS, *FAIRSEQ_MODELS))} "
+            "are, because other models of fairseq can run text of the file as code."
+        )
+    known = {field.name for field in fields(FastRobertaConfig)} if name in OUR_MODELS else None
+    options = {
+        option: _checked(path, option, saved[option])
+        for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES)
+        if saved.get(option) is not None and (known is None or option in known)
+    }
+    num_positions = len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
+    return argparse.Namespace(arch=name, max_positions=num_positions, **options)
+
+
+def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.Module:
+    """The checkpoint's model with its parameters and all of its heads, in evaluation mode, on the CPU.
+
+    Args:
+        state: what `checkpoint_file.load_state` gave.
+        path: its file, for errors.
+        dictionary: fairseq's, with <mask>.
+
+    Raises:
+        ValueError: as `model_arguments` and `load_parameters`.
+    """
+    arguments = model_arguments(state, path)
+    arguments.load_checkpoint_heads = True
+    model: nn.Module = ModelOnlyTask(dictionary, arguments.max_positions).build_model(arguments, from_checkpoint=True)
+    load_parameters(model, state, path)
+    return model.eval()
+
+
+def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
+    """Copy the checkpoint's parameters into a model.
+
+    Raises:
+        ValueError: if they are not those of such a model.
+    """
+    try:
+        model.load_state_dict(dict(state["model"]))
+    except (RuntimeError, KeyError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ValueError(f"{path}: the parameters do not fit the model. {' '.join(lines[:3])}") from error
+
+
+def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:
+    """The value, if it is of the kind that the option has."""
+    if option in _NAMES:
+        allowed = utils.get_available_activation_fns()
+        is_right, wanted = isinstance(value, str) and value in allowed, f"one of {', '.join(allowed)}"
+    elif option in _SWITCHES:
+        is_right, wanted = isinstance(value, bool | int), "true or false"
+    elif option in _COUNTS:
+        is_right, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
+    else:
+        is_right, wanted = isinstance(value, int | float) and 0 <= value <= 1, "a number from 0 to 1"
+    if not is_right:
+        raise ValueError(f"{path}: the option {option} of the model must be {wanted}, got {str(value)[:80]!r}.")
+    return value  # type: ignore[no-any-return]

@@ -1,0 +1,134 @@
+"""GLUE's nine tasks from the official layout with all its files: `roberta finetune` with its defaults.
+
+The grid's first run is trained in this process by fairseq's own main, so that importing everything is paid for once.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from roberta_plugin.cli import finetune
+from roberta_plugin.cluster import train_arguments
+from roberta_plugin.cluster.grid import read_grid
+from roberta_plugin.finetuning.evaluation import evaluate_splits
+from roberta_plugin.finetuning.glue.submission import expected_files, file_name
+from roberta_plugin.finetuning.glue.tables import TABLES
+from roberta_plugin.finetuning.inference import load_model
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.report import as_markdown, find_evaluations, rows_of
+from tests.tiny_glue import write_official
+from tests.tiny_models import our_model
+from tests.tiny_suites import words_tokenizer, write_tokenizer
+
+pytestmark = pytest.mark.integration
+
+SPLITS = {"MNLI": ["train", "valid", "valid_mismatched", "test", "test_mismatched", "ax"]}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Path:
+    """A folder with the official files, a tokenizer and a pretrained checkpoint."""
+    folder = tmp_path_factory.mktemp("official")
+    write_official(folder / "glue")
+    write_tokenizer(folder / "tokenizer")
+    _, vocabulary = words_tokenizer()
+    state = our_model(encoder_layers=1).state_dict()
+    for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
+        state[name] = torch.randn(len(vocabulary), 24) * 0.1
+    state["encoder.lm_head.bias"] = torch.zeros(len(vocabulary))
+    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 1}
+    options = argparse.Namespace(arch="fast_roberta", encoder_attention_heads=4, task="masked_lm")
+    content = {"model": state, "args": options, "optimizer_history": [history], "extra_state": {}}
+    torch.save(content, folder / "model.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finetuned(work) -> Callable[[str], Path]:
+    """Fine-tune on a task with the defaults, once a module; the folder."""
+
+    @cache
+    def run(task: str) -> Path:
+        folder = work / "runs" / task
+        words = [task, "--raw", work / "glue", "--tokenizer", work / "tokenizer", "--model", work / "model.pt"]
+        words += ["--folder", folder, "--seeds", "1", "--epochs", "1", "--grid-only"]
+        parser = argparse.ArgumentParser()
+        finetune.add_parser(parser.add_subparsers())
+        args = parser.parse_args(["finetune", *map(str, words)])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(finetune.logging, "disable", lambda level: None)
+            assert args.run(args) == 0
+        grid = read_grid(folder / finetune.GRID)
+        first = grid.runs[0]
+        train(first.words_in(folder / "runs" / first.name, grid.metric))
+        checkpoint = folder / "runs" / first.name / "checkpoints" / "checkpoint_best.pt"
+        evaluate_splits(Prepared.open(folder / "data"), [checkpoint], folder=folder / "results")
+        return folder
+
+    return run
+
+
+def train(words: list[str]) -> None:
+    """What `fairseq-train` does with these words."""
+    from fairseq.checkpoint_utils import save_checkpoint
+    from fairseq.logging import metrics
+    from fairseq_cli.train import main
+
+    if hasattr(save_checkpoint, "best"):
+        del save_checkpoint.best  # fairseq keeps the best metric there, also of the task before
+    try:
+        main(train_arguments.to_config(train_arguments.parse(words)))
+    finally:
+        metrics.reset()  # so that other tests find nothing of it
+
+
+@pytest.mark.parametrize("task", TABLES)
+def test_every_task_prepares_trains_and_predicts_every_split_with_default_options(finetuned, task):
+    folder = finetuned(task)
+    splits = Prepared.open(folder / "data").splits
+    assert list(splits) == SPLITS.get(task, ["train", "valid", "test"])
+    for split in splits[1:]:
+        found = json.loads((folder / "results" / f"evaluation_{split}.json").read_text())
+        is_labelled = split.startswith("valid")
+        assert bool(found["together"]) == is_labelled
+        (path,) = map(Path, found["predictions"])
+        assert path.name == file_name(TABLES[task], split)
+        assert len(path.read_text().splitlines()) == 1 + (9 if is_labelled else 6)
+    table = as_markdown(list(rows_of(find_evaluations([folder]))))
+    assert ("| MNLI | valid_mismatched | accuracy |" in table) == (task == "MNLI")
+
+
+def test_together_they_write_all_files_of_the_leaderboard(finetuned):
+    written = {path.stem for task in TABLES for path in (finetuned(task) / "results").glob("*.tsv")}
+    assert set(expected_files()) <= written
+
+
+def test_no_option_hides_what_users_meet(finetuned):
+    content = json.loads((finetuned("MNLI") / finetune.GRID).read_text())
+    assert content["axes"]["batch"]["16"]["batch-size"] == "16"
+    assert not {"ignore-unused-valid-subsets", "disable-validation"} & content["train"].keys()
+
+
+@pytest.mark.parametrize(
+    ("trained", "task"),
+    [("SST-2", "MNLI"), ("SST-2", "STS-B"), ("MRPC", "RTE"), ("QNLI", "QNLI-ranking"), ("WNLI", "SST-2")],
+)
+def test_the_head_of_another_task_is_refused(finetuned, tmp_path, trained, task):
+    (checkpoint,) = finetuned(trained).glob("runs/*/seed-1/checkpoints/checkpoint_best.pt")
+    prepared = Prepared.open(finetuned(task) / "data")
+    message = f"{checkpoint} was fine-tuned on {trained}, and {prepared.folder} is prepared for {task}: its head"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_model(checkpoint, prepared)
+
+    state = torch.load(checkpoint, weights_only=True)
+    del state["task_state"]  # as in checkpoints of earlier versions
+    torch.save(state, tmp_path / "earlier.pt")
+    if {trained, task} & {"MNLI", "STS-B"}:
+        with pytest.raises(ValueError, match=r"has no head that fits .* is missing or has another shape"):
+            load_model(tmp_path / "earlier.pt", prepared)

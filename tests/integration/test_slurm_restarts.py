@@ -1,0 +1,171 @@
+"""The restart policy on a real SLURM: crash loops end, starts that are killed do not end a run, salloc, typed GPUs."""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from roberta_plugin.cluster import status
+from roberta_plugin.cluster.restart.attempts import read_attempts
+from roberta_plugin.cluster.submission import submit
+from tests.integration.test_slurm import (
+    log_of,
+    recipe_of,
+    talk_to,
+    updates_done,
+    wait_for_end,
+    wait_for_restart,
+    wait_for_update,
+)
+from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slurm,
+    pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), num_nodes=3, gpu_type="h100") as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def environment(cluster, monkeypatch):
+    talk_to(cluster, monkeypatch)
+    yield
+    cluster.call("scancel", "--user=root")  # what a failed test has left
+
+
+def on_one_node(data_bin, run_dir, **fields):
+    return recipe_of(data_bin, run_dir, nodes=1, **{"gpus_per_node": 1, "batch_sequences": 8, **fields})
+
+
+def fields_of(cluster, job_id):
+    text = cluster.call("scontrol", "show", "job", "--oneliner", job_id)
+    return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+
+@pytest.mark.slow  # three attempts
+def test_a_crash_loop_without_a_checkpoint_ends_after_three_attempts(cluster, tiny_data_bin, tmp_path):
+    """A misspelt metric: fails at the first validation, before anything was saved."""
+    run_dir = tmp_path / "run"
+    options = ("--best-checkpoint-metric", "foo", "--validate-interval-updates", "5", "--save-interval-updates", "1000")
+    recipe = on_one_node(tiny_data_bin, run_dir, options=options)
+    train = [word for word in recipe.train if word != "--disable-validation"]
+    job_id = submit(type(recipe)(**{**vars(recipe), "train": tuple(train)})).job_id
+    for attempt in (1, 2):
+        wait_for_restart(cluster, job_id, attempt)
+    wait_for_end(cluster, run_dir, job_id, "FAILED")
+    assert fields_of(cluster, job_id)["Restarts"] == "2"
+    assert "3 attempts in a row have failed without saving a newer checkpoint" in log_of(run_dir, job_id)
+    records = read_attempts(run_dir)
+    assert [(record["kind"], record["restarts"]) for record in records] == [
+        ("failed in training", True),
+        ("failed in training", True),
+        ("failed in training", False),
+    ]
+    assert all("KeyError: 'foo'" in record["reason"] for record in records)
+
+
+def stopped_run(cluster, data_bin, run_dir, **fields):
+    """A job of two nodes that has saved a checkpoint and is back in its second attempt; and the update it stopped at."""
+    recipe = recipe_of(data_bin, run_dir, nodes=2, gpus_per_node=1, batch_sequences=8, **fields)
+    job_id = submit(recipe).job_id
+    wait_for_update(cluster, run_dir, job_id, 25)
+    cluster.call("scancel", "--signal=USR2", job_id)
+    wait_for_restart(cluster, job_id, 1)
+    wait_for(lambda: cluster.has_rank(job_id, 1), 60, "rank 1")
+    return job_id, updates_done(run_dir, job_id)[-1]
+
+
+def test_a_restarted_job_that_is_killed_while_starting_goes_on(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id, before = stopped_run(cluster, tiny_data_bin, run_dir)
+    os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)  # while it imports
+    wait_for_restart(cluster, job_id, 2)
+    wait_for_end(cluster, run_dir, job_id)
+    kinds = [(record["kind"], record["restarts"]) for record in read_attempts(run_dir)]
+    assert kinds == [("stopped", True), ("failed while starting", True), ("finished", False)]
+    assert re.match(
+        r"exit code 1(37|43) ", read_attempts(run_dir)[1]["reason"]
+    )  # of the rank, or of those it took along
+    assert updates_done(run_dir, job_id)[: before + 1] == list(range(1, before + 2))
+
+
+@pytest.mark.slow  # the pre-flight's patience
+def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_bin, tmp_path):
+    run_dir = tmp_path / "run"
+    job_id, _ = stopped_run(cluster, tiny_data_bin, run_dir, preflight_seconds=25)
+    hung = cluster.pid_of_rank(job_id, 1)
+    node = _environment_of(hung)["SLURMD_NODENAME"]
+    os.kill(hung, signal.SIGSTOP)
+    wait_for(lambda: len(read_attempts(run_dir)) == 2, 90, "the verdict of the pre-flight")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(hung, signal.SIGKILL)
+    wait_for(lambda: fields_of(cluster, job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
+    wait_for_restart(cluster, job_id, 2)
+    wait_for_end(cluster, run_dir, job_id)
+    silent = read_attempts(run_dir)[1]
+    assert f"node {node}: rank 1: did not start within 25 s" in silent["reason"]
+    assert silent["excluded"] == [node]
+    assert f"of world size 2 on {node}\n" not in log_of(run_dir, job_id, 1).rpartition("rank 1 of")[2]
+    assert status.read_status(run_dir).phase == "finished"
+
+
+def _environment_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        words = file.read().decode(errors="replace").split("\0")
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a_type(cluster, tiny_data_bin, tmp_path):
+    """`roberta launch` in salloc; the job itself finds no GPU here, and says so: it is the submission that counts."""
+    run_dir = tmp_path / "run"
+    recipe = on_one_node(tiny_data_bin, run_dir)
+    train = shlex.join(word for word in recipe.train if word != "--cpu")
+    launch = (
+        f"{sys.executable} -m roberta_plugin.cli launch --run-dir {run_dir} --gpus-per-node h100:2 --cpus-per-gpu 1"
+    )
+    launch += f" --time 5 --sbatch exclusive --env TOKEN=secret -- {train}"
+    words = ["salloc", "--gpus-per-node=h100:1", "--ntasks=1", "--cpus-per-task=2", "bash", "-c", launch]
+    done = subprocess.run(words, env={**os.environ}, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    job_id = re.search(r"job (\d+): logs in", done.stdout)[1]
+    fields = fields_of(cluster, job_id)
+    assert fields["TresPerNode"] == "gres:gpu:h100:2"
+    assert (fields["NumTasks"], fields["CPUs/Task"], fields["OverSubscribe"]) == ("2", "1", "NO")
+    wait_for_end(cluster, run_dir, job_id, "FAILED")
+    assert "torch sees no GPU" in log_of(run_dir, job_id)
+    assert "torch sees no GPU" in read_attempts(run_dir)[0]["reason"]
+    assert fields_of(cluster, job_id)["Restarts"] == "0", "a first start that fails stays final"
+
+
+@pytest.mark.slow  # scontrol itself takes minutes to give up
+def test_a_controller_that_is_down_and_a_signal_to_the_batch_shell_end_nothing(cluster, tiny_data_bin, tmp_path):
+    """A rank dies while nobody answers: the batch script asks until somebody does."""
+    run_dir = tmp_path / "run"
+    job_id = submit(on_one_node(tiny_data_bin, run_dir, gpus_per_node=2)).job_id
+    wait_for_update(cluster, run_dir, job_id, 25)
+    cluster.call("scancel", "--batch", "--signal=USR2", job_id)
+    time.sleep(1)
+    assert cluster.state(job_id) == "RUNNING"
+    cluster.stop_controller()
+    try:
+        os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)
+        wait_for(lambda: "asking again" in log_of(run_dir, job_id), 240, "the first question")
+    finally:
+        cluster.start_controller()
+    wait_for_restart(cluster, job_id, 1)
+    wait_for_end(cluster, run_dir, job_id)
+    assert "cancelled" not in log_of(run_dir, job_id)
+    assert json.loads((run_dir / "status.json").read_text())["phase"] == "finished"

@@ -1,0 +1,52 @@
+import os
+import signal
+import time
+
+import pytest
+
+from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
+
+
+def add(first, second):
+    return first + second
+
+
+def refuse():
+    raise ValueError("no")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep_deaf(seconds):
+    """As a library that does not let Python hear signals."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+    time.sleep(seconds)
+
+
+def test_results_and_errors_come_back():
+    assert call_in_child(add, 1, second=2) == 3
+    with pytest.raises(ValueError, match="no"):
+        call_in_child(refuse)
+    with pytest.raises(OSError, match="signal 9, most often because memory ran out"):
+        call_in_child(die)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_child_at_once(number):
+    before = signal.getsignal(signal.SIGTERM)
+    started = time.monotonic()
+    pids = []
+
+    def interrupt(seconds):
+        if seconds > 0.5:
+            with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
+                pids.extend(map(int, file.read().split()))
+            os.kill(os.getpid(), number)
+
+    with terminated_like_interrupted(), pytest.raises(KeyboardInterrupt):
+        call_in_child(sleep_deaf, 60, on_wait=interrupt)
+    assert time.monotonic() - started < 10
+    assert pids
+    assert signal.getsignal(signal.SIGTERM) == before

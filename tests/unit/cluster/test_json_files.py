@@ -1,0 +1,29 @@
+"""Damaged JSON files are named, with what to do."""
+
+import pytest
+
+from roberta_plugin.cluster.json_files import read_json
+
+
+def test_a_good_file_and_a_missing_one(tmp_path):
+    (tmp_path / "a.json").write_text('{"b": 1, "c": 2}')
+    assert read_json(tmp_path / "a.json", keys=["b"], remedy="x") == {"b": 1, "c": 2}
+    assert read_json(tmp_path / "none.json", keys=["b"], remedy="x") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b'{"b": 1', "is not valid JSON"),
+        (b"\xff\xfe", "is not valid JSON"),
+        (b"[1]", r"holds \[1\] instead of an object"),
+        (b"null", "holds None instead of an object"),
+        (b'{"c": 2}', "has no 'b'"),
+    ],
+)
+def test_what_is_damaged_is_named(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a\.json {message}.*: delete it\."):
+        read_json(path, keys=["b"], remedy="delete it")

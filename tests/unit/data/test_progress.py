@@ -1,0 +1,45 @@
+import io
+import itertools
+
+import pytest
+
+from roberta_plugin.data.progress import Progress, describe
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("roberta_plugin.data.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_a_log_gets_lines_further_and_further_apart(clock):
+    log = io.StringIO()
+    times = []
+    with Progress("binarize", 10**9, stream=log) as progress:
+        for second in range(3600):
+            clock[0] = 1000.0 + second
+            before = log.tell()
+            progress.show(second * 10**5)
+            if log.tell() > before:
+                times.append(second)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert times[0] == 30
+    assert gaps == sorted(gaps)
+    assert 10 < len(times) < 60
+    assert log.getvalue().splitlines()[0] == "binarize: 3 of 1,000 MB (0%), 0.1 MB/s, 2:46:10 left"
+
+
+def test_a_short_step_and_one_that_is_not_shown_write_nothing(clock):
+    log = io.StringIO()
+    with Progress("binarize", 100, stream=log) as progress:
+        progress.show(100)
+    with Progress("binarize", 100, stream=log, is_shown=False) as progress:
+        clock[0] += 1000
+        progress.show(100)
+    assert log.getvalue() == ""
+
+
+def test_without_a_total_there_is_no_time_left():
+    assert describe("read", 5 * 10**6, None, 2.0) == "read: 5 MB, 2.5 MB/s, 0:00:02 so far"
+    assert describe("read", 0, 10**6, 2.0).endswith("time left unknown")

@@ -1,0 +1,106 @@
+import bz2
+import gzip
+import json
+import lzma
+import os
+import threading
+
+import pytest
+import zstandard
+
+from roberta_plugin.data.text_inputs import read_blocks
+from roberta_plugin.data.text_inputs_files import find_inputs
+
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstandard.compress}
+RECORDS = b'{"text": "one"}\n{"text": "two"}\n'
+
+
+def test_patterns_are_expanded_in_order(tmp_path):
+    for name in ("b2.txt", "b1.txt", "a.txt", "[odd].txt"):
+        (tmp_path / name).write_text("x\n")
+    found = find_inputs([tmp_path / "b*.txt", tmp_path / "a.txt", tmp_path / "[odd].txt"])
+    assert [source.path.rsplit("/", 1)[1] for source in found] == ["b1.txt", "b2.txt", "a.txt", "[odd].txt"]
+
+
+def test_inputs_that_cannot_be_used_are_named(tmp_path):
+    (tmp_path / "a.txt").write_text("x\n")
+    with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
+        find_inputs([tmp_path / "a.txt", tmp_path / "missing.txt"])
+    with pytest.raises(ValueError, match=r"a\.txt is given twice"):
+        find_inputs([tmp_path / "a.txt", tmp_path / "*.txt"])
+    with pytest.raises(FileNotFoundError, match="at least one"):
+        find_inputs([])
+
+
+@pytest.mark.parametrize("name", ["c4.json", "c4.json.gz", "c4.json.zst", "c4.jsonl", "c4.ndjson.xz", "C4.JSONL.bz2"])
+def test_json_lines_are_recognized_under_their_usual_names(tmp_path, name):
+    suffix = name.rsplit(".", 1)[1]
+    (tmp_path / name).write_bytes(COMPRESS.get(suffix, bytes)(RECORDS))
+    (source,) = find_inputs([tmp_path / name])
+    assert source.is_jsonl
+    assert not find_inputs([tmp_path / name], text_format="text")[0].is_jsonl
+
+
+def test_a_long_first_record_is_recognized(tmp_path):
+    (tmp_path / "c4.json").write_text(json.dumps({"text": "word " * 100_000}) + "\n")
+    assert find_inputs([tmp_path / "c4.json"])[0].is_jsonl
+
+
+@pytest.mark.parametrize("content", [b'[\n{"text": "one"}\n]\n', b'{\n  "text": "one"\n}\n'])
+def test_json_that_is_not_json_lines_is_refused(tmp_path, content):
+    (tmp_path / "all.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"all\.json is JSON, but not a record a line.*--format text"):
+        find_inputs([tmp_path / "all.json"])
+
+
+def test_json_lines_of_another_name_are_refused_until_the_format_is_given(tmp_path):
+    (tmp_path / "part-0.txt").write_bytes(RECORDS)
+    with pytest.raises(ValueError, match=r"part-0\.txt begins like JSON Lines.*--format jsonl, or --format text"):
+        find_inputs([tmp_path / "part-0.txt"])
+    assert find_inputs([tmp_path / "part-0.txt"], text_format="jsonl")[0].is_jsonl
+    (tmp_path / "code.txt").write_bytes(b"{ braces }\n")
+    assert not find_inputs([tmp_path / "code.txt"])[0].is_jsonl
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *((compress(b"text\n" * 99), f"compressed with .*{suffix}") for suffix, compress in COMPRESS.items()),
+        (b"PAR1" + bytes(99), "Parquet"),
+        (b"PK\x03\x04" + bytes(99), "zip"),
+        ("text\n".encode("utf-16"), "iconv"),
+    ],
+)
+def test_what_is_no_plain_text_is_refused_under_a_plain_name(tmp_path, content, message):
+    (tmp_path / "text.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"text\.txt is .*{message}"):
+        find_inputs([tmp_path / "text.txt"])
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_an_archive_of_no_bytes_is_refused(tmp_path, suffix):
+    (tmp_path / f"a.{suffix}").write_bytes(b"")
+    with pytest.raises(ValueError, match=rf"a\.{suffix} is empty"):
+        find_inputs([tmp_path / f"a.{suffix}"], text_format="text")
+
+
+@pytest.mark.parametrize("suffix", ["txt", *COMPRESS])
+def test_a_pipe_is_read_whatever_its_compression(tmp_path, suffix):
+    data = b"one\ntwo\n" * 1000
+    content = COMPRESS.get(suffix, bytes)(data)
+    assert b"".join(blocks_through_a_pipe(tmp_path / "pipe", content)) == data
+
+
+def test_json_lines_in_a_pipe_need_their_format(tmp_path):
+    with pytest.raises(ValueError, match=r"pipe begins like JSON Lines"):
+        blocks_through_a_pipe(tmp_path / "pipe", RECORDS)
+    assert blocks_through_a_pipe(tmp_path / "pipe2", RECORDS, text_format="jsonl") == [RECORDS]
+
+
+def blocks_through_a_pipe(path, content, **options):
+    os.mkfifo(path)
+    threading.Thread(target=path.write_bytes, args=(content,)).start()
+    (source,) = find_inputs([path], **options)
+    assert source.is_stream
+    assert source.is_sequential
+    return list(read_blocks(source))

@@ -1,0 +1,182 @@
+"""Checkpoints survive disks that are full, for a moment or for good, and kills in the middle of a write."""
+
+import errno
+import logging
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from roberta_plugin.checkpoint_files import fault_of
+from roberta_plugin.fairseq_workarounds import checkpoint_writing
+
+NEW, OLD = {"weight": torch.full((50_000,), 2.0)}, {"weight": torch.full((50_000,), 1.0)}
+
+
+@pytest.fixture
+def last(tmp_path):
+    path = tmp_path / "checkpoint_last.pt"
+    torch.save(OLD, path)
+    return path
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """Seconds that were waited, without waiting."""
+    seconds = []
+    monkeypatch.setattr(checkpoint_writing.time, "sleep", seconds.append)
+    return seconds
+
+
+def fail_fsync(monkeypatch, times, number=errno.ENOSPC):
+    """Let the first `times` calls of os.fsync fail; count them."""
+    calls, real = [], os.fsync
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) <= times:
+            raise OSError(number, os.strerror(number))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return calls
+
+
+def weight(path):
+    assert fault_of(path) is None
+    return torch.load(path)["weight"][0].item()
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def save(path):
+    checkpoint_utils.torch_persistent_save(NEW, str(path))
+
+
+def copy(path):
+    source = path.with_name("checkpoint_1_10.pt")
+    torch.save(NEW, source)
+    try:
+        PathManager.copy(str(source), str(path), overwrite=True)
+    finally:
+        source.unlink()
+
+
+@pytest.mark.parametrize("write", [save, copy])
+def test_a_disk_that_is_full_for_a_moment_costs_a_wait(last, monkeypatch, waits, caplog, write):
+    fail_fsync(monkeypatch, times=2)
+    with caplog.at_level(logging.WARNING):
+        write(last)
+    assert weight(last) == 2.0
+    assert files(last.parent) == [last.name]
+    assert waits == [1, 2]
+    assert f"Cannot write {last}: No space left on device. Trying again in 1 s." in caplog.text
+
+
+@pytest.mark.parametrize("write", [save, copy])
+def test_a_disk_that_stays_full_ends_in_an_error_and_the_old_checkpoint_survives(last, monkeypatch, waits, write):
+    fail_fsync(monkeypatch, times=99)
+    message = f"checkpoint {last} cannot be written for 60 s: No space left.*Make room.*start the same command again"
+    with pytest.raises(OSError, match=message) as caught:
+        write(last)
+    assert caught.value.errno == errno.ENOSPC
+    assert weight(last) == 1.0
+    assert files(last.parent) == [last.name]
+    assert sum(waits) == 60
+
+
+def test_an_error_that_does_not_pass_is_not_waited_for(tmp_path, waits):
+    with pytest.raises(OSError, match=r"gone/checkpoint_last\.pt cannot be written: No such file or directory"):
+        save(tmp_path / "gone" / "checkpoint_last.pt")
+    assert waits == []
+
+
+@pytest.mark.parametrize("kind", ["cut off", "flipped"])
+def test_what_reaches_the_disk_damaged_takes_no_name(last, monkeypatch, waits, kind):
+    """torch.save says that all is well, and the bytes are others."""
+    real, calls = torch.save, []
+
+    def save_damaged(state, file):
+        real(state, file)
+        calls.append(file.name)
+        if len(calls) == 1 and kind == "cut off":
+            file.truncate(100_000)
+        elif len(calls) == 1:
+            file.seek(100_000)
+            file.write(b"x")
+
+    monkeypatch.setattr(torch, "save", save_damaged)
+    save(last)
+    monkeypatch.undo()
+    assert weight(last) == 2.0
+    assert len(set(calls)) == 2, "the second attempt used the file of the first"
+
+
+def test_a_failure_of_our_own_is_not_repeated(last, waits):
+    with pytest.raises(Exception, match="pickle"):
+        checkpoint_utils.torch_persistent_save({"f": lambda: None}, str(last))
+    assert weight(last) == 1.0
+    assert waits == []
+
+
+def test_a_stream_gets_one_attempt(waits):
+    """The second attempt of fairseq's own would go behind the first."""
+    written = []
+
+    class Full:
+        def write(self, data):
+            written.append(data)
+            raise OSError(errno.ENOSPC, "full")
+
+        def flush(self):
+            pass
+
+    with pytest.raises(Exception, match=r"full|unexpected pos"):
+        checkpoint_utils._torch_persistent_save(NEW, Full())
+    assert waits == []
+
+
+def test_copies_are_files_of_their_own(tmp_path):
+    """What `cp other.pt checkpoint_last.pt` does to one must not happen to both."""
+    source, target = tmp_path / "checkpoint_1_10.pt", tmp_path / "checkpoint_best.pt"
+    torch.save(NEW, source)
+    PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == source.read_bytes()
+    assert target.stat().st_ino != source.stat().st_ino
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EOPNOTSUPP, None])
+def test_file_systems_that_copy_nothing_or_half_by_themselves_are_helped(tmp_path, monkeypatch, number):
+    source, target = tmp_path / "a.pt", tmp_path / "b.pt"
+    torch.save(NEW, source)
+    real, calls = os.copy_file_range, []
+
+    def copy_file_range(source, target, count):
+        calls.append(count)
+        if number is not None:
+            raise OSError(number, "cannot")
+        return real(source, target, 1000) if len(calls) == 1 else 0
+
+    monkeypatch.setattr(os, "copy_file_range", copy_file_range)
+    PathManager.copy(str(source), str(target))
+    assert calls
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_a_start_removes_what_an_earlier_run_left(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(checkpoint_writing, "_fairseq_load_checkpoint", lambda cfg, trainer, **options: options)
+    left = tmp_path / ".checkpoint_last.pt.01234567.tmp"
+    for rank, stays in ((1, True), (0, False)):
+        left.write_bytes(b"half")
+        with caplog.at_level(logging.INFO):
+            options = checkpoint_utils.load_checkpoint(
+                SimpleNamespace(save_dir=str(tmp_path)), SimpleNamespace(data_parallel_rank=rank), x=1
+            )
+        assert options == {"x": 1}
+        assert left.exists() is stays
+    assert f"Removed {left.name}" in caplog.text

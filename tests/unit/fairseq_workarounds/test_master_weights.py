@@ -1,0 +1,202 @@
+"""A training in half precision that resumes goes on in the same bits; states without fp32 masters still load."""
+
+import copy
+import io
+import logging
+
+import pytest
+import torch
+from fairseq import utils
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer
+from fairseq.optim.adam import FairseqAdamConfig
+from omegaconf import OmegaConf
+
+from roberta_plugin.optim.adamw import RobertaAdamWConfig
+
+STEPS = 26
+OVERFLOWS = (3, 10, 17)
+KINDS = {
+    "bf16": (FP16Optimizer, {"bf16": True}),
+    "fp16": (FP16Optimizer, {"fp16": True}),
+    "fp16, not flattened": (FP16Optimizer, {"fp16": True, "fp16_no_flatten_grads": True}),
+    "memory-efficient bf16": (MemoryEfficientFP16Optimizer, {"bf16": True, "memory_efficient_bf16": True}),
+    "memory-efficient fp16": (MemoryEfficientFP16Optimizer, {"fp16": True, "memory_efficient_fp16": True}),
+}
+OPTIMIZERS = {"adam": FairseqAdamConfig, "roberta_adamw": RobertaAdamWConfig}
+
+
+@pytest.fixture(autouse=True)
+def flat_parameters_on_the_cpu(monkeypatch):
+    """fairseq lays flat fp32 parameters onto the current GPU: the index of the CPU is None."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+
+
+class Training:
+    """Made-up gradients, scaled as the loss is, through fairseq's wrapper; some overflow."""
+
+    def __init__(self, kind, optimizer="roberta_adamw", *, weights=None, **options):
+        wrapper, common = KINDS[kind]
+        cfg = OmegaConf.structured(FairseqConfig)
+        OmegaConf.set_struct(cfg, False)
+        cfg.common = OmegaConf.merge(cfg.common, common, {"fp16_scale_window": 4, "fp16_init_scale": 8})
+        values = {"_name": optimizer, "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.1, **options}
+        settings = OmegaConf.structured(OPTIMIZERS[optimizer])
+        OmegaConf.set_struct(settings, False)
+        cfg.optimizer = OmegaConf.merge(settings, {**values, "lr": [1e-2]})
+        if optimizer == "adam":
+            cfg.optimizer.tpu = False
+        torch.manual_seed(0)
+        self.dtype = torch.bfloat16 if "bf16" in kind else torch.float16
+        starts = weights or [torch.randn(40, 30), torch.randn(30), torch.randn(7, 5)]
+        self.parameters = [torch.nn.Parameter(start.to(self.dtype)) for start in starts]
+        self.optimizer = wrapper.build_optimizer(cfg, self.parameters)
+
+    def run(self, steps):
+        for step in steps:
+            scaler = self.optimizer.scaler
+            self.optimizer.zero_grad()
+            generator = torch.Generator().manual_seed(step)
+            gradients = [torch.randn(p.shape, generator=generator).to(self.dtype) for p in self.parameters]
+            # The loss whose gradients these are; the wrapper scales it.
+            self.optimizer.backward(sum((p * g).sum() for p, g in zip(self.parameters, gradients, strict=True)))
+            if scaler and step in OVERFLOWS:
+                self.parameters[0].grad[0] = float("inf")
+            self.optimizer.multiply_grads(1 / 3)
+            try:
+                self.optimizer.clip_grad_norm(0.0)
+                self.optimizer.step()
+            except OverflowError:
+                assert step in OVERFLOWS
+        return self
+
+    def saved(self):
+        """Weights and the optimizer's state as a checkpoint brings them back."""
+        file = io.BytesIO()
+        state = {"model": self.parameters, "optimizer": self.optimizer.state_dict()}
+        torch.save(utils.move_to_cpu(state), file)
+        file.seek(0)
+        return torch.load(file)
+
+    def resumed(self, kind, optimizer="roberta_adamw", **options):
+        saved = self.saved()
+        other = Training(kind, optimizer, weights=[weight.detach() for weight in saved["model"]], **options)
+        other.optimizer.load_state_dict(saved["optimizer"], {})
+        return other
+
+    def everything(self):
+        state = self.saved()
+        tensors = list(state["model"]) + state["optimizer"].get("fp32_params", [])
+        for moments in state["optimizer"]["state"].values():
+            tensors += [torch.as_tensor(moments[name]) for name in ("step", "exp_avg", "exp_avg_sq")]
+        scaler = self.optimizer.scaler
+        return tensors, {} if scaler is None else dict(vars(scaler))
+
+
+def assert_same_bits(one, other):
+    assert len(one[0]) == len(other[0]) > 6
+    assert all(torch.equal(a, b) for a, b in zip(one[0], other[0], strict=True))
+    assert one[1] == other[1]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_training_goes_on_in_the_same_bits(kind, optimizer):
+    """Resumed right after an overflow, in the middle of a window of the loss scale, and after it has grown."""
+    whole = Training(kind, optimizer).run(range(STEPS))
+    parts = Training(kind, optimizer)
+    for begin, end in ((0, 6), (6, 11), (11, 16), (16, STEPS)):
+        parts = parts.run(range(begin, end)).resumed(kind, optimizer)
+    assert_same_bits(whole.everything(), parts.everything())
+    scaler = whole.optimizer.scaler
+    assert scaler is None or scaler.loss_scale != 8, "the loss scale never changed: the test shows less than it says"
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp16", "fp16, not flattened"])
+def test_without_the_masters_it_would_not(kind):
+    """The guard of the test above; and what a checkpoint from before does: it loads, and the log says what is lost."""
+    whole = Training(kind).run(range(STEPS))
+    first = Training(kind).run(range(12))
+    saved = first.saved()
+    assert saved["optimizer"].pop("fp32_params")
+    second = Training(kind, weights=[weight.detach() for weight in saved["model"]])
+    second.optimizer.load_state_dict(saved["optimizer"])
+    second.run(range(12, STEPS))
+    assert not torch.equal(whole.saved()["optimizer"]["fp32_params"][0], second.saved()["optimizer"]["fp32_params"][0])
+    for one, other in zip(whole.parameters, second.parameters, strict=True):
+        assert torch.allclose(one.float(), other.float(), atol=0.05)
+
+
+def test_a_checkpoint_without_masters_is_reported(caplog):
+    saved = Training("bf16").run(range(3)).saved()
+    del saved["optimizer"]["fp32_params"]
+    other = Training("bf16", weights=[weight.detach() for weight in saved["model"]])
+    with caplog.at_level(logging.WARNING):
+        other.optimizer.load_state_dict(saved["optimizer"])
+    assert "has no fp32 master weights" in caplog.text
+    assert all(torch.equal(m, p.float()) for m, p in zip(other.optimizer.fp32_params, other.parameters, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp16", "memory-efficient bf16"])
+def test_masters_of_other_weights_are_not_put_over_them(kind, caplog):
+    """Someone has averaged or edited the model of a checkpoint: its weights count."""
+    saved = Training(kind).run(range(3)).saved()
+    changed = [weight.detach() * 1.25 for weight in saved["model"]]
+    other = Training(kind, weights=changed)
+    with caplog.at_level(logging.WARNING):
+        other.optimizer.load_state_dict(saved["optimizer"])
+    assert "are not those of its model" in caplog.text
+    kept = [weight.to(other.dtype) for weight in changed]
+    assert all(torch.equal(p, weight) for p, weight in zip(other.parameters, kept, strict=True))
+    masters = torch.cat([master.flatten() for master in other.saved()["optimizer"]["fp32_params"]])
+    assert torch.equal(masters, torch.cat([weight.float().flatten() for weight in kept]))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_memory_efficient_training_makes_the_same_updates(precision, monkeypatch):
+    """Bit for bit those of the ordinary path, whatever part of the parameters is dealt with at a time."""
+    from roberta_plugin.optim import adamw
+
+    ordinary = Training(f"{precision}, not flattened" if precision == "fp16" else precision).run(range(STEPS))
+    for numbers in (1, 1230, 10**9):
+        monkeypatch.setattr(adamw, "_NUMBERS_AT_A_TIME", numbers)
+        efficient = Training(f"memory-efficient {precision}").run(range(STEPS))
+        assert_same_bits(ordinary.everything(), efficient.everything())
+    assert all(parameter.grad.dtype == efficient.dtype for parameter in efficient.parameters)
+    assert all(master.grad is None for master in efficient.optimizer.wrapped_optimizer.param_groups[0]["params"])
+
+
+def test_memory_efficient_updates_agree_with_float64():
+    """bf16 weights alone would lose nearly every one of these updates: a rate of 1e-4."""
+    training = Training("memory-efficient bf16")
+    training.optimizer.set_lr(1e-4)
+    start = [parameter.detach().double() for parameter in training.parameters]
+    first = [torch.zeros_like(value) for value in start]
+    second = [torch.zeros_like(value) for value in start]
+    training.run(range(STEPS))
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step)
+        for i, value in enumerate(start):
+            gradient = torch.randn(value.shape, generator=generator).bfloat16().double() / 3
+            first[i] = 0.9 * first[i] + 0.1 * gradient
+            second[i] = 0.98 * second[i] + 0.02 * gradient**2
+            mean, square = first[i] / (1 - 0.9 ** (step + 1)), second[i] / (1 - 0.98 ** (step + 1))
+            start[i] = value * (1 - 1e-4 * 0.1) - 1e-4 * mean / (square.sqrt() + 1e-6)
+    for master, expected in zip(training.saved()["optimizer"]["fp32_params"], start, strict=True):
+        assert torch.allclose(master.double(), expected, rtol=0, atol=1e-5)
+    moved = [(p.float() != e.float()).float().mean() for p, e in zip(training.parameters, start, strict=True)]
+    assert max(moved) > 0.5, "bf16 could hold these weights: the test shows nothing about masters"
+
+
+@pytest.mark.parametrize(("before", "after"), [("bf16", "memory-efficient bf16"), ("memory-efficient bf16", "bf16")])
+def test_ordinary_and_memory_efficient_training_take_over_from_each_other(before, after):
+    whole = Training(before).run(range(STEPS))
+    parts = Training(before).run(range(12)).resumed(after).run(range(12, STEPS))
+    assert_same_bits(whole.everything(), parts.everything())
+
+
+def test_fairseqs_adam_in_bf16_is_taken_over_with_its_masters():
+    parts = Training("bf16", "adam").run(range(12))
+    masters = copy.deepcopy(parts.saved()["optimizer"]["fp32_params"])
+    taken = parts.resumed("bf16").saved()["optimizer"]["fp32_params"]
+    assert all(torch.equal(a, b) for a, b in zip(masters, taken, strict=True))

@@ -1,0 +1,55 @@
+"""What a checkpoint says of its data is compared with the data that it is used on."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.finetuning import identity
+from tests.tiny_suites import write_prepared
+
+PATH = Path("model.pt")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("set") / "set", task="race")
+
+
+def state(prepared, **changes):
+    return {"task_state": {identity.KEY: {**identity.of(prepared), **changes}}}
+
+
+def check(found, prepared):
+    identity.check_words(found, prepared, checkpoint=PATH)
+    identity.check_task(found, prepared, checkpoint=PATH)
+
+
+def test_the_data_of_training_are_accepted_and_so_are_checkpoints_that_say_nothing(prepared):
+    for found in (state(prepared), {}, {"task_state": None}, {"task_state": {}}):
+        check(found, prepared)
+
+
+def test_sets_of_the_same_question_share_a_head(prepared):
+    check(state(prepared, task="multiple_choice"), prepared)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "SST-2"}, r"model\.pt was fine-tuned on SST-2, and .*set is prepared for race: its head answers"),
+        ({"settings": {"max_length": 30, "order": "question"}}, "order was question in training and is None here"),
+        ({"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}}, r"tokenizer gpt2 \(a 0{8}\), and .*set was"),
+        ({"vocabulary": "0"}, r"another dict\.txt than that of .*set"),
+    ],
+)
+def test_other_data_are_refused_and_both_are_named(prepared, changes, message):
+    with pytest.raises(ValueError, match=message):
+        check(state(prepared, **changes), prepared)
+
+
+def test_other_lengths_are_a_warning(prepared, caplog):
+    found = state(prepared, settings={**prepared.settings, "max_length": 512})
+    with caplog.at_level(logging.WARNING):
+        check(found, prepared)
+    assert "max-length was 512 in training and is 30 here" in caplog.text

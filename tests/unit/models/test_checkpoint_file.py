@@ -1,0 +1,109 @@
+"""Checkpoint files: what is none is refused in a sentence that names it, and nothing in a file is run."""
+
+import argparse
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from roberta_plugin.models.checkpoint_file import load_state
+from tests.tiny_checkpoints import PICKLE_PAYLOADS, write_pickle_payload
+
+
+def test_a_checkpoint_of_either_form_is_read(tmp_path):
+    saved = {"model": {"weight": torch.ones(2)}, "args": argparse.Namespace(arch="roberta_base")}
+    for is_zip in (True, False):
+        torch.save(saved, tmp_path / "model.pt", _use_new_zipfile_serialization=is_zip)
+        state = load_state(tmp_path / "model.pt")
+        assert state["args"].arch == "roberta_base"
+        assert state["model"]["weight"].tolist() == [1, 1]
+
+
+def test_a_missing_checkpoint_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint .*model\.pt: give the path of a \.pt file"):
+        load_state(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("kind", PICKLE_PAYLOADS)
+def test_no_payload_is_run(tmp_path, kind):
+    sentinel = tmp_path / "ran"
+    write_pickle_payload(tmp_path / "model.pt", kind, sentinel)
+    with pytest.raises(ValueError, match=r"model\.pt (holds the Python object|cannot be read as a checkpoint)"):
+        load_state(tmp_path / "model.pt")
+    assert not sentinel.exists()
+
+
+@pytest.mark.parametrize("kind", ["zip", "raw pickle", "namespace attribute", "eval"])
+def test_the_payloads_run_where_they_are_trusted(tmp_path, kind):
+    """Otherwise the test above would prove nothing."""
+    sentinel, path = tmp_path / "ran", tmp_path / "model.pt"
+    write_pickle_payload(path, kind, sentinel)
+    if kind == "raw pickle":
+        pickle.loads(path.read_bytes())
+    else:
+        torch.load(path, weights_only=False)
+    assert sentinel.exists()
+
+
+def test_the_object_that_is_refused_is_named(tmp_path):
+    write_pickle_payload(tmp_path / "model.pt", "zip", tmp_path / "ran")
+    with pytest.raises(ValueError, match=r"holds the Python object posix\.system, .* could run code"):
+        load_state(tmp_path / "model.pt")
+
+
+def write_junk(path):
+    path.write_bytes(b"junk\n" * 100)
+
+
+def write_empty(path):
+    path.touch()
+
+
+def write_cut_off(path):
+    torch.save({"model": {"weight": torch.ones(1000)}}, path)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def write_cut_off_legacy(path):
+    torch.save({"model": {"weight": torch.ones(1000)}}, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def write_hugging_face(path):
+    torch.save({"roberta.embeddings.word_embeddings.weight": torch.ones(3)}, path)
+
+
+def write_safetensors(path):
+    save_file({"roberta.embeddings.word_embeddings.weight": torch.ones(3)}, path)
+
+
+def write_list(path):
+    torch.save([torch.ones(3)], path)
+
+
+def write_no_tensors(path):
+    torch.save({"model": {"weight": "a text"}}, path)
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (write_junk, "cannot be read as a checkpoint"),
+        (write_empty, "is empty"),
+        (write_cut_off, "cannot be read as a checkpoint .* cut off"),
+        (write_cut_off_legacy, "cannot be read as a checkpoint"),
+        (write_hugging_face, "is a state dict of Hugging Face"),
+        (write_safetensors, "is a safetensors file"),
+        (write_list, "has no entry `model`"),
+        (write_no_tensors, "the entry 'weight' of `model` is no tensor"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_in_one_sentence_that_names_it(tmp_path, write, words):
+    path = tmp_path / "model.pt"
+    write(path)
+    with pytest.raises(ValueError, match=words) as found:
+        load_state(path)
+    assert str(path) in str(found.value)
+    assert "\n" not in str(found.value)
+    assert "Give a .pt file that fairseq-train wrote." in str(found.value)

@@ -1,0 +1,184 @@
+"""A checkpoint builds the models and options of a list, and runs no code whatever it asks for."""
+
+import argparse
+import runpy
+import sys
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from roberta_plugin import cli
+from roberta_plugin.models.checkpoint_file import load_state
+from roberta_plugin.models.checkpoint_model import FAIRSEQ_MODELS, OUR_MODELS, model_arguments
+from roberta_plugin.models.hub_interface import RobertaHub
+from tests.conftest import REPOSITORY
+from tests.tiny_checkpoints import change_options, state_of
+from tests.tiny_suites import write_prepared, write_tokenizer
+
+FORMS = ("cfg", "args")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def code(sentinel):
+    return f"__import__('os').system('touch {sentinel}')"
+
+
+# kind -> options of the model that make fairseq evaluate a text
+HOSTILE = {
+    "wav2vec2": lambda text: {"_name": "wav2vec2", "arch": "wav2vec2", "conv_feature_layers": text},
+    "fconv": lambda text: {"_name": "fconv", "arch": "fconv", "encoder_layers": text},
+    "xformers": lambda text: {"encoder_xformers_att_config": text},
+    "nested": lambda text: {"encoder": argparse.Namespace(xformers_att_config=text)},
+}
+
+
+def write_hostile(path, folder, kind, form, *, arch="roberta_base", task=None):
+    """A file that torch reads safely; returns what it would make if it ran."""
+    sentinel = path.with_suffix(".ran")
+    state = state_of(folder, form=form, arch=arch, task=task)
+    torch.save(change_options(state, "model", **HOSTILE[kind](code(sentinel))), path)
+    return sentinel
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["wav2vec2", "fconv", "xformers"])
+def test_fairseq_itself_runs_the_hostile_files(tmp_path, folder, kind, form):
+    """Otherwise the tests below would prove nothing."""
+    sentinel = write_hostile(tmp_path / "model.pt", folder, kind, form, task={"_name": "masked_lm"})
+    changes = {"data": str(folder)}
+    with pytest.raises(Exception):  # noqa: B017, PT011 -- whatever comes after the harm
+        checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "model.pt")], arg_overrides=changes)
+        raise RuntimeError
+    assert sentinel.exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_the_hub_runs_nothing(tmp_path, folder, kind, form):
+    sentinel = write_hostile(tmp_path / "model.pt", folder, kind, form)
+    if kind in ("wav2vec2", "fconv"):
+        with pytest.raises(ValueError, match=rf"model\.pt asks for the model '{kind}', which is not built.* as code"):
+            RobertaHub.from_pretrained(tmp_path, data=folder)
+    else:  # an option that is not looked at
+        RobertaHub.from_pretrained(tmp_path, data=folder)
+    assert not sentinel.exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("section", ["task", "criterion", "optimizer", "bpe", "tokenizer", "dataset", "generation"])
+def test_no_section_chooses_a_class(tmp_path, folder, section, form):
+    state = state_of(folder, form=form)
+    if form == "args":
+        setattr(state["args"], section, "audio_finetuning")
+    else:
+        state["cfg"][section] = {"_name": "audio_finetuning", "_target_": "os.system", "data": str(folder)}
+    torch.save(state, tmp_path / "model.pt")
+    hub = RobertaHub.from_pretrained(tmp_path)
+    assert type(hub.model).__name__ == "FastRobertaModel"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("dropout", "__import__('os')"),
+        ("encoder_layers", "2"),
+        ("encoder_embed_dim", -1),
+        ("activation_fn", "os.system"),
+        ("untie_weights_roberta", [1]),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_named(tmp_path, folder, option, value, form):
+    state = change_options(state_of(folder, form=form), "model", **{option: value})
+    with pytest.raises(ValueError, match=rf"model\.pt: the option {option} of the model must be .*, got"):
+        model_arguments(state, tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [*OUR_MODELS, *FAIRSEQ_MODELS])
+def test_every_name_of_the_list_is_built(tmp_path, folder, name, form):
+    extra = {"encoder_normalize_before": True, "layernorm_embedding": False} if name == "roberta_prenorm" else {}
+    torch.save(state_of(folder, form=form, arch=name, **extra), tmp_path / "model.pt")
+    hub = RobertaHub.from_pretrained(tmp_path, data=folder)
+    expected = "FastRobertaModel" if name in OUR_MODELS else "RobertaModel"
+    assert type(hub.model).__name__ == expected
+    assert hub.max_positions == 40
+    assert not hub.training
+
+
+@pytest.mark.parametrize("arch", ["fast_roberta", "roberta_base"])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_built_is_what_fairseq_builds(tmp_path, folder, arch, form):
+    changes = {"data": str(folder), "load_checkpoint_heads": True}
+    task = {"_name": "masked_lm", "tokens_per_sample": 40, "sample_break_mode": "complete"}
+    torch.save(state_of(folder, form=form, arch=arch, task=task, heads={"mnli": 3}), tmp_path / "model.pt")
+    (theirs,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "model.pt")], changes)
+    ours = RobertaHub.from_pretrained(tmp_path, data=folder).model
+    assert type(ours) is type(theirs)
+    tokens = torch.randint(4, 200, (2, 9))
+    assert torch.equal(ours(tokens)[0], theirs.eval()(tokens)[0])
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+
+
+def test_parameters_that_do_not_fit_are_refused_by_name_of_the_file(tmp_path, folder):
+    state = state_of(folder)
+    del state["model"]["encoder.lm_head.bias"]
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"model\.pt: the parameters do not fit the model.*lm_head\.bias") as found:
+        RobertaHub.from_pretrained(tmp_path)
+    assert "\n" not in str(found.value)
+
+
+def say(words, capsys):
+    """Exit code and stderr of `roberta`, in this process."""
+    return cli.main([str(word) for word in words]), capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_evaluate_and_finetune_run_nothing(tmp_path, folder, kind, form, capsys):
+    prepared = write_prepared(tmp_path / "set", num_options=1)
+    task = {"_name": "roberta_sentence_prediction", "data": str(prepared.folder), "max_positions": 40}
+    heads = {"sentence_classification_head": 2}
+    torch.save(state_of(folder, form=form, task=task, heads=heads), tmp_path / "good.pt")
+    sentinel = write_hostile(tmp_path / "bad.pt", folder, kind, form, arch="roberta_base", task=task)
+    refused = f"bad.pt asks for the model '{kind}'"
+    evaluate = ["evaluate", "--data", prepared.folder, "--folder", tmp_path / "out", "--no-progress", "--checkpoint"]
+    for checkpoints in ([tmp_path / "bad.pt"], [tmp_path / "good.pt", tmp_path / "bad.pt"]):
+        status, error = say([*evaluate, *checkpoints], capsys)
+        if kind in ("wav2vec2", "fconv"):
+            assert status == 2
+            assert refused in error
+        else:
+            assert status == 0, error
+    if kind in ("wav2vec2", "fconv"):
+        words = ["finetune", "RTE", "--data", prepared.folder, "--model", tmp_path / "bad.pt"]
+        status, error = say([*words, "--folder", tmp_path / "runs", "--grid-only"], capsys)
+        assert status == 2
+        assert refused in error
+    assert not sentinel.exists()
+
+
+def test_fill_mask_runs_nothing_and_says_what_is_wrong(tmp_path, folder, monkeypatch):
+    script = str(REPOSITORY / "examples" / "fill_mask.py")
+
+    def error_of(*words):
+        monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(script, run_name="__main__")
+        return str(stopped.value)
+
+    sentinel = write_hostile(tmp_path / "model.pt", folder, "wav2vec2", "cfg")
+    assert "asks for the model 'wav2vec2'" in error_of(tmp_path, "A <mask>.", "--data", folder)
+    assert not sentinel.exists()
+    torch.save(state_of(folder), tmp_path / "model.pt")
+    assert (
+        error_of(tmp_path, "No hole.") == "fill_mask: fill_mask needs at least one <mask> in the text, got 'No hole.'."
+    )
+    assert "No checkpoint in" in error_of(tmp_path / "nowhere", "A <mask>.")
+    assert load_state(tmp_path / "model.pt")

@@ -1,0 +1,66 @@
+"""Every pair of --task and --criterion works or is refused with both names, before anything is built."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+from roberta_plugin.criterions.race import RaceCriterion
+from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
+from roberta_plugin.criterions.squad2 import Squad2Criterion
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedLMTask
+from roberta_plugin.tasks.race import RaceConfig, RaceTask
+from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
+from roberta_plugin.tasks.squad2 import Squad2Config, Squad2Task
+from tests.tiny_corpus import write_data_bin
+from tests.tiny_suites import write_prepared
+
+CRITERIONS = {
+    "roberta_masked_lm": RobertaMaskedLMCriterion,
+    "roberta_sentence_prediction": RobertaSentencePredictionCriterion,
+    "race": RaceCriterion,
+    "squad2": Squad2Criterion,
+    "masked_lm": None,
+    "cross_entropy": None,
+}
+TASKS = ("roberta_masked_lm", "roberta_sentence_prediction", "race", "squad2")
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    data_bin = write_data_bin(folder / "text", num_documents=3, valid_documents=2)
+    kinds = {
+        "roberta_sentence_prediction": (RobertaSentencePredictionTask, RobertaSentencePredictionConfig, "RTE"),
+        "race": (RaceTask, RaceConfig, "race"),
+        "squad2": (Squad2Task, Squad2Config, "squad2"),
+    }
+    found = {"roberta_masked_lm": RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(data_bin), seed=1))}
+    for name, (task, config, prepared_for) in kinds.items():
+        data = write_prepared(folder / name, task=prepared_for).folder
+        found[name] = task.setup_task(config(data=str(data), seed=1))
+    return found
+
+
+@pytest.mark.parametrize("criterion", CRITERIONS)
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_takes_its_own_criterion_and_refuses_others_by_name(tasks, task, criterion):
+    options = {"max_answer_length": 30} if criterion == "squad2" else {}
+    cfg = SimpleNamespace(criterion=criterion, **options)
+    if criterion == task or (task, criterion) == ("roberta_masked_lm", "masked_lm"):
+        if criterion == task:
+            assert isinstance(tasks[task].build_criterion(cfg), CRITERIONS[criterion])
+        return
+    with pytest.raises(
+        ValueError, match=rf"--task .*--criterion .*{criterion}|--criterion {criterion} .*--task {task}"
+    ):
+        tasks[task].build_criterion(cfg)
+
+
+@pytest.mark.parametrize("criterion", ["roberta_sentence_prediction", "race", "squad2"])
+def test_a_fine_tuning_criterion_refuses_fairseq_s_own_tasks(criterion):
+    task = SimpleNamespace(target_dictionary=None, cfg=SimpleNamespace(_name="sentence_prediction"))
+    with pytest.raises(
+        ValueError, match=f"--criterion {criterion} goes with --task {criterion} .* sentence_prediction"
+    ):
+        CRITERIONS[criterion].build_criterion(SimpleNamespace(max_answer_length=30), task)
