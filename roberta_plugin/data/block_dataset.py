@@ -68,11 +68,14 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         multiple = 1 if self.pack else required_batch_size_multiple
         if max_tokens is not None:
             check_token_limit(width, max_tokens=max_tokens, longest=self.longest, multiple=self.pad_to_multiple)
-        if max_tokens is not None and self.are_equal_in_length and width and not self.pack:
+        are_equal = self.are_equal_in_length and width > 0
+        if max_tokens is not None and are_equal:
             fitting = max_tokens // width
+            if self.pack:  # the row is rounded up as a whole
+                fitting = (max_tokens - max_tokens % self.pad_to_multiple) // self.longest
             fitting -= fitting % multiple if fitting > multiple else 0
             max_sentences = min(fitting, max_sentences or fitting)
-        if max_tokens is None or (max_sentences is not None and width * max_sentences <= max_tokens):
+        if max_tokens is None or are_equal or (max_sentences is not None and width * max_sentences <= max_tokens):
             assert max_sentences is not None
             return BlockBatches(order, range(first_block, len(order), max_sentences), len(order))
         bounds = first_block + cut_in_parts(

@@ -178,7 +178,7 @@ def report(rows: list[tuple[str, int, Cost]], texts: dict[int, Path], memory: li
 
 Machine: {machine()}.
 Versions: {versions()}.
-Command: `python -m tests.benchmarks.bench_binarize {' '.join(sys.argv[1:])}`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
+Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
 each of fairseq's steps, the real commands from start to exit (imports included), {repeats} runs of each in turn,
 medians. No warm-up; the text is in the page cache for both sides. Both sides' .bin, .idx and dict.txt were compared
 after each run and are the same bytes. Other work ran on the machine, so CPU seconds (of all processes of a command)

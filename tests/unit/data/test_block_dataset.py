@@ -130,6 +130,15 @@ def test_batches_of_equal_blocks_are_not_listed_whatever_limits_them():
         assert 0 < len(batches[-1]) <= size
 
 
+def test_packed_batches_of_equal_blocks_are_not_listed_either():
+    dataset = Equal()
+    dataset.pack, dataset.pad_to_multiple, dataset.longest = True, 128, 500
+    for max_tokens, size in ((4096, 8), (4100, 8), (4000, 7), (20_096, 40)):
+        batches = dataset.batches(1, max_tokens=max_tokens)
+        assert len(batches[10**9]) == size
+        assert -(-size * 500 // 128) * 128 <= max_tokens
+
+
 def test_impossible_limits_are_refused_by_name():
     with pytest.raises(ValueError, match="--batch-size, --max-tokens"):
         Equal().batches(1)
