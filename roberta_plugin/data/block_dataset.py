@@ -19,6 +19,7 @@ from fairseq.data import FairseqDataset
 from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
+from roberta_plugin.data.array_files import keeping_pages
 from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
 from roberta_plugin.data.block_order import Order, check_token_limit, cut_in_parts, round_up
 
@@ -78,17 +79,18 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         if max_tokens is None or are_equal or (max_sentences is not None and width * max_sentences <= max_tokens):
             assert max_sentences is not None
             return BlockBatches(order, range(first_block, len(order), max_sentences), len(order))
-        bounds = first_block + cut_in_parts(
-            (
-                self.lengths(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))).indices)
-                for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
-            ),
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=multiple,
-            padded=not self.pack,
-            multiple=self.pad_to_multiple,
-        )
+        with keeping_pages():
+            bounds = first_block + cut_in_parts(
+                (
+                    self.lengths(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))).indices)
+                    for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
+                ),
+                max_tokens=max_tokens,
+                max_sentences=max_sentences,
+                required_batch_size_multiple=multiple,
+                padded=not self.pack,
+                multiple=self.pad_to_multiple,
+            )
         return BlockBatches(order, bounds[:-1], len(order))
 
     @abstractmethod

@@ -33,6 +33,7 @@ LINES_AT_ONCE = 2**20
 MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
+from roberta_plugin.data.block_order import ORDER_VERSION
 from tests.benchmarks.bench_open import fairseq_task, our_task
 side, data, mode, limit, value, do = sys.argv[1:]
 task = {"fairseq": fairseq_task, "ours": our_task}[side](Path(data), mode)
@@ -46,7 +47,7 @@ iterator = task.get_batch_iterator(task.dataset("train"), **options)
 if do == "resume":
     blocks = len(task.dataset("train")) // 2
     state = {"version": 2, "epoch": 1, "iterations_in_epoch": blocks // 32, "shuffle": False}
-    iterator.load_state_dict({**state, "blocks_in_epoch": blocks, "order_of_blocks": 2})
+    iterator.load_state_dict({**state, "blocks_in_epoch": blocks, "order_of_blocks": ORDER_VERSION})
 batch = next(iterator.next_epoch_itr(shuffle=side == "fairseq"))
 done = time.perf_counter() - wall, time.process_time() - cpu, peak() - before
 print(json.dumps({"opened": opened, "done": done, "blocks": len(task.dataset("train")), "tokens": batch["ntokens"]}))
