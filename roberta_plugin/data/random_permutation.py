@@ -51,7 +51,8 @@ def _through_network(
     for number in range(0, rounds, 2):
         low = _add(low, high, low_bases, keys, number)
         high = _add(high, low, high_bases, keys, number + 1)
-    return (high * low_bases + low).astype(np.int64)
+    found: NDArray[np.int64] = (high * low_bases + low).astype(np.int64)
+    return found
 
 
 def _add(
