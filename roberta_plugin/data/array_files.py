@@ -8,13 +8,16 @@ Shapes: n elements.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _TAKEN_AT_ONCE = 1024
-_MAP_WORTH_RELEASING = 2**27  # bytes
+_MAP_WORTH_RELEASING = 2**28  # bytes
+_is_releasing = True
 
 
 class ArrayOnDisk:
@@ -33,12 +36,25 @@ class ArrayOnDisk:
         return np.fromfile(self._path, dtype=self._dtype, count=max(0, stop - first), offset=offset)
 
 
+@contextmanager
+def keeping_pages() -> Iterator[None]:
+    """While a whole array is taken from, its pages are kept: to map each of them a hundred times takes minutes."""
+    global _is_releasing
+    _is_releasing = False
+    try:
+        yield
+    finally:
+        _is_releasing = True
+
+
 def take_mapped(values: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
     """`values[indices]` of an array in a mapped file.
 
     The kernel maps 16 pages for each one that is touched, so that some thousands of far-off elements would make a
     gigabyte resident. Pages of large maps are therefore let go now and then; they stay in the page cache.
     """
+    if not _is_releasing:
+        return values[indices]
     mapped: Any = values
     while isinstance(mapped, np.ndarray):
         mapped = mapped.base
@@ -47,5 +63,9 @@ def take_mapped(values: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any
     parts = []
     for start in range(0, len(indices), _TAKEN_AT_ONCE):
         parts.append(values[indices[start : start + _TAKEN_AT_ONCE]])
-        mapped.madvise(mmap.MADV_DONTNEED)
+        _release(mapped)
     return np.concatenate(parts)
+
+
+def _release(mapped: mmap.mmap) -> None:
+    mapped.madvise(mmap.MADV_DONTNEED)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 from numpy.typing import NDArray
+from torch.utils.data import get_worker_info
 
+from roberta_plugin.data.array_files import keeping_pages
 from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
 from roberta_plugin.data.block_order import Order, check_token_limit, cut_in_parts, round_up
 
@@ -67,24 +69,28 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         multiple = 1 if self.pack else required_batch_size_multiple
         if max_tokens is not None:
             check_token_limit(width, max_tokens=max_tokens, longest=self.longest, multiple=self.pad_to_multiple)
-        if max_tokens is not None and self.are_equal_in_length and width and not self.pack:
+        are_equal = self.are_equal_in_length and width > 0
+        if max_tokens is not None and are_equal:
             fitting = max_tokens // width
+            if self.pack:  # the row is rounded up as a whole
+                fitting = (max_tokens - max_tokens % self.pad_to_multiple) // self.longest
             fitting -= fitting % multiple if fitting > multiple else 0
             max_sentences = min(fitting, max_sentences or fitting)
-        if max_tokens is None or (max_sentences is not None and width * max_sentences <= max_tokens):
+        if max_tokens is None or are_equal or (max_sentences is not None and width * max_sentences <= max_tokens):
             assert max_sentences is not None
             return BlockBatches(order, range(first_block, len(order), max_sentences), len(order))
-        bounds = first_block + cut_in_parts(
-            (
-                self.lengths(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))).indices)
-                for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
-            ),
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=multiple,
-            padded=not self.pack,
-            multiple=self.pad_to_multiple,
-        )
+        with keeping_pages():
+            bounds = first_block + cut_in_parts(
+                (
+                    self.lengths(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))).indices)
+                    for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
+                ),
+                max_tokens=max_tokens,
+                max_sentences=max_sentences,
+                required_batch_size_multiple=multiple,
+                padded=not self.pack,
+                multiple=self.pad_to_multiple,
+            )
         return BlockBatches(order, bounds[:-1], len(order))
 
     @abstractmethod
@@ -111,23 +117,29 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         """How many epochs this dataset has served when `epoch` ends."""
         return epoch
 
-    def __getitems__(self, batch: BlockBatch | Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """A whole batch at once: what torch's data loader asks for where a dataset offers it."""
+    def __getitems__(self, batch: BlockBatch | Sequence[tuple[int, int]]) -> Any:
+        """A whole batch at once: what torch's data loader asks for where a dataset offers it.
+
+        A data-loader worker gets what becomes the batch on the way to the training process.
+        """
         if not len(batch):
             return {}
         if isinstance(batch, BlockBatch):
-            return _as_tensors(self.make_batch(batch.passes, batch.indices))
-        passes, indices = np.array(list(batch), dtype=np.int64).T
-        return _as_tensors(self.make_batch(passes, indices))
+            passes, indices = batch.passes, batch.indices
+        else:
+            passes, indices = np.array(list(batch), dtype=np.int64).T
+        arrays = self.make_batch(passes, indices)
+        return _as_tensors(arrays) if get_worker_info() is None else _BatchOfWorker(arrays)
 
     def __getitem__(self, address: tuple[int, int] | int) -> dict[str, Any]:
         """The batch of one block, addressed by (pass, index), or by its index in the epoch of `set_epoch`."""
         number, index = address if isinstance(address, tuple) else (self.visit(self.epoch), int(address))
-        return self.__getitems__([(number, index)])
+        batch: dict[str, Any] = self.__getitems__([(number, index)])
+        return batch
 
-    def collater(self, samples: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
+    def collater(self, samples: Any) -> Any:
         """Pass a ready batch on; join batches of single blocks, which fairseq collects for its dummy batch."""
-        if isinstance(samples, dict):
+        if not isinstance(samples, list):
             return samples
         return self.__getitems__([(int(sample["pass"]), int(sample["id"])) for sample in samples])
 
@@ -149,13 +161,52 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         return np.arange(len(self))
 
 
+class _BatchOfWorker:
+    """The arrays of a batch in a data-loader worker; unpickled by the training process, they are its tensors.
+
+    torch would send each tensor through a file in shared memory, a dozen a batch, which costs the training process
+    several times what it costs to make the batch itself. Plain bytes of half the width are cheap.
+    """
+
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        self._arrays = arrays
+
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]:
+        return _as_tensors, (_narrow(self._arrays),)
+
+
+class _Narrowed(NamedTuple):
+    """An int64 array whose numbers fit into int32."""
+
+    values: NDArray[np.int32]
+
+
+def _narrow(batch: dict[str, Any]) -> dict[str, Any]:
+    """The same with `_Narrowed` in the place of int64 arrays, at any depth, where that is possible."""
+    narrowed: dict[str, Any] = {}
+    for key, value in batch.items():
+        narrowed[key] = value
+        if isinstance(value, dict):
+            narrowed[key] = _narrow(value)
+        elif isinstance(value, np.ndarray) and value.dtype == np.int64 and _fits_int32(value):
+            narrowed[key] = _Narrowed(value.astype(np.int32))
+    return narrowed
+
+
+def _fits_int32(values: NDArray[np.int64]) -> bool:
+    limits = np.iinfo(np.int32)
+    return values.size > 0 and limits.min <= int(values.min()) and int(values.max()) <= limits.max
+
+
 def _as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
     """The same with tensors in the place of arrays, at any depth."""
-    return {
-        key: _as_tensors(value)
-        if isinstance(value, dict)
-        else torch.from_numpy(value)
-        if isinstance(value, np.ndarray)
-        else value
-        for key, value in batch.items()
-    }
+    tensors: dict[str, Any] = {}
+    for key, value in batch.items():
+        if isinstance(value, dict):
+            value = _as_tensors(value)
+        elif isinstance(value, _Narrowed):
+            value = torch.from_numpy(value.values.astype(np.int64))
+        elif isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
+        tensors[key] = value
+    return tensors

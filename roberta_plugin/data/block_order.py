@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.counter_random import make_keys
+from roberta_plugin.data.counter_random import add_to_keys, make_keys
 from roberta_plugin.data.random_permutation import permute
 
 ORDER_VERSION = 2
@@ -127,17 +127,12 @@ class EpochOrder:
         if len(self._num_blocks) > 1:
             key = make_keys(self._seed, _INTERLEAVING, indices=np.array([self._epoch]))
             positions = permute(positions, size=len(self), keys=key)
-        indices, passes = np.empty_like(positions), np.empty_like(positions)
         corpora = np.searchsorted(self._first_draw, positions, side="right") - 1
-        for corpus in np.unique(corpora).tolist():
-            mine = np.flatnonzero(corpora == corpus)
-            size, count = self._num_blocks[corpus], self._counts[corpus]
-            draws = positions[mine] - self._first_draw[corpus] + (self._epoch - 1) * count  # of the endless stream
-            number, place = np.divmod(draws, size)
-            keys = make_keys(self._seed, _STREAM, corpus, indices=number)
-            indices[mine] = permute(place, size=size, keys=keys) + self._first_index[corpus]
-            passes[mine] = number + 1
-        return Addresses(indices, passes)
+        sizes, counts = np.array(self._num_blocks)[corpora], np.array(self._counts)[corpora]
+        draws = positions - self._first_draw[corpora] + (self._epoch - 1) * counts  # of the endless stream of a corpus
+        number, place = np.divmod(draws, sizes)
+        keys = add_to_keys(make_keys(self._seed, _STREAM, indices=corpora), number)
+        return Addresses(permute(place, size=sizes, keys=keys) + self._first_index[corpora], number + 1)
 
 
 def _group_by_length(lengths: NDArray[np.int32], *, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -10,8 +10,6 @@ Shapes: n elements.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,43 +20,53 @@ _ROUNDS, _ROUNDS_OF_SMALL, _SMALL = 12, 36, 64
 _HALF = np.uint64(32)
 
 
-def permute(positions: NDArray[np.int64], *, size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Element `positions` (n,) of the permutations of 0 to `size` - 1 that are chosen by `keys` (n,) or (1,).
+def permute(
+    positions: NDArray[np.int64], *, size: int | NDArray[np.int64], keys: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Element `positions` (n,) of the permutations of 0 to `size` - 1, (n,) or one number, that `keys` (n,) choose.
 
     Raises:
         ValueError: if a position is not in 0 to `size` - 1.
     """
-    if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < size:
+    if len(positions) and not ((positions >= 0) & (positions < size)).all():
         raise ValueError(f"A permutation of {size} elements has none at {positions.min()} or {positions.max()}.")
-    base = math.isqrt(max(size - 1, 0)) + 1  # at least the square root, so two digits suffice
-    found = _through_network(positions.astype(np.uint64), size, base, keys)
-    outside = np.flatnonzero(found >= size)
-    while len(outside):
-        keys_outside = keys if len(keys) == 1 else keys[outside]
-        again = _through_network(found[outside], size, base, keys_outside)
-        found[outside] = again
-        outside = outside[again >= size]
-    return found.astype(np.int64)
+    sizes, keys = np.broadcast_to(size, positions.shape), np.broadcast_to(keys, positions.shape)
+    found = np.empty(len(positions), dtype=np.int64)
+    is_small = sizes < _SMALL
+    for rounds, where in ((_ROUNDS, np.flatnonzero(~is_small)), (_ROUNDS_OF_SMALL, np.flatnonzero(is_small))):
+        found[where] = positions[where]
+        while len(where):
+            found[where] = _through_network(found[where], sizes[where], keys[where], rounds)
+            where = where[found[where] >= sizes[where]]
+    return found
 
 
-def _through_network(numbers: NDArray[np.uint64], size: int, base: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection of the numbers below `base` * ceil(size / base); (n,) -> (n,)."""
-    low_base, high_base = np.uint64(base), np.uint64(-(-size // base))
-    high, low = np.divmod(numbers, low_base)
-    for number in range(0, _ROUNDS if size >= _SMALL else _ROUNDS_OF_SMALL, 2):
-        low = _add(low, high, low_base, keys, number)
-        high = _add(high, low, high_base, keys, number + 1)
-    return high * low_base + low
+def _through_network(
+    numbers: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64], rounds: int
+) -> NDArray[np.int64]:
+    """A bijection of the numbers below low_base * high_base, which is the size or little more; (n,) -> (n,)."""
+    low_bases = np.sqrt(sizes - 1).astype(np.uint64) + np.uint64(1)  # about the square root, so two digits suffice
+    high_bases = (sizes.astype(np.uint64) + low_bases - np.uint64(1)) // low_bases
+    high, low = np.divmod(numbers.astype(np.uint64), low_bases)
+    for number in range(0, rounds, 2):
+        low = _add(low, high, low_bases, keys, number)
+        high = _add(high, low, high_bases, keys, number + 1)
+    found: NDArray[np.int64] = (high * low_bases + low).astype(np.int64)
+    return found
 
 
 def _add(
-    digit: NDArray[np.uint64], other: NDArray[np.uint64], base: np.uint64, keys: NDArray[np.uint64], number: int
+    digit: NDArray[np.uint64],
+    other: NDArray[np.uint64],
+    bases: NDArray[np.uint64],
+    keys: NDArray[np.uint64],
+    number: int,
 ) -> NDArray[np.uint64]:
-    """`digit` plus a random function of the `other` one, of round `number`, modulo `base`."""
+    """`digit` plus a random function of the `other` one, of round `number`, modulo `bases`; all (n,)."""
     bits = bits64(keys, other | np.uint64(number << 32))
     bits >>= _HALF
-    bits *= base
-    bits >>= _HALF  # uniform below base
+    bits *= bases
+    bits >>= _HALF  # uniform below the base
     bits += digit
-    bits -= base * (bits >= base)
+    bits -= bases * (bits >= bases)
     return bits

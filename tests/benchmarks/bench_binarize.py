@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.bench_binarize [--write]
 
-Both sides are the real commands, in turn, with two worker processes: fairseq's multiprocessing_bpe_encoder --keep-empty
-and fairseq-preprocess --only-source on the first megabytes of the books, `roberta binarize` on all of them. The files
-are compared byte for byte where both sides have the same text. Needs the real data (see tests/conftest.py).
+Both sides are the real commands, in turn, with two worker processes, on the same text: fairseq's
+multiprocessing_bpe_encoder --keep-empty and fairseq-preprocess --only-source, and `roberta binarize`. The text is the
+first megabytes of the books, of several sizes, because fairseq's imports alone take seconds; a ratio is always between
+the two sides on one size. The files are compared byte for byte. Needs the real data (see tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.tiny_corpus import command, environment
 RESULTS = REPOSITORY / "tests" / "benchmarks" / "results" / "binarize_cpu2_202611.md"
 BPE = SHARED_DATA / "gpt2_bpe"
 WORKERS = "2"
-FAIRSEQ_MEGABYTES = (8, 32)  # fairseq's imports alone take seconds, so a larger text too
+MEGABYTES = (8, 32, 195)  # the last one is all of the books
 MEMORY_MEGABYTES = (10, 50, 200)
 
 
@@ -122,16 +123,15 @@ def versions() -> str:
 def measure(work: Path, repeats: int) -> str:
     with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz") as file:
         books = file.read()
-    sizes = [*FAIRSEQ_MEGABYTES, len(books) // 10**6 + 1]
-    texts = {size: work / f"{size}.txt" for size in sizes}
+    texts = {size: work / f"{size}.txt" for size in MEGABYTES}
     for size, path in texts.items():
         path.write_bytes(books[: books.rfind(b"\n", 0, size * 10**6) + 1])
 
     rows: list[tuple[str, int, Cost]] = []
-    theirs: dict[int, list[tuple[Cost, Cost]]] = {size: [] for size in FAIRSEQ_MEGABYTES}
+    theirs: dict[int, list[tuple[Cost, Cost]]] = {size: [] for size in MEGABYTES}
     ours: dict[tuple[int, str], list[Cost]] = {}
     for number in range(repeats):
-        for size in FAIRSEQ_MEGABYTES:
+        for size in MEGABYTES:
             folder = work / f"fairseq{size}_{number}"
             theirs[size].append(fairseq_steps(texts[size], folder))
             for workers in ("1", WORKERS):
@@ -139,9 +139,6 @@ def measure(work: Path, repeats: int) -> str:
                 ours.setdefault((size, workers), []).append(cost)
             assert same_bytes(work / "ours", folder / "data"), "the files differ"
             shutil.rmtree(folder)
-        for workers in ("1", WORKERS):
-            cost = timed(binarize_command(texts[sizes[-1]], work / "ours", workers))
-            ours.setdefault((sizes[-1], workers), []).append(cost)
     for size, pairs in theirs.items():
         encoding, preprocessing = zip(*pairs, strict=True)
         rows.append(("fairseq: multiprocessing_bpe_encoder", size, median(list(encoding))))
@@ -168,28 +165,28 @@ def report(rows: list[tuple[str, int, Cost]], texts: dict[int, Path], memory: li
         megabytes = texts[size].stat().st_size / 1e6
         return megabytes / cost.seconds, megabytes / cost.cpu_seconds
 
-    bases = [speeds(size, cost) for what, size, cost in rows if what == "fairseq: both"]
+    bases = {size: speeds(size, cost) for what, size, cost in rows if what == "fairseq: both"}
     table = []
-    for what, size, cost in rows:
+    for what, size, cost in sorted(rows, key=lambda row: row[1]):
         by_clock, by_cpu = speeds(size, cost)
-        ratios = " | ".join(f"{by_clock / base[0]:.1f} | {by_cpu / base[1]:.1f}" for base in bases)
+        ratios = f"{by_clock / bases[size][0]:.1f} | {by_cpu / bases[size][1]:.1f}"
         table.append(
             f"| {what} | {texts[size].stat().st_size / 1e6:.1f} MB | {cost.seconds:.2f} | {cost.cpu_seconds:.2f} "
             f"| {by_clock:.2f} | {ratios} |"
         )
-    heads = " | ".join(f"ratio to fairseq on {size} MB | by CPU" for size in FAIRSEQ_MEGABYTES)
     return f"""# roberta binarize beside fairseq's two steps
 
 Machine: {machine()}.
 Versions: {versions()}.
-Command: `python -m tests.benchmarks.bench_binarize --write`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
+Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
 each of fairseq's steps, the real commands from start to exit (imports included), {repeats} runs of each in turn,
 medians. No warm-up; the text is in the page cache for both sides. Both sides' .bin, .idx and dict.txt were compared
 after each run and are the same bytes. Other work ran on the machine, so CPU seconds (of all processes of a command)
-are given too: they suffer less from it. A ratio is the throughput divided by that of fairseq's two steps together.
+are given too: they suffer less from it. A ratio is the throughput divided by that of fairseq's two steps together on
+the same text.
 
-| what | text | seconds | CPU seconds | MB/s | {heads} |
-| --- | ---: | ---: | ---: | ---: | {" | ".join(["---: | ---:"] * len(bases))} |
+| what | text | seconds | CPU seconds | MB/s | times fairseq | by CPU |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
 {chr(10).join(table)}
 
 Peak resident memory with two workers (a worker's includes what it shares with the first process):

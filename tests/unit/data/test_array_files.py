@@ -5,11 +5,13 @@ import sys
 
 import numpy as np
 
+from roberta_plugin.data import array_files
 from roberta_plugin.data.array_files import ArrayOnDisk, take_mapped
 
 TAKE = """
 import sys
 import numpy as np
+from roberta_plugin.data import array_files
 from roberta_plugin.data.array_files import take_mapped
 def resident(kind):
     return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith(kind)) / 1024
@@ -48,3 +50,17 @@ def test_elements_all_over_a_large_file_do_not_make_it_resident(tmp_path):
         grown[way] = float(done.stdout)
     assert grown["numpy"] > 150, "numpy alone would do"
     assert grown["ours"] < 60
+
+
+def test_pages_are_kept_while_a_whole_array_is_taken_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "_MAP_WORTH_RELEASING", 0)
+    (tmp_path / "file").write_bytes(np.arange(5000).tobytes())
+    values = np.asarray(np.memmap(tmp_path / "file", dtype=np.int64, mode="r"))
+    released = []
+    monkeypatch.setattr(array_files, "_release", released.append)
+    where = np.arange(5000)[::-1]
+    with array_files.keeping_pages():
+        assert np.array_equal(take_mapped(values, where), where)
+    assert not released
+    assert np.array_equal(take_mapped(values, where), where)
+    assert len(released) == 5

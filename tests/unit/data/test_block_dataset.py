@@ -1,6 +1,8 @@
 """What all datasets share: batches cut from the order of an epoch, whole batches in tensors."""
 
 import itertools
+import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -128,6 +130,15 @@ def test_batches_of_equal_blocks_are_not_listed_whatever_limits_them():
         assert 0 < len(batches[-1]) <= size
 
 
+def test_packed_batches_of_equal_blocks_are_not_listed_either():
+    dataset = Equal()
+    dataset.pack, dataset.pad_to_multiple, dataset.longest = True, 128, 500
+    for max_tokens, size in ((4096, 8), (4100, 8), (4000, 7), (20_096, 40)):
+        batches = dataset.batches(1, max_tokens=max_tokens)
+        assert len(batches[10**9]) == size
+        assert -(-size * 500 // 128) * 128 <= max_tokens
+
+
 def test_impossible_limits_are_refused_by_name():
     with pytest.raises(ValueError, match="--batch-size, --max-tokens"):
         Equal().batches(1)
@@ -162,3 +173,41 @@ def test_sizes_are_lengths():
     assert dataset.sizes.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert dataset.num_tokens(4) == dataset.size(4) == 5
     assert dataset.ordered_indices().tolist() == list(range(9))
+
+
+class ManyTypes(Squares):
+    """Batches with all that may be in one."""
+
+    def make_batch(self, passes, indices):
+        large = np.array([2**31, -(2**31) - 1])
+        arrays = {"large": large, "small": large // 2, "float": np.array([0.5]), "narrow": np.array([7], np.int32)}
+        return {"id": indices, "empty": np.empty(0, np.int64), "inner": arrays, "number": 3, "flag": True}
+
+
+def test_a_batch_of_a_worker_is_the_same_as_one_made_here():
+    dataset = ManyTypes()
+    here = dataset.__getitems__([(1, 5), (1, 6)])
+    loader = torch.utils.data.DataLoader(
+        dataset, collate_fn=dataset.collater, batch_sampler=[[(1, 5), (1, 6)], []], num_workers=1
+    )
+    there, nothing = loader
+    assert nothing == {}
+    assert there.keys() == here.keys() and there["inner"].keys() == here["inner"].keys()
+    for mine, theirs in itertools.chain(
+        zip(here.values(), there.values(), strict=True),
+        zip(here["inner"].values(), there["inner"].values(), strict=True),
+    ):
+        if isinstance(mine, torch.Tensor):
+            assert mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+        elif not isinstance(mine, dict):
+            assert mine == theirs
+    assert {value.dtype for value in there["inner"].values()} == {torch.int64, torch.int32, torch.float64}
+
+
+def test_a_batch_travels_as_plain_bytes_of_half_the_width_and_in_no_shared_memory(monkeypatch):
+    dataset = Squares()
+    monkeypatch.setattr(block_dataset, "get_worker_info", object)
+    sent = bytes(ForkingPickler.dumps(dataset.__getitems__([(1, index) for index in range(10_000)])))
+    assert len(sent) < 3 * 10_000 * 4 + 2000
+    monkeypatch.undo()
+    assert torch.equal(pickle.loads(sent)["id"], torch.arange(10_000))

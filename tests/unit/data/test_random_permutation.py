@@ -32,12 +32,13 @@ def test_every_element_comes_exactly_once(size, number):
     assert np.array_equal(np.sort(permute(np.arange(size), size=size, keys=key(number))), np.arange(size))
 
 
-def test_an_element_is_the_same_alone_and_with_keys_of_its_own():
-    numbers = np.array([5, 6, 5, 7])
-    positions = np.array([10, 10, 99, 0])
-    found = permute(positions, size=101, keys=make_keys(1, 2, indices=numbers))
-    for position, number, element in zip(positions, numbers, found, strict=True):
-        assert permute(np.array([position]), size=101, keys=key(number)) == element
+def test_an_element_is_the_same_alone_and_among_others_of_other_sizes_and_keys():
+    rng = np.random.default_rng(0)
+    sizes = np.array([1, 5, 63, 64, 101, 10**6, 10**12])[rng.integers(0, 7, 300)]
+    positions, numbers = rng.integers(0, sizes), rng.integers(0, 9, 300)
+    found = permute(positions, size=sizes, keys=make_keys(1, 2, indices=numbers))
+    for position, size, number, element in zip(positions, sizes.tolist(), numbers, found, strict=True):
+        assert permute(np.array([position]), size=size, keys=key(number)) == element
 
 
 @pytest.mark.parametrize("size", [2**26 - 1, 2**26 + 1, 64_600_000, 10**12])
