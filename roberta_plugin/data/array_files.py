@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_TAKEN_AT_ONCE = 1024
+_TAKEN_AT_ONCE = 512
 _MAP_WORTH_RELEASING = 2**28  # bytes
 _is_releasing = True
 
@@ -50,8 +50,8 @@ def keeping_pages() -> Iterator[None]:
 def take_mapped(values: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
     """`values[indices]` of an array in a mapped file.
 
-    The kernel maps 16 pages for each one that is touched, so that some thousands of far-off elements would make a
-    gigabyte resident. Pages of large maps are therefore let go now and then; they stay in the page cache.
+    The kernel maps 16 pages or more for each one that is touched, so that some thousands of far-off elements would
+    make a gigabyte resident. Pages of large maps are therefore let go now and then; they stay in the page cache.
     """
     if not _is_releasing:
         return values[indices]

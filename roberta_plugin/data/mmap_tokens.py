@@ -289,7 +289,7 @@ def check_sizes(tokens: MmapTokens) -> None:
     """
     total = 0
     for first in range(0, tokens.num_items, _ITEMS_IN_MEMORY):
-        sizes = tokens.sizes[first : first + _ITEMS_IN_MEMORY]
+        sizes = tokens.sizes_on_disk[first : first + _ITEMS_IN_MEMORY]
         if sizes.min() < 1:
             item = first + int(np.argmin(sizes))
             raise ValueError(

@@ -63,4 +63,4 @@ def test_pages_are_kept_while_a_whole_array_is_taken_from(tmp_path, monkeypatch)
         assert np.array_equal(take_mapped(values, where), where)
     assert not released
     assert np.array_equal(take_mapped(values, where), where)
-    assert len(released) == 5
+    assert len(released) == 10
