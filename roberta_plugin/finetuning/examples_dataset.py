@@ -25,10 +25,10 @@ class ExamplesDataset(BlockDataset):
     """Batches of a prepared split.
 
     A batch is {"id" (B,), "pass" (B,), "nsentences": B, "ntokens" (pads not counted), "npositions" (pads counted),
-    "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"}, "first"
-    (B + 1,): example b has the rows first[b] to first[b + 1], "columns": {name: (B,)}}; whole numbers are int64, others
-    float64. A packed batch has one row (1, P) and, in the place of has_padding, "packing" with the edges of its
-    sequences.
+    "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"},
+    "offsets" (B + 1,): example b has the rows offsets[b] to offsets[b + 1], "columns": {name: (B,)}}; whole numbers are
+    int64, others float64. A packed batch has one row (1, P) and, instead of has_padding, "packing" with the
+    edges of its sequences.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class ExamplesDataset(BlockDataset):
         """The same of all examples (N,)."""
         if len(self) == 0:
             return np.empty(0, dtype=np.int32)
-        first, sizes = self.split.first, self.split.sequences.sizes
+        offsets, sizes = self.split.offsets, self.split.sequences.sizes
         if self.pack:
-            return np.add.reduceat(sizes, first[:-1]).astype(np.int32)  # (S_all,) -> (N,)
-        widths: NDArray[np.int32] = _round_up(np.maximum.reduceat(sizes, first[:-1]), self.pad_to_multiple)
-        return (widths * int(np.diff(first).max())).astype(np.int32)
+            return np.add.reduceat(sizes, offsets[:-1]).astype(np.int32)  # (S_all,) -> (N,)
+        widths: NDArray[np.int32] = _round_up(np.maximum.reduceat(sizes, offsets[:-1]), self.pad_to_multiple)
+        return (widths * int(np.diff(offsets).max())).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         """The batch of some examples, in arrays; see the class for what is in it."""
-        counts = self.split.first[indices + 1] - self.split.first[indices]  # (B,)
-        first = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.repeat(self.split.first[indices] - first[:-1], counts) + np.arange(first[-1])  # (S,)
+        counts = self.split.offsets[indices + 1] - self.split.offsets[indices]  # (B,)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(self.split.offsets[indices] - offsets[:-1], counts) + np.arange(offsets[-1])  # (S,)
         sequences = self.split.sequences
         lengths = sequences.sizes[rows].astype(np.int64)
         layout = self._packed(rows, lengths) if self.pack else self._padded(rows, lengths)
@@ -108,7 +108,7 @@ class ExamplesDataset(BlockDataset):
             "num_examples": len(self),
             "split": self.split.name,
             "net_input": {**layout, "src_lengths": lengths},
-            "first": first,
+            "offsets": offsets,
             "columns": {name: values[indices] for name, values in self._columns.items()},
         }
 

@@ -24,7 +24,7 @@ def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
     faults = prepared.changed_files(split.name)
     split = replace(split, files={})  # what has changed is said; what is wrong with it follows
     try:
-        sequences, _, _ = split.sequences, split.first, split.columns
+        sequences, _, _ = split.sequences, split.offsets, split.columns
         prepared.check_labels(split)
         check_ids(sequences, len(prepared.vocabulary))
         for name in split.facts["arrays"]:
@@ -62,7 +62,7 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
     back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
     eos_id = prepared.vocabulary.eos_id
     for index in np.linspace(0, len(split) - 1, num_samples).astype(int).tolist():
-        for number in range(split.first[index], split.first[index + 1]):
+        for number in range(split.offsets[index], split.offsets[index + 1]):
             ids = sequences[number]
             parts = [back[part] for part in np.split(ids, np.flatnonzero(ids == eos_id))]
             texts = [prepared.tokenizer.decode([int(token) for token in part if token >= 0]) for part in parts]

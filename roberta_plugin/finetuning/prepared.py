@@ -3,7 +3,7 @@
     prepared.json  dict.txt  the tokenizer's files       and for each split, such as train and valid:
 
     SPLIT.bin/.idx     sequences: complete model inputs `<s> ... </s>`, in the format of `data/mmap_tokens.py`
-    SPLIT.first.npy    (N + 1,) int64: example i has the sequences first[i] to first[i + 1]
+    SPLIT.first.npy    (N + 1,) int64: example i has the sequences offsets[i] to offsets[i + 1]
     SPLIT.NAME.npy     a column, one number an example (N,); or an array of any other shape
     SPLIT.jsonl        records of what is needed when training is over: ids, texts, right answers
 
@@ -39,7 +39,7 @@ from roberta_plugin.finetuning import prepared_files as checked
 
 NAME = "prepared.json"
 _FORMAT = 1
-_FIRST = "first"
+_OFFSETS = "first"  # in the name of the file
 
 
 class SplitWriter:
@@ -47,7 +47,7 @@ class SplitWriter:
 
     def __init__(self, prefix: str, tokens: MmapTokensWriter, records: IO[str]) -> None:
         self._prefix, self._tokens, self._records = prefix, tokens, records
-        self._first = [0]
+        self._offsets = [0]
         self._columns: dict[str, list[float]] = {}
         self._arrays: dict[str, NDArray[Any]] = {}
         self.num_records = 0
@@ -55,10 +55,10 @@ class SplitWriter:
     def add(self, sequences: Sequence[NDArray[np.integer[Any]]], **columns: float) -> None:
         """Append an example: its sequences (tokens,) and one number for each column, the same columns every time."""
         assert sequences, "an example has one sequence at least"
-        assert self._first == [0] or columns.keys() == self._columns.keys(), "all examples have the same columns"
+        assert self._offsets == [0] or columns.keys() == self._columns.keys(), "all examples have the same columns"
         sizes = np.array([len(sequence) for sequence in sequences])
         self._tokens.write(np.concatenate(sequences), sizes)
-        self._first.append(self._first[-1] + len(sequences))
+        self._offsets.append(self._offsets[-1] + len(sequences))
         for name, value in columns.items():
             self._columns.setdefault(name, []).append(value)
 
@@ -74,12 +74,12 @@ class SplitWriter:
     def finish(self) -> dict[str, Any]:
         """Write columns and arrays; return what prepared.json says of the split."""
         columns = {name: np.array(values) for name, values in self._columns.items()}
-        assert len({_FIRST, *columns, *self._arrays}) == 1 + len(columns) + len(self._arrays), "a name is used twice"
-        for name, values in {**columns, **self._arrays, _FIRST: np.array(self._first, dtype=np.int64)}.items():
+        assert len({_OFFSETS, *columns, *self._arrays}) == 1 + len(columns) + len(self._arrays), "a name is used twice"
+        for name, values in {**columns, **self._arrays, _OFFSETS: np.array(self._offsets, dtype=np.int64)}.items():
             with atomic_write(f"{self._prefix}.{name}.npy") as file:
                 np.save(file, values)
         return {
-            "examples": len(self._first) - 1,
+            "examples": len(self._offsets) - 1,
             "sequences": self._tokens.num_items,
             "tokens": self._tokens.num_tokens,
             "records": self.num_records,
@@ -199,11 +199,11 @@ class PreparedSplit:
         return tokens
 
     @cached_property
-    def first(self) -> NDArray[np.int64]:
+    def offsets(self) -> NDArray[np.int64]:
         """Example i has the sequences first[i] to first[i + 1] (N + 1,)."""
-        first = self.array(_FIRST)
-        checked.check_first(self._path(f"{_FIRST}.npy"), first, len(self), len(self.sequences))
-        return first
+        offsets = self.array(_OFFSETS)
+        checked.check_offsets(self._path(f"{_OFFSETS}.npy"), offsets, len(self), len(self.sequences))
+        return offsets
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from torch import Tensor
 def phrase_scores(model: Any, sample: Mapping[str, Any], *, mask_id: int) -> Tensor:
     """Scores (S, 1) of the sequences of a batch of kind `phrase_ranking`, in fp32; 0 where the phrase is empty."""
     inputs, lengths = sample["net_input"], sample["net_input"]["src_lengths"]
-    counts = sample["first"].diff()
+    counts = sample["offsets"].diff()
     before, after = (
         sample["columns"][name].repeat_interleave(counts, output_size=len(lengths)) for name in ("before", "after")
     )  # (B,) -> (S,)

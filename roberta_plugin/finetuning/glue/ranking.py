@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.glue.reader import Row
+from roberta_plugin.finetuning.glue.reader import GlueRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Group:
     answer: int  # which one is right; len(sentences) where none is
 
 
-def training_groups(rows: Sequence[Row], *, seed: int) -> list[Group]:
+def training_groups(rows: Sequence[GlueRow], *, seed: int) -> list[Group]:
     """Rows of the training set -> groups, in the order in which the questions appear.
 
     A sentence that answers its question competes with the question's other sentences; where there are none, with one
@@ -50,7 +50,7 @@ def training_groups(rows: Sequence[Row], *, seed: int) -> list[Group]:
     return groups
 
 
-def question_numbers(rows: Sequence[Row]) -> NDArray[np.int64]:
+def question_numbers(rows: Sequence[GlueRow]) -> NDArray[np.int64]:
     """The same number for pairs of the same question (N,)."""
     numbers = np.empty(len(rows), dtype=np.int64)
     for number, members in enumerate(_by_question(rows).values()):
@@ -75,7 +75,7 @@ def decide(scores: NDArray[np.floating], questions: NDArray[np.integer]) -> NDAr
     return predictions
 
 
-def _by_question(rows: Sequence[Row]) -> dict[str, list[int]]:
+def _by_question(rows: Sequence[GlueRow]) -> dict[str, list[int]]:
     """Question -> indices of its rows."""
     members: dict[str, list[int]] = {}
     for index, row in enumerate(rows):

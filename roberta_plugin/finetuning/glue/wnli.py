@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from roberta_plugin.finetuning.glue.alignment import DETERMINERS, Alignment, align, contains, content_words
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
-from roberta_plugin.finetuning.glue.reader import Row
+from roberta_plugin.finetuning.glue.reader import GlueRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Schema:
     rivals: tuple[str, ...]
 
 
-def find_schema(row: Row, *, others: Sequence[str] = ()) -> Schema | None:
+def find_schema(row: GlueRow, *, others: Sequence[str] = ()) -> Schema | None:
     """The schema of a row, None where pronoun and phrase are not found.
 
     `others` are rivals besides the noun phrases of the text. A rival must not be part of the phrase, nor the phrase of
@@ -57,7 +57,7 @@ def find_schema(row: Row, *, others: Sequence[str] = ()) -> Schema | None:
     )
 
 
-def training_schemas(rows: Sequence[Row]) -> list[Schema]:
+def training_schemas(rows: Sequence[GlueRow]) -> list[Schema]:
     """Schemas of the training set: of the rows with label 1, whose phrase is the right one, where it has rivals."""
     wrong: dict[tuple[str, int], list[str]] = {}
     for row in rows:
