@@ -1,4 +1,4 @@
-"""Which benchmark serves which task: the one table of all fine-tuning tasks.
+"""The table of all fine-tuning tasks: which benchmark serves which task, and what a benchmark offers.
 
 A benchmark is a package of this folder whose module `benchmark` has the names of `Benchmark`.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roberta_plugin.data.vocabulary import Vocabulary
     from roberta_plugin.finetuning.prepared import Prepared
 
-# benchmark -> its fairseq task, and the tasks it serves as the user calls them
+# benchmark -> its fairseq task, and the tasks that it serves, as the command line names them
 BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "glue": (
         "roberta_sentence_prediction",
@@ -34,7 +34,7 @@ TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
 
 
 class RawOutputs(NamedTuple):
-    """What one model says of all sequences of a split, in the order of the split.
+    """Outputs of one model for all sequences of a split, in the order of the split.
 
     Shapes: S sequences of the split, C classes, T_s tokens of sequence s.
     """
@@ -51,18 +51,18 @@ class RawOutputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRecipe:
-    """How the paper trains a task, as a grid file says it: values are strings."""
+    """How the paper trains a task, in the form of a grid file: values are strings."""
 
     train: Mapping[str, Any]
-    """Options of fairseq-train that all runs share; data, model and checkpoint are the caller's."""
+    """Options of fairseq-train that all runs share, without data, model and checkpoint."""
     axes: Mapping[str, Any]
     """Axes of the grid."""
     seeds: Sequence[str]
-    """One run a seed."""
+    """One run of each cell per seed."""
     metric: Mapping[str, str]
-    """What chooses the checkpoint and the cell."""
+    """The metric that selects the checkpoint and the cell."""
     starts_from: str = ""
-    """The task whose fine-tuned model the paper starts from, where that is not the pretrained one."""
+    """The task whose fine-tuned model the paper starts from; empty: the pretrained model."""
 
 
 class Benchmark(Protocol):
@@ -72,7 +72,7 @@ class Benchmark(Protocol):
     """Task -> split -> row of the paper -> metric -> number."""
 
     def settings(self, task: str, *, max_length: int, options: Any) -> dict[str, Any]:
-        """What a folder remembers of its preparation with these options.
+        """The settings that a folder prepared with these options records.
 
         Raises:
             ValueError: if `max_length` leaves no room for what the options ask for.
@@ -113,7 +113,7 @@ class Benchmark(Protocol):
         """
 
     def recipe(self, task: str, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
-        """The paper's settings for a prepared folder; `epochs` instead of the paper's number."""
+        """The paper's settings for a prepared folder; `epochs` replaces the paper's number."""
 
     def score(
         self,
@@ -140,14 +140,14 @@ class Benchmark(Protocol):
         """
 
     def prediction_files(self, task: str, split: str) -> Sequence[str]:
-        """Names of the prediction files of a split, in the folder that `score` is given."""
+        """Names of the prediction files of a split, relative to the `folder` of `score`."""
 
 
 def benchmark_name_of(task: str) -> str:
-    """Which benchmark serves a task.
+    """The name of the benchmark that serves a task.
 
     Raises:
-        ValueError: if none does.
+        ValueError: if there is no such task.
     """
     for name, (_, tasks) in BENCHMARKS.items():
         if task in tasks:
@@ -156,7 +156,7 @@ def benchmark_name_of(task: str) -> str:
 
 
 def benchmark_of(task: str) -> Benchmark:
-    """The benchmark that serves a task, imported when it is asked for."""
+    """The benchmark that serves a task; its module is imported by this call."""
     module = importlib.import_module(f"roberta_plugin.finetuning.{benchmark_name_of(task)}.benchmark")
     return cast(Benchmark, module)
 
@@ -197,5 +197,5 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
 
 
 def fairseq_task_of(task: str) -> str:
-    """The name after --task for a prepared task."""
+    """The value of fairseq-train's --task for a fine-tuning task."""
     return BENCHMARKS[benchmark_name_of(task)][0]

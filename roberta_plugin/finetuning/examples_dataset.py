@@ -1,6 +1,6 @@
 """A prepared split as one fairseq dataset of batches: last stage before training.
 
-Examples of similar length meet in a batch, so that little is padded; which ones, is another matter in every epoch.
+A batch holds examples of similar length, so that little is padded; the batches differ between epochs.
 
 Shapes: B examples in a batch, S their sequences, T positions of the longest; P positions of a packed row; N examples
 of the split.
@@ -51,7 +51,7 @@ class ExamplesDataset(BlockDataset):
             seed: seed of the order.
             pad_to_multiple: T, or P, is a multiple of this.
             pack: lay the sequences of a batch end to end in one row instead of padding them.
-            max_length: tokens of a sequence at most; told to the model with packed rows.
+            max_length: most tokens of a sequence; the model needs it for packed rows.
         """
         self.split = split
         self.pad_id, self.vocab_size, self.seed = pad_id, vocab_size, seed
@@ -66,16 +66,16 @@ class ExamplesDataset(BlockDataset):
         return EpochOrder([len(self)], seed=self.seed, epoch=epoch, lengths=self.lengths)
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Positions that the examples `indices` (n,) need at most (n,).
+        """Upper bounds of the positions that the examples `indices` (n,) take in a batch (n,).
 
-        In a packed row, the sum of their sequences; else their longest sequence as often as any example has sequences,
-        so that a batch keeps to its limit whatever examples meet in it.
+        In a packed row, the sum of their sequences. Otherwise their longest sequence times the largest number of
+        sequences of any example, so that a batch stays within its limit whichever examples it holds.
         """
         return self._room[indices]
 
     @cached_property
     def _room(self) -> NDArray[np.int32]:
-        """The same of all examples (N,)."""
+        """The same for all examples (N,)."""
         if len(self) == 0:
             return np.empty(0, dtype=np.int32)
         offsets, sizes = self.split.offsets, self.split.sequences.sizes

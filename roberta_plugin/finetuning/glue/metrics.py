@@ -1,7 +1,7 @@
-"""GLUE's metrics: from confusion counts where those are enough, from predictions and answers where they are not.
+"""GLUE's metrics: from confusion counts if these suffice, otherwise from predictions and answers.
 
-All are shares from 0 to 1, correlations from -1 to 1. Where a metric is not defined, because all answers or all
-predictions are the same, it is 0, as in scikit-learn; a log then shows a model that has learned nothing.
+Shares are from 0 to 1, correlations from -1 to 1. A metric that is not defined, because all answers or all predictions
+are the same, is 0, as in scikit-learn: a log then shows a model that has learned nothing.
 
 Shapes: N examples, C classes.
 """

@@ -1,7 +1,10 @@
 """GLUE's official TSV files -> rows, or an error that says where the file is wrong and what to do.
 
-The files are not CSV: a quote is a character like any other, lines end at a newline alone, and a tab always separates.
-Some begin with a byte-order mark. CoLA's train and dev have no header line, its test has one.
+The files are not CSV: a quote is an ordinary character, only a newline ends a line, and a tab always separates columns.
+Some files begin with a byte-order mark. CoLA's train and dev files have no header line, its test file has one.
+
+Example: the line "0<TAB>No one came.<TAB>Someone came.<TAB>not_entailment" of RTE ->
+GlueRow("0", ("No one came.", "Someone came."), 0).
 """
 
 from __future__ import annotations
@@ -23,20 +26,20 @@ _ID_COLUMNS = ("index", "id")
 class GlueRow:
     """One line of a file."""
 
-    id: str  # of the file, or else its number from 0 on
+    id: str  # from the file, or else the index of the row
     sentences: tuple[str, ...]
-    label: float | None  # the id of the label, or the number; None where the leaderboard keeps it
+    label: float | None  # the id of the label, or the number; None if it is not public
 
 
 class _BrokenRowError(ValueError):
-    """A row that cannot be used, although the file as a whole is what it should be."""
+    """A row that cannot be used in a file that is otherwise valid."""
 
 
 def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[GlueRow]:
     """Read a file.
 
-    Rows of QQP's train and dev that are broken are left out, with a warning: the official files have about twenty,
-    whose questions hold line ends or are empty.
+    Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty, whose
+    questions contain line ends or are empty.
 
     Raises:
         ValueError: naming the file, the line and what is wrong with it.
@@ -88,7 +91,7 @@ def _lines_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 class _Columns:
-    """Where the columns of a file are, and how to read a row of it."""
+    """The indices of a file's columns, and how to read a row."""
 
     def __init__(self, glue_task: GlueTask, source: SplitSource, path: Path, header: tuple[str, ...]) -> None:
         self.glue_task, self.source, self.num_columns = glue_task, source, len(header)

@@ -37,8 +37,8 @@ def write_submission(output: Path, folders: Sequence[Path], *, allow_incomplete:
 
     Raises:
         FileNotFoundError: if a file is missing, and `allow_incomplete` is not set.
-        ValueError: if a file is no file of predictions, has another number of them than the test set has rows, which
-            `allow_incomplete` permits, or is there twice.
+        ValueError: if a file is not a file of predictions, exists twice, or does not have one prediction for each row
+            of the test set; `allow_incomplete` permits the last.
     """
     files: dict[str, Path] = {}
     missing: list[str] = []

@@ -1,7 +1,7 @@
 """The tasks of GLUE (Wang et al. 2019, arXiv 1804.07461) in one table: files, columns, labels, metrics, submission.
 
-First stage of the map in `finetuning/glue/__init__.py`; the other stages read everything that differs between tasks
-from here. Columns are named as in the headers of the official files.
+First stage of the map in `finetuning/glue/__init__.py`; everything that differs between the tasks is in this file.
+Columns are named as in the headers of the official files.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-# How a model is asked: for one of several labels; for a number; for one score of a pair, the best of a question's pairs
-# being right (`ranking`); for the score of a phrase in the place of a pronoun, against other phrases (`wnli`).
+# What a model predicts: one of several labels; a number; a logit for each pair, where the best pair of a question is
+# the right one (`ranking`); a score for each phrase that could replace a pronoun (`wnli`).
 Kind = Literal["classification", "regression", "pair_ranking", "phrase_ranking"]
 
 
@@ -20,11 +20,11 @@ class SplitSource:
     """A split and the official file that it is made of."""
 
     split: str  # its name in the prepared folder: train, valid, ...
-    files: tuple[str, ...]  # the first that exists is read; of two sources of a split, the first that has a file
-    needed: bool = False  # whether preparing without it is an error
-    labelled: bool = True  # False: the leaderboard keeps the labels
-    header: tuple[str, ...] = ()  # names of the columns of a file that has no header line
-    sentences: tuple[str, ...] = ()  # columns, where they differ from those of the task
+    files: tuple[str, ...]  # the first that exists is read; if a split has two sources, the first with a file counts
+    needed: bool = False  # whether it is an error if it is missing
+    labelled: bool = True  # False: the labels are not public
+    header: tuple[str, ...] = ()  # names of the columns, for a file without a header line
+    sentences: tuple[str, ...] = ()  # columns, if they differ from those of the task
     label: str = ""  # the same
     submission: str = ""  # the leaderboard's name of the file of predictions, without .tsv
     num_rows: int = 0  # predictions that the leaderboard expects
@@ -32,26 +32,26 @@ class SplitSource:
 
 @dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """What sets one task apart from the others."""
+    """One task of GLUE."""
 
-    name: str  # as `roberta prepare` calls it
-    folder: str  # as the official archive calls it
+    name: str  # on the command line
+    folder: str  # in the official archive
     sentences: tuple[str, ...]  # columns of the one text or the two
     label: str  # column of the label
-    labels: tuple[str, ...] = ()  # in id order, as the files and the leaderboard spell them; none: a number
+    labels: tuple[str, ...] = ()  # in the order of their ids, as the files spell them; empty: the label is a number
     limits: tuple[float, float] = (0.0, 0.0)  # of the number
     kind: Kind = "classification"
     metrics: tuple[str, ...] = ("accuracy",)
-    selection: str = "accuracy"  # the metric that selects the checkpoint, as the log calls it
+    selection: str = "accuracy"  # the metric that selects the checkpoint, as named in the log
     sources: tuple[SplitSource, ...]
     starts_from: str = ""  # task whose fine-tuned model is the start, instead of the pretrained one
-    leaves_out_broken_rows: bool = False  # the official file has rows that no one can use
+    leaves_out_broken_rows: bool = False  # the official file has broken rows
 
     def found(self, folder: Path) -> dict[str, tuple[SplitSource, Path]]:
-        """Splits that have a file in `folder`: their source and the file.
+        """Splits that have a file in `folder` -> their source and the file.
 
         Raises:
-            FileNotFoundError: if a file is missing without which there is no task.
+            FileNotFoundError: if a file is missing that the task needs.
         """
         found: dict[str, tuple[SplitSource, Path]] = {}
         for source in self.sources:
