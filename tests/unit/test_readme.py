@@ -4,6 +4,8 @@
 """
 
 import ast
+import dataclasses
+import importlib
 import itertools
 import re
 import shlex
@@ -15,6 +17,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from roberta_plugin.cli import build_parser, called_verb
+from roberta_plugin.experiments.finetune import FinetuneSettings
 from tests.conftest import REPOSITORY
 
 PAGES = [path for path in REPOSITORY.rglob("*.md") if ".venv" not in path.parts and "results" not in path.parts]
@@ -137,13 +140,34 @@ def test_files_that_are_named_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_snippets_for_python_are_python(page):
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
-        ast.parse(block)
+        imported = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.ImportFrom)]
+        for node in imported:
+            module = importlib.import_module(str(node.module))
+            assert all(hasattr(module, alias.name) for alias in node.names), f"{page}: {node.module}"
+
+
+def test_settings_that_the_documents_give_to_procedures_exist():
+    (block,) = [
+        block
+        for block in re.findall(
+            r"```python\n(.*?)```", (REPOSITORY / "examples/README.python.md").read_text(), flags=re.DOTALL
+        )
+        if "FinetuneSettings" in block
+    ]
+    call = next(node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call) and node.keywords)
+    assert {keyword.arg for keyword in call.keywords} <= {field.name for field in dataclasses.fields(FinetuneSettings)}
 
 
 @pytest.mark.parametrize("page", sorted((REPOSITORY / "examples").glob("README.*.md")), ids=lambda path: path.name)
 def test_every_example_document_has_the_same_parts_and_is_in_the_indexes(page):
     text = page.read_text()
-    for part in ("## Prerequisites", "## Troubleshooting", r"Expected (output|results)\b", r"```bash\n", "(?i)hardware|GPU"):
+    for part in (
+        "## Prerequisites",
+        "## Troubleshooting",
+        r"Expected (output|results)\b",
+        r"```bash\n",
+        "(?i)hardware|GPU",
+    ):
         assert re.search(part, text.replace("Expected\n", "Expected ")), f"{page.name} lacks {part}"
     for index in ("README.md", "examples/README.md"):
         assert f"{page.name})" in (REPOSITORY / index).read_text(), f"{index} lacks {page.name}"
