@@ -173,6 +173,7 @@ def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["A", "B", "runs"]
 
 
+@pytest.mark.slow
 def test_the_shell_recipe_trains_from_any_folder(tiny_data_bin, tmp_path):
     shutil.copytree(tiny_data_bin, tmp_path / "corpus")
     small = "--cpu --distributed-world-size 1 --max-update 2 --batch-size 4 --num-workers 0 --tokens-per-sample 64"
