@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.squad.benchmark import prepare
 from tests.tiny_suites import words_tokenizer
@@ -57,7 +58,7 @@ def write_prepared(folder: Path, *, task: str = "squad2", raw: Path | None = Non
     """The same, prepared with windows of 32 tokens, which most passages do not fit into."""
     raw = raw or write_raw(folder / "raw", task=task)
     tokenizer, vocabulary = words_tokenizer()
-    options = {"question-length": "8", "doc-stride": "10"}
+    options = SquadOptions(question_length=8, doc_stride=10)
     settings = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 32, "options": options, **changes}
     prepare(task, raw, folder / "prepared", **settings)
     return Prepared.open(folder / "prepared")

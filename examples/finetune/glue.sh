@@ -9,6 +9,10 @@
 # vocab.bpe and dict.txt of the model. Options go to every task: --parallel 8 --set bf16=true on a node with 8 GPUs,
 # --slurm partition=gpu time=4:00:00 gpus_per_node=1 on a cluster, --seeds 1 --only lr=1e-5 for a first look.
 set -euo pipefail
+if [ $# -lt 4 ]; then
+  echo "usage: $0 GLUE-FOLDER TOKENIZER MODEL.pt RUNS [options of roberta finetune]" >&2
+  exit 2
+fi
 raw=$1 tokenizer=$2 model=$3 runs=$4
 shift 4
 

@@ -7,6 +7,10 @@
 #
 # RACE-FOLDER holds train, dev and test with middle/ and high/ in them; options as in glue.sh.
 set -euo pipefail
+if [ $# -lt 4 ]; then
+  echo "usage: $0 RACE-FOLDER TOKENIZER MODEL.pt RUNS [options of roberta finetune]" >&2
+  exit 2
+fi
 raw=$1 tokenizer=$2 model=$3 runs=$4
 shift 4
 

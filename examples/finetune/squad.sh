@@ -5,6 +5,10 @@
 #
 # SQUAD-FOLDER holds train-v1.1.json, dev-v1.1.json, train-v2.0.json and dev-v2.0.json; options as in glue.sh.
 set -euo pipefail
+if [ $# -lt 4 ]; then
+  echo "usage: $0 SQUAD-FOLDER TOKENIZER MODEL.pt RUNS [options of roberta finetune]" >&2
+  exit 2
+fi
 raw=$1 tokenizer=$2 model=$3 runs=$4
 shift 4
 

@@ -3,14 +3,19 @@
 #
 #   examples/pretrain/base.sh DATA-BIN [more fairseq-train options]
 #
+# Works from any folder; DATA-BIN and runs/base start at the current one.
 # Hardware: 8 GPUs of 80 GB in one machine. Batch: 8,192 blocks = 8 GPUs x 32 blocks x 32 accumulated; with another
 # number of GPUs set UPDATE_FREQ so that the product stays 8,192. Running the same command again resumes.
 set -euo pipefail
-data=${1:?"usage: $0 DATA-BIN [fairseq-train options]"}
+if [ $# -lt 1 ]; then
+  echo "usage: $0 DATA-BIN [fairseq-train options]" >&2
+  exit 2
+fi
+data=$1
 shift
-cd "$(dirname "$0")/../.."
+plugin=$(cd "$(dirname "$0")/../../roberta_plugin" && pwd)
 
-fairseq-train "$data" --user-dir roberta_plugin \
+fairseq-train "$data" --user-dir "$plugin" \
   --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta_base \
   --sample-break-mode complete --tokens-per-sample 512 \
   --optimizer roberta_adamw --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \

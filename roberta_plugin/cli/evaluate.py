@@ -1,4 +1,4 @@
-"""`roberta evaluate`: fine-tuned checkpoints by the official metrics, or the table of all that was evaluated."""
+"""`roberta evaluate`: the official metrics of fine-tuned checkpoints, or the table of all evaluations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.cli.prepare import named_values
+from roberta_plugin.cli.prepare import add_task_options, task_options
 
 
 def add_parser(subparsers: Any) -> None:
@@ -15,8 +15,8 @@ def add_parser(subparsers: Any) -> None:
         "evaluate",
         help="evaluate fine-tuned models by the official metrics, beside the paper's numbers",
         description="With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction "
-        "files into --output-dir; several checkpoints are also averaged, as an ensemble. With --results alone: one "
-        "table of everything that was evaluated below these folders, as results.md, results.json and results.png in "
+        "files into --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one "
+        "table of everything that was evaluated in these folders, as results.md, results.json and results.png in "
         "--output-dir; and with --submission the zip file for GLUE's leaderboard.",
     )
     parser.add_argument("--data", type=Path, help="prepared folder")
@@ -30,27 +30,21 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--allow-incomplete", action="store_true", help="with --submission: write the zip even if tasks are missing"
     )
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the task's scoring: for SQuAD n-best=20, max-answer-length=30 and null-threshold (2.0)",
-    )
-    parser.add_argument("--max-tokens", type=int, default=16384, help="positions of a batch at most (16384)")
+    parser.add_argument("--max-tokens", type=int, default=16384, help="most positions of a batch (16384)")
     parser.add_argument("--device", help="where to compute (default: a GPU if there is one)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    add_task_options(parser, stages=("score",))
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
     import roberta_plugin
-
-    roberta_plugin.register()  # first: what follows imports fairseq
-    from roberta_plugin.experiments.evaluation import where_predictions_are
+    from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate, where_predictions_are
     from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
+    from roberta_plugin.finetuning.prepared import Prepared
 
+    roberta_plugin.register()
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if args.results:
@@ -64,35 +58,18 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.submission:
         raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
-    evaluations = evaluate_splits(args)
+    evaluations = evaluate(
+        EvaluateSettings(
+            data=args.data,
+            checkpoints=args.checkpoint,
+            output_dir=args.output_dir,
+            splits=args.split,
+            options=task_options(args, Prepared.open(args.data).task),
+            max_tokens=args.max_tokens,
+            device=args.device,
+            show_progress=not args.no_progress,
+        )
+    )
     print(write_report(evaluations, args.output_dir))
     print(where_predictions_are(evaluations), end="")
     return 0
-
-
-def evaluate_splits(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Evaluate the checkpoints on each split."""
-    from roberta_plugin.experiments.evaluation import evaluate
-    from roberta_plugin.finetuning.prepared import Prepared
-
-    prepared = Prepared.open(args.data)
-    return [
-        evaluate(
-            prepared,
-            args.checkpoint,
-            split=split,
-            folder=args.output_dir,
-            device=args.device or default_device(),
-            max_tokens=args.max_tokens,
-            options=named_values(args.option, "--option"),
-            show_progress=not args.no_progress,
-        )
-        for split in args.split or [name for name in prepared.splits if name != "train"]
-    ]
-
-
-def default_device() -> str:
-    """A GPU if there is one."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

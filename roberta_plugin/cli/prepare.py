@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+    from roberta_plugin.finetuning.options import Stage, TaskOptions
+
+_DEST = "task_option_"  # in front of the names of task options among the parsed arguments
+_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta prepare` and its options."""
-    from roberta_plugin.finetuning.benchmarks import TASKS
-
     parser = subparsers.add_parser(
         "prepare",
         help="turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
@@ -21,87 +27,106 @@ def add_parser(subparsers: Any) -> None:
         "ids and offsets. The tokenizer must be that of the pretrained model: its data-bin, or any folder with the "
         "tokenizer's files and dict.txt.",
     )
-    parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
-    add_options(parser)
+    add_task(parser)
+    add_data_options(parser)
     parser.add_argument("--output-dir", type=Path, required=True, help="folder to write to")
-    parser.add_argument("--overwrite", action="store_true", help="replace a prepared folder that is there already")
+    parser.add_argument("--overwrite", action="store_true", help="replace a prepared folder that exists already")
+    add_task_options(parser, stages=("prepare",))
     parser.set_defaults(run=run)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of the preparation itself, which `roberta finetune` has too."""
+def add_task(parser: argparse.ArgumentParser) -> None:
+    """Add the argument TASK."""
+    from roberta_plugin.finetuning.benchmarks import TASKS
+
+    parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the preparation that all tasks have; `roberta finetune` has them too."""
     parser.add_argument("--raw", type=Path, help="folder with the official files of the task")
     parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer's files and dict.txt")
-    parser.add_argument("--max-length", type=int, help="tokens of a sequence at most (512)")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the task's own preparation: for SQuAD question-length=64, doc-stride=128, strict=true and, "
-        "for files of other names, train=FILE, valid=FILE, test=FILE; for RACE and multiple_choice question-length=128 "
-        "and order=passage or question",
-    )
+    parser.add_argument("--max-length", type=int, help=f"most tokens of a sequence ({MAX_LENGTH})")
+
+
+def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]) -> None:
+    """Add the options of all tasks, grouped by the tasks that have them."""
+    from roberta_plugin.finetuning.benchmarks import TASKS, option_fields
+    from roberta_plugin.finetuning.options import flag
+
+    found: dict[str, list[tuple[str, Field[Any]]]] = {}  # option -> tasks that have it
+    for task in TASKS:
+        for item in option_fields(task, stages=stages):
+            found.setdefault(item.name, []).append((task, item))
+    groups: dict[str, Any] = {}
+    for name, pairs in found.items():
+        tasks_of: dict[str, list[str]] = {}
+        for task, item in pairs:
+            tasks_of.setdefault(item.metadata["help"], []).append(task)
+        texts = [text if len(tasks_of) == 1 else f"{', '.join(tasks)}: {text}" for text, tasks in tasks_of.items()]
+        title = f"options of {', '.join(task for task, _ in pairs)}"
+        group = groups.setdefault(title, None) or parser.add_argument_group(title)
+        groups[title] = group
+        item = pairs[0][1]
+        kind = str(item.type).split(" ")[0]
+        if kind == "bool":
+            group.add_argument(flag(item), dest=_DEST + name, action="store_true", default=None, help="; ".join(texts))
+        else:
+            group.add_argument(
+                flag(item),
+                dest=_DEST + name,
+                type=_TYPES[kind],
+                choices=item.metadata.get("choices"),
+                metavar=item.metadata.get("metavar") or (None if item.metadata.get("choices") else "N"),
+                help="; ".join(texts),
+            )
+
+
+def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
+    """The options of a task that were given.
+
+    Raises:
+        ValueError: if one is given that the task does not have.
+    """
+    from roberta_plugin.finetuning.benchmarks import options_for
+
+    return options_for(task, {name.removeprefix(_DEST): value for name, value in vars(args).items() if _DEST in name})
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepare, and say what is there now."""
-    from roberta_plugin.finetuning.prepared import Prepared
+    """Prepare, and print how much there is of each split."""
+    from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 
-    prepare(args, args.task, args.output_dir, overwrite=args.overwrite)
-    prepared = Prepared.open(args.output_dir)
+    for name, what in (("raw", "the folder with the official files"), ("tokenizer", "the tokenizer's folder")):
+        if getattr(args, name) is None:
+            raise ValueError(f"--{name} is missing: give {what}.")
+    prepared = prepare(
+        PrepareSettings(
+            task=args.task,
+            raw=args.raw,
+            tokenizer=args.tokenizer,
+            output_dir=args.output_dir,
+            max_length=MAX_LENGTH if args.max_length is None else args.max_length,
+            options=task_options(args, args.task),
+            overwrite=args.overwrite,
+        )
+    )
     for name, facts in prepared.content["splits"].items():
         print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
     return 0
 
 
-def prepare(
-    args: argparse.Namespace,
-    task: str,
-    destination: Path,
-    *,
-    overwrite: bool,
-    options: dict[str, str] | None = None,
-) -> None:
-    """Official files -> prepared folder; an earlier folder stays until the new one is complete."""
-    from roberta_plugin.data.tokenizers import load_tokenizer
-    from roberta_plugin.data.vocabulary import Vocabulary
-    from roberta_plugin.finetuning.benchmarks import benchmark_of
-    from roberta_plugin.finetuning.prepared import NAME, replace_folder
-
-    for name, what in (("raw", "the folder with the official files"), ("tokenizer", "the tokenizer's folder")):
-        if getattr(args, name) is None:
-            raise ValueError(f"--{name} is missing: give {what}.")
-    if not args.raw.exists():
-        raise FileNotFoundError(f"--raw {args.raw} does not exist: give the folder with the official files of {task}.")
-    is_replaced = overwrite and (destination / NAME).is_file()
-    folder = destination.with_name(f".{destination.name}.new") if is_replaced else destination
-    if is_replaced:
-        shutil.rmtree(folder, ignore_errors=True)
-    benchmark_of(task).prepare(
-        task,
-        args.raw,
-        folder,
-        tokenizer=load_tokenizer(args.tokenizer),
-        vocabulary=Vocabulary.load(args.tokenizer / "dict.txt"),
-        max_length=MAX_LENGTH if args.max_length is None else args.max_length,
-        options=named_values(args.option, "--option") if options is None else options,
-    )
-    if is_replaced:
-        replace_folder(destination, by=folder)
-
-
-def named_values(words: list[str], option: str) -> dict[str, str]:
+def named_values(texts: Sequence[str], option: str) -> dict[str, str]:
     """["a=1", "b=2"] -> {"a": "1", "b": "2"}.
 
     Raises:
-        ValueError: if a word has no `=`, or a name comes twice.
+        ValueError: if a text has no `=`, or a name comes twice.
     """
     values: dict[str, str] = {}
-    for word in words:
-        name, separator, value = word.partition("=")
+    for text in texts:
+        name, separator, value = text.partition("=")
         if not separator or not name:
-            raise ValueError(f"{option} must be NAME=VALUE, got {word!r}.")
+            raise ValueError(f"{option} must be NAME=VALUE, got {text!r}.")
         if name in values:
             raise ValueError(f"{option} gives {name} twice.")
         values[name] = value

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from roberta_plugin.experiments.grid import Grid
-    from roberta_plugin.experiments.sweep_run import RunFolder
 
-_SLURM_POLL_S = 10.0
 FAILURES = 1
 
 
@@ -68,43 +64,23 @@ def run(args: argparse.Namespace) -> int:
 
 def do(args: argparse.Namespace) -> dict[str, Any]:
     """Do what is left of the sweep, report, and return what report.json holds."""
-    from roberta_plugin.experiments.grid import read_grid
-    from roberta_plugin.experiments.sweep import check_options, prepare, to_do, use_snapshot
-    from roberta_plugin.experiments.sweep_keep import keep_best, keep_weights
-    from roberta_plugin.experiments.sweep_report import write_report
+    from roberta_plugin.experiments import sweep
 
     check_arguments(args)
-    grid, root = read_grid(args.grid), args.output_dir.resolve()
-    if not args.report_only:
-        check_options(grid)
-    folders = prepare(grid, root)
-    if not args.report_only:
-        stop_orphans(folders)
-    chosen = [] if args.report_only else to_do(folders, root=root)
-    if chosen and use_snapshot(chosen, root=root, renew=args.renew_code):
-        print(f"the runs use the code in {root / 'snapshots'}, which is not the present one: see --renew-code")
-    try:
-        if chosen and args.slurm:
-            do_on_slurm(chosen, grid, root=root, args=args)
-        elif chosen:
-            do_here(chosen, args=args, num_runs=len(folders))
-    finally:
-        if args.keep != "all":
-            keep_weights(folders)
-        if args.keep == "best":
-            keep_best(folders, grid.metric)
-        facts = write_report(grid, folders, root=root, ensemble_size=args.ensemble)
-    show(facts, root)
-    return facts
-
-
-def stop_orphans(folders: Sequence[RunFolder]) -> None:
-    """End what a sweep that was killed has left behind on this machine: it goes on under our eyes."""
-    from roberta_plugin.experiments.sweep_orphans import stop_orphan
-
-    for folder in folders:
-        if stop_orphan(folder.path / "lock"):
-            print(f"{folder.run.name} was still running, without the sweep that had started it: stopped, to be resumed")
+    return sweep.run(
+        args.grid,
+        output_dir=args.output_dir,
+        num_parallel=args.parallel,
+        retries=args.retries,
+        gpus_per_run=args.gpus_per_run,
+        slurm=args.slurm,
+        wait=args.wait,
+        keep=args.keep,
+        ensemble_size=args.ensemble,
+        report_only=args.report_only,
+        renew_code=args.renew_code,
+        say=functools.partial(print, flush=True),
+    )
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -130,72 +106,3 @@ def show_commands(grid: Grid, root: Path) -> int:
         print(f"# {item.name}\n{shlex.join([*train_program(), *item.words_in(root / item.name, grid.metric)])}")
     print(f"# {len(grid.runs)} runs: {len(grid.cells)} cells x {len(grid.runs) // len(grid.cells)} seeds")
     return 0
-
-
-def do_here(folders: Sequence[RunFolder], *, args: argparse.Namespace, num_runs: int) -> None:
-    """Do the runs on this machine, and show how far they are."""
-    from roberta_plugin.experiments.sweep_keep import keep_weights
-    from roberta_plugin.experiments.sweep_local import run_locally
-    from roberta_plugin.experiments.sweep_progress import SweepProgress
-
-    print(
-        f"{len(folders)} of {num_runs} runs to do, {args.parallel} at a time; "
-        f"logs: {args.output_dir}/CELL/seed-N/log.txt",
-        flush=True,
-    )
-    with SweepProgress(folders) as progress:
-
-        def report(folder: RunFolder, event: str) -> None:
-            if args.keep != "all":
-                keep_weights([folder])
-            progress.report(folder, event)
-
-        run_locally(
-            folders,
-            num_parallel=args.parallel,
-            gpus_per_run=args.gpus_per_run,
-            retries=args.retries,
-            report=report,
-            look=progress.look,
-        )
-
-
-def grid_value(value: float) -> str:
-    """A metric as it is shown."""
-    return f"{value:.6g}"
-
-
-def do_on_slurm(folders: Sequence[RunFolder], grid: Grid, *, root: Path, args: argparse.Namespace) -> None:
-    """Submit the runs as a job array, and wait for them where asked."""
-    from roberta_plugin.experiments.sweep_keep import keep_weights
-    from roberta_plugin.experiments.sweep_progress import SweepProgress
-    from roberta_plugin.experiments.sweep_slurm import queued_runs, submit
-
-    code = folders[0].code
-    assert code is not None
-    jobs = submit(folders, root=root, code=code, num_parallel=args.parallel, settings=grid.slurm)
-    array = next(iter(jobs.values())).split("_")[0]
-    print(f"{len(jobs)} runs submitted as job {array}, at most {args.parallel} at a time", flush=True)
-    if not args.wait:
-        return
-    with SweepProgress(folders) as progress:
-        while queued_runs(root):
-            time.sleep(_SLURM_POLL_S)
-            progress.look()
-            if args.keep != "all":
-                keep_weights(folders)
-
-
-def show(facts: dict[str, Any], root: Path) -> None:
-    """Print the outcome in a few lines."""
-    states = ", ".join(f"{count} {state}" for state, count in facts["states"].items())
-    print(f"{facts['num_runs']} runs: {states}")
-    for name, failure in facts["failures"].items():
-        print(f"failed: {name}: {failure['reason']}; see {root / name / 'log.txt'}")
-    if facts["best_cell"]:
-        best = next(cell for cell in facts["cells"] if cell["name"] == facts["best_cell"])
-        print(
-            f"best cell: {best['name']}, median {grid_value(best['median'])} ({grid_value(best['smallest'])} to "
-            f"{grid_value(best['largest'])}, {len(best['values'])} of {best['num_runs']} seeds)"
-        )
-    print(f"report: {root / 'report.md'}")

@@ -63,14 +63,14 @@ class RaceCriterion(FairseqCriterion):
         if not reduce:
             raise ValueError("The criterion race returns the summed loss only: call it with reduce=True.")
         scores = self.task.outputs(model, sample)  # (S, 1)
-        choices = by_example(scores[:, 0].float(), sample["first"])  # -> (B, O)
+        choices = by_example(scores[:, 0].float(), sample["offsets"])  # -> (B, O)
         labels = sample["columns"]["label"]
         loss = F.cross_entropy(choices, labels, reduction="sum")
         is_right = choices.detach().argmax(dim=1).eq(labels)  # (B,)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
         log |= {"num_correct": is_right.sum(), "num_counted": len(labels)}
         if model.training:
-            log |= chance(sample["first"].diff())
+            log |= chance(sample["offsets"].diff())
         else:
             for index, level in enumerate(LEVELS):
                 is_in_level = sample["columns"]["level"].eq(index)

@@ -108,8 +108,8 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
 
     def _pair_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
         """(S, 1): cross-entropy over the sentences of each question and "none of them", whose score is 0."""
-        counts, answers = sample["first"].diff(), sample["columns"]["answer"]
-        choices = by_example(scores[:, 0], sample["first"])  # (S,) -> (B, O), -inf where there is no sentence
+        counts, answers = sample["offsets"].diff(), sample["columns"]["answer"]
+        choices = by_example(scores[:, 0], sample["offsets"])  # (S,) -> (B, O), -inf where there is no sentence
         choices = F.pad(choices, (0, 1))  # (B, O + 1): none of them comes last
         loss = F.cross_entropy(choices, answers.where(answers < counts, choices.size(1) - 1), reduction="sum")
         if len(scores) > len(answers):  # training: no metric
@@ -124,8 +124,8 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         -right + alpha * max(0, rival - right + beta). Their paper and ours do not tell alpha and beta; the defaults are
         those of fairseq's recipe for WinoGrande.
         """
-        labels, counts = sample["columns"]["label"].long(), sample["first"].diff()
-        choices = by_example(scores[:, 0], sample["first"])  # (S,) -> (B, O), -inf where there is no phrase
+        labels, counts = sample["columns"]["label"].long(), sample["offsets"].diff()
+        choices = by_example(scores[:, 0], sample["offsets"])  # (S,) -> (B, O), -inf where there is no phrase
         right, rivals = choices[:, :1], choices[:, 1:]
         is_learned = labels.eq(1) & counts.gt(1)
         if self.phrase_cross_entropy:

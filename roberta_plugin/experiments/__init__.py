@@ -9,9 +9,10 @@ sweep_orphans       trainings that outlived a killed sweep
 sweep_progress      a bar over all runs, or one line per finished run
 sweep_keep          which checkpoints of finished runs stay
 sweep_report        results                        -> table, best cell, plot, ensemble
+finetune            the paper's procedure: prepare, sweep, evaluate
 finetuning_start    the model that fine-tuning starts from
 finetuning_grid     the paper's settings, a model  -> a grid file
 inference           checkpoint, a split            -> the model's raw outputs
-evaluation          raw outputs                    -> official metrics of each model, median, ensemble
+evaluation          checkpoints, a prepared folder -> official metrics of each model, median, ensemble
 evaluation_report   evaluations                    -> a table and a plot beside the paper's numbers
 """

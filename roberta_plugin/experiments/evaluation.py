@@ -1,130 +1,199 @@
-"""Fine-tuned checkpoints and a prepared split -> official metrics: of each, their median, and of their average."""
+"""Fine-tuned checkpoints and a prepared split -> official metrics: of each, their median, and of their ensemble.
+
+Example:
+    from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
+
+    settings = EvaluateSettings(data=Path("data-bin/RTE"), checkpoints=[Path("best.pt")], output_dir=Path("results"))
+    for evaluation in evaluate(settings):
+        print(evaluation.split, evaluation.median, evaluation.predictions)
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, options_for
+from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 
 PREFIX = "evaluation_"
 
 
-def evaluate(
-    prepared: Prepared,
-    checkpoints: Sequence[str | os.PathLike[str]],
-    *,
-    split: str,
-    folder: Path,
-    device: str | torch.device = "cpu",
-    max_tokens: int = 16384,
-    options: Mapping[str, str] | None = None,
-    show_progress: bool = False,
-) -> dict[str, Any]:
-    """Evaluate checkpoints on a split, and write what was found into a folder.
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings:
+    """What `evaluate` does."""
 
-    The predictions that are written are those of all checkpoints together: their outputs are averaged, as the paper
-    does for GLUE's test sets (section 5.1).
+    data: Path
+    """Prepared folder."""
+    checkpoints: Sequence[Path]
+    """One fine-tuned checkpoint, or the members of an ensemble."""
+    output_dir: Path
+    """Where evaluation_SPLIT.json and the prediction files are written."""
+    splits: Sequence[str] | None = None
+    """Splits to evaluate; None: all but train."""
+    options: TaskOptions | None = None
+    """Options of the scoring (`finetuning/options.py`); None: the paper's values."""
+    max_tokens: int = 16384
+    """Most positions of a batch, padding included."""
+    device: str | None = None
+    """Where to compute; None: on a GPU if there is one."""
+    show_progress: bool = False
+    """Whether to show progress bars."""
+    reuse: bool = False
+    """Whether an evaluation in `output_dir` stands for checkpoints that were deleted after it."""
 
-    Args:
-        prepared: the data.
-        checkpoints: one, or the members of an ensemble.
-        split: which split of the data.
-        folder: where evaluation_SPLIT.json and the prediction files go; it is made.
-        device: where to compute.
-        max_tokens: positions of a batch at most.
-        options: options of the benchmark's scoring.
-        show_progress: whether to show progress bars.
 
-    Returns:
-        What evaluation_SPLIT.json holds: task, split, options, "predictions": the files, "members" (checkpoint and
-        metrics), "median" of the members' metrics, "together": the metrics of the averaged outputs. Metrics are 0 to
-        100; there are none without labels.
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What was found on a split; evaluation_SPLIT.json holds the same. Metrics are 0 to 100, none without labels."""
+
+    task: str
+    split: str
+    data: str = ""
+    """The prepared folder."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the scoring, named as on the command line."""
+    predictions: Sequence[str] = field(default_factory=list)
+    """The prediction files: those of the ensemble, if there are several checkpoints."""
+    members: Sequence[Mapping[str, Any]]
+    """Of each model: its "checkpoint" and its "metrics"."""
+    median: Mapping[str, float]
+    """Median of the members' metrics."""
+    ensemble: Mapping[str, float]
+    """Metrics of the averaged outputs."""
+
+    @classmethod
+    def read(cls, path: Path) -> Evaluation:
+        """Read evaluation_SPLIT.json.
+
+        Raises:
+            ValueError: if the file is not an evaluation.
+        """
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            content.setdefault("ensemble", content.get("together"))  # its name in earlier versions
+            known = {item.name for item in fields(cls)}
+            evaluation = cls(**{name: value for name, value in content.items() if name in known})
+            benchmark_of(evaluation.task)
+            if evaluation.ensemble is None:
+                raise ValueError("it has no 'ensemble'")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is not an evaluation of `roberta evaluate` ({error}): delete it.") from error
+        return evaluation
+
+    def write(self, folder: Path) -> None:
+        """Write evaluation_SPLIT.json."""
+        with atomic_write(folder / f"{PREFIX}{self.split}.json", "w") as file:
+            file.write(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
+    """Evaluate checkpoints on several splits, the development set first.
+
+    The threshold for "no answer" that is best on the development set of SQuAD 2.0 is applied to the other splits,
+    unless the options give one.
 
     Raises:
-        ValueError: if a file of the prepared folder was changed since it was made, or a checkpoint does not fit.
+        FileNotFoundError: if a checkpoint does not exist; with `reuse`, if no evaluation in `output_dir` is of the same
+            checkpoints and options.
+        ValueError: if a file of the prepared folder has changed since it was made, or a checkpoint does not fit it.
     """
-    benchmark, part = benchmark_of(prepared.task), prepared.split(split)
+    prepared = Prepared.open(settings.data)
+    options = checked_options(prepared.task, settings.options)
+    names = settings.splits or [name for name in prepared.splits if name != "train"]
+    found: list[Evaluation] = []
+    for split in sorted(names, key=lambda name: name != "valid"):
+        if settings.reuse and not all(path.is_file() for path in settings.checkpoints):
+            found.append(_earlier(settings, split=split, options=options))
+        else:
+            found.append(evaluate_split(prepared, settings, split=split, options=options))
+        threshold = found[0].ensemble.get("null_threshold")
+        if split == "valid" and threshold is not None:
+            given = {**options.given("prepare"), "null_threshold": threshold, **options.given("score")}
+            options = options_for(prepared.task, given)
+    return found
+
+
+def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str, options: TaskOptions) -> Evaluation:
+    """Evaluate the checkpoints on one split, and write evaluation_SPLIT.json and the prediction files.
+
+    The predictions are those of the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
+    test sets (section 5.1).
+    """
+    from roberta_plugin.experiments.inference import default_device, load_model, run_model
+
+    benchmark, part, folder = benchmark_of(prepared.task), prepared.split(split), settings.output_dir
     for fault in prepared.changed_files(split):
         raise ValueError(fault)  # else the numbers would be those of other data
-    options = dict(options or {})
     folder.mkdir(parents=True, exist_ok=True)
     outputs = []
-    for checkpoint in checkpoints:
+    for checkpoint in settings.checkpoints:
         model, task = load_model(checkpoint, prepared)
-        outputs.append(run_model(model, task, part, max_tokens=max_tokens, device=device, show_progress=show_progress))
-    together = benchmark.score(prepared.task, prepared, split, outputs, folder=folder, options=options)
-    alone = [together]
+        outputs.append(
+            run_model(
+                model,
+                task,
+                part,
+                max_tokens=settings.max_tokens,
+                device=settings.device or default_device(),
+                show_progress=settings.show_progress,
+            )
+        )
+    ensemble = benchmark.score(prepared.task, prepared, split, outputs, folder=folder, options=options)
+    metrics = [ensemble]
     if len(outputs) > 1:
-        alone = [
+        metrics = [
             benchmark.score(prepared.task, prepared, split, [one], folder=None, options=options) for one in outputs
         ]
-    found = {
-        "task": prepared.task,
-        "split": split,
-        "data": str(prepared.folder),
-        "options": options,
-        "predictions": [str(folder / name) for name in benchmark.prediction_files(prepared.task, split)],
-        "members": [
-            {"checkpoint": str(checkpoint), "metrics": metrics}
-            for checkpoint, metrics in zip(checkpoints, alone, strict=True)
+    evaluation = Evaluation(
+        task=prepared.task,
+        split=split,
+        data=str(prepared.folder),
+        options=as_text(options),
+        predictions=[str(folder / name) for name in benchmark.prediction_files(prepared.task, split)],
+        members=[
+            {"checkpoint": str(checkpoint), "metrics": each}
+            for checkpoint, each in zip(settings.checkpoints, metrics, strict=True)
         ],
-        "median": {name: statistics.median(metrics[name] for metrics in alone) for name in alone[0]},
-        "together": together,
-    }
-    with atomic_write(folder / f"{PREFIX}{split}.json", "w") as file:
-        file.write(json.dumps(found, indent=2) + "\n")
-    return found
+        median={name: statistics.median(each[name] for each in metrics) for name in metrics[0]},
+        ensemble=ensemble,
+    )
+    evaluation.write(folder)
+    return evaluation
 
 
-def evaluate_splits(
-    prepared: Prepared, checkpoints: Sequence[Path], *, folder: Path, **how: Any
-) -> list[dict[str, Any]]:
-    """Evaluate on every split but train, as `evaluate` does; SQuAD 2.0's threshold is that of the development set.
+def as_text(options: TaskOptions) -> dict[str, str]:
+    """The options of the scoring that are given, named as on the command line.
 
-    Where checkpoints are gone that were evaluated and not kept, what was found then is read.
-
-    Raises:
-        FileNotFoundError: if such an evaluation is not there, or was another one.
+    Example:
+        as_text(SquadOptions(n_best=5))  ->  {"n-best": "5"}
     """
-    options: dict[str, str] = dict(how.pop("options", None) or {})
-    splits = sorted((name for name in prepared.splits if name != "train"), key=lambda name: name != "valid")
-    found: list[dict[str, Any]] = []
-    for split in splits:
-        if all(path.is_file() for path in checkpoints):
-            found.append(evaluate(prepared, checkpoints, split=split, folder=folder, options=options, **how))
-        else:
-            found.append(_known(prepared, checkpoints, split=split, folder=folder, options=options))
-        if split == "valid" and "null_threshold" in found[0]["together"]:
-            options = {"null-threshold": str(found[0]["together"]["null_threshold"]), **options}
-    return found
+    return {name.replace("_", "-"): str(value) for name, value in options.given("score").items()}
 
 
-def _known(
-    prepared: Prepared, checkpoints: Sequence[Path], *, split: str, folder: Path, options: Mapping[str, str]
-) -> dict[str, Any]:
-    path = folder / f"{PREFIX}{split}.json"
-    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    members = [member["checkpoint"] for member in known.get("members", ())]
-    if (known.get("split"), known.get("options"), members) != (split, dict(options), [str(one) for one in checkpoints]):
-        missing = next(one for one in checkpoints if not one.is_file())
-        raise FileNotFoundError(
-            f"{missing} was not kept after its evaluation, and {path} is not of the same runs and options. Evaluate "
-            f"the checkpoints that are left by `roberta evaluate --data {prepared.folder} --checkpoint ...`; to keep "
-            "all of them, train in another folder with --keep weights."
-        )
-    return known
+def _earlier(settings: EvaluateSettings, *, split: str, options: TaskOptions) -> Evaluation:
+    """The evaluation in `output_dir`, if it is of the same checkpoints and options."""
+    path = settings.output_dir / f"{PREFIX}{split}.json"
+    checkpoints = [str(checkpoint) for checkpoint in settings.checkpoints]
+    if path.is_file():
+        found = Evaluation.read(path)
+        members = [member["checkpoint"] for member in found.members]
+        if (found.split, dict(found.options), members) == (split, as_text(options), checkpoints):
+            return found
+    missing = next(path for path in settings.checkpoints if not path.is_file())
+    raise FileNotFoundError(
+        f"{missing} was not kept after its evaluation, and {path} is not of the same runs and options. Evaluate the "
+        f"checkpoints that are left by `roberta evaluate --data {settings.data} --checkpoint ...`; to keep all of "
+        "them, train in another folder with --keep weights."
+    )
 
 
-def where_predictions_are(evaluations: Sequence[Mapping[str, Any]]) -> str:
-    """A line a split that names its prediction files."""
-    return "".join(f"predictions, {found['split']}: {', '.join(found['predictions'])}\n" for found in evaluations)
+def where_predictions_are(evaluations: Sequence[Evaluation]) -> str:
+    """One line per split, which names its prediction files."""
+    return "".join(f"predictions, {found.split}: {', '.join(found.predictions)}\n" for found in evaluations)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.experiments.evaluation import PREFIX
+from roberta_plugin.experiments.evaluation import PREFIX, Evaluation
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.finetuning.glue.tasks import split_name
 
 
-class Row(NamedTuple):
+class MetricRow(NamedTuple):
     """One metric of one evaluation."""
 
     task: str
@@ -23,72 +23,65 @@ class Row(NamedTuple):
     smallest: float
     largest: float
     num_members: int
-    together: float
+    ensemble: float
     paper: dict[str, float]
-    """Row of the paper -> its number for this metric."""
+    """Row of the paper's table -> its number for this metric."""
 
 
-def find_evaluations(folders: Sequence[Path]) -> list[dict[str, Any]]:
+def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
     """All evaluations in and below the folders, in the order of the tasks.
 
     Raises:
         FileNotFoundError: if there are none.
-        ValueError: if a file cannot be read as one.
+        ValueError: if a file is not an evaluation.
     """
-    found = []
-    for path in sorted({path for folder in folders for path in folder.rglob(f"{PREFIX}*.json")}):
-        try:
-            evaluation = json.loads(path.read_text(encoding="utf-8"))
-            key = (TASKS.index(evaluation["task"]), evaluation["split"], str(path))
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{path} is no evaluation of `roberta evaluate` ({error!r}): delete it.") from error
-        found.append((key, evaluation))
-    if not found:
-        looked = ", ".join(map(str, folders))
+    paths = sorted({path for folder in folders for path in folder.rglob(f"{PREFIX}*.json")})
+    if not paths:
         raise FileNotFoundError(
-            f"No {PREFIX}SPLIT.json in {looked}: run `roberta finetune` or `roberta evaluate` first."
+            f"No {PREFIX}SPLIT.json in {', '.join(map(str, folders))}: run `roberta finetune` or `roberta evaluate` "
+            "first."
         )
-    return [evaluation for _, evaluation in sorted(found, key=lambda pair: pair[0])]
+    return sorted(map(Evaluation.read, paths), key=lambda found: (TASKS.index(found.task), found.split))
 
 
-def rows_of(evaluations: Sequence[dict[str, Any]]) -> Iterator[Row]:
-    """A row a metric; evaluations without labels have none."""
+def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
+    """One row per metric; evaluations without labels have none."""
     for evaluation in evaluations:
-        split = split_name(evaluation["split"])
-        paper = benchmark_of(evaluation["task"]).PAPER.get(evaluation["task"], {}).get(split, {})
-        for metric, median in evaluation["median"].items():
-            if metric.endswith(("thresh", "threshold")):  # where something was cut, no metric
+        split = split_name(evaluation.split)
+        paper = benchmark_of(evaluation.task).PAPER.get(evaluation.task, {}).get(split, {})
+        for metric, median in evaluation.median.items():
+            if metric.endswith(("thresh", "threshold")):  # a threshold is not a metric
                 continue
-            values = [member["metrics"][metric] for member in evaluation["members"]]
-            yield Row(
-                task=evaluation["task"],
+            values = [member["metrics"][metric] for member in evaluation.members]
+            yield MetricRow(
+                task=evaluation.task,
                 split=split,
                 metric=metric,
                 median=median,
                 smallest=min(values),
                 largest=max(values),
                 num_members=len(values),
-                together=evaluation["together"][metric],
+                ensemble=evaluation.ensemble[metric],
                 paper={name: numbers[metric] for name, numbers in paper.items() if metric in numbers},
             )
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
-    """The table for people; the paper's numbers are those of its own models and data."""
+def as_markdown(rows: Sequence[MetricRow]) -> str:
+    """The table as Markdown; the paper's numbers are those of its own models and data."""
     papers = list(dict.fromkeys(name for row in rows for name in row.paper))
     if not rows:
         return "There are no metrics: none of the evaluated splits has labels.\n"
-    head = ["task", "split", "metric", "median", "min to max", "runs", "averaged", *papers]
+    head = ["task", "split", "metric", "median", "min to max", "runs", "ensemble", *papers]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for row in rows:
         spread = f"{row.smallest:.1f} to {row.largest:.1f}"
-        numbers = [f"{row.median:.1f}", spread, str(row.num_members), f"{row.together:.1f}"]
+        numbers = [f"{row.median:.1f}", spread, str(row.num_members), f"{row.ensemble:.1f}"]
         beside = [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in papers]
         lines.append(f"| {' | '.join([row.task, row.split, row.metric, *numbers, *beside])} |")
     return "\n".join(lines) + "\n"
 
 
-def write_report(evaluations: Sequence[dict[str, Any]], folder: Path) -> str:
+def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     """Write results.md, results.json and results.png into a folder; return the table."""
     rows = list(rows_of(evaluations))
     table = as_markdown(rows)
@@ -103,7 +96,7 @@ def write_report(evaluations: Sequence[dict[str, Any]], folder: Path) -> str:
     return table
 
 
-def plot(rows: Sequence[Row], file: Any) -> None:
+def plot(rows: Sequence[MetricRow], file: Any) -> None:
     """Draw each metric's median and spread, and the paper's numbers beside them, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

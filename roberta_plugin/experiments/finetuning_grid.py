@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.benchmarks import Recipe
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 
-# What every run has: of the checkpoints, the best one, and the last one, without which it cannot resume.
+# Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
     "no-epoch-checkpoints": "true",
     "keep-interval-updates": "1",
@@ -31,7 +31,7 @@ _REFUSED = {
 
 
 def grid_of(
-    recipe: Recipe,
+    recipe: PaperRecipe,
     *,
     data: Path,
     model: Mapping[str, str],
@@ -49,15 +49,15 @@ def grid_of(
         data: prepared folder.
         model: options of the architecture.
         checkpoint: what training starts from; None: random weights.
-        changes: options of fairseq-train instead of the recipe's, or besides.
+        changes: options of fairseq-train that replace or extend the recipe's.
         only: axis -> the one label that is kept of it, or a value that the recipe does not have.
-        seeds: instead of the recipe's.
+        seeds: replace the recipe's.
         slurm: what each run asks SLURM for.
-        num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, which stays what it is.
+        num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
 
     Raises:
         ValueError: if `only` names no axis, `changes` an option of which an axis tries several values, or if the batch
-            cannot be shared out.
+            cannot be divided among the GPUs.
     """
     for name, remedy in _REFUSED.items():
         if name in changes:
@@ -103,7 +103,7 @@ def _changed(axis: str, choices: Any, changes: Mapping[str, str]) -> Any:
 
 
 def _shared_out(choices: Any, sharing: Mapping[str, str], *, num_ranks: int) -> Any:
-    """Choices of an axis, of which those that set the batch get what one rank takes at once, and how many times."""
+    """Choices of an axis, whose batch is divided into what one rank takes at once, and how many times."""
     if not isinstance(choices, Mapping):
         return choices
     return {
@@ -117,13 +117,16 @@ def _shared_out(choices: Any, sharing: Mapping[str, str], *, num_ranks: int) -> 
 def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> dict[str, str]:
     """A batch as the options batch-size and update-freq: batch = batch-size x ranks x update-freq.
 
+    Example:
+        share_batch(32, {"batch-size": "4"}, num_ranks=2)  ->  {"batch-size": "4", "update-freq": "4"}
+
     Args:
         batch: examples of an update.
-        sharing: what the user says of the two options; none, one or both.
+        sharing: values of the two options that the user has given; none, one or both.
         num_ranks: GPUs, or 1.
 
     Raises:
-        ValueError: if the batch cannot be shared out like this.
+        ValueError: if the batch cannot be divided like this.
     """
     for name, value in sharing.items():
         if not value.isdecimal() or int(value) < 1:
@@ -134,7 +137,7 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
     if batch % parts or (len(given) == 2 and parts != batch):
         chosen = "".join(f" x {name} {value}" for name, value in given.items())
         raise ValueError(
-            f"A batch of {batch} examples cannot be shared out as {num_ranks} GPU{'s' * (num_ranks > 1)} a "
+            f"A batch of {batch} examples cannot be divided among {num_ranks} GPU{'s' * (num_ranks > 1)} per "
             f"run{chosen}: batch-size x GPUs x update-freq must be {batch}. Choose divisors of {batch}; --set "
             "batch-size alone is enough, update-freq follows from it."
         )
@@ -143,5 +146,5 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
 
 
 def as_yaml(content: Mapping[str, Any]) -> str:
-    """The grid as a file's text. JSON is YAML, and leaves no doubt of what is a string."""
+    """The grid as text: JSON, which is also YAML and shows which values are strings."""
     return json.dumps(content, indent=2) + "\n"

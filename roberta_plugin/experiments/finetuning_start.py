@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 
 if TYPE_CHECKING:
+    from roberta_plugin.finetuning.options import TaskOptions
     from roberta_plugin.finetuning.prepared import Prepared
 
 
 class Start(NamedTuple):
-    """The model that fine-tuning starts from: its file, what that holds, and the options that build a model like it."""
+    """The model that fine-tuning starts from: its file, the file's content, and the options that build such a model."""
 
     checkpoint: Path
     state: dict[str, Any]
@@ -25,7 +26,7 @@ class Start(NamedTuple):
 
 
 def starting_model(path: Path) -> Start:
-    """Read the checkpoint that --model names, or the best one of the fine-tuning that lies in a folder."""
+    """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
     from roberta_plugin.experiments.inference import load_state
     from roberta_plugin.models.checkpoints.building import model_arguments
     from roberta_plugin.models.checkpoints.options import model_options
@@ -36,12 +37,12 @@ def starting_model(path: Path) -> Start:
         options = model_options(state)
     except ValueError as error:
         raise ValueError(f"--model {checkpoint}: {error}") from error
-    model_arguments(state, checkpoint)  # refuses what is not built elsewhere either
+    model_arguments(state, checkpoint)  # raises for a model that cannot be built
     return Start(checkpoint, state, options)
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint itself, or the best one of the fine-tuning that lies in a folder.
+    """The checkpoint itself, or the best one of the fine-tuning in a folder.
 
     Raises:
         FileNotFoundError: if the folder holds no finished run.
@@ -58,8 +59,8 @@ def checkpoint_of(path: Path) -> Path:
     return Path(members[0]["checkpoint"])
 
 
-def check_positions(start: Start, task: str, *, max_length: int, options: dict[str, str]) -> None:
-    """Refuse, before preparing, a length that the model does not have or the task cannot do with."""
+def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:
+    """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
     from roberta_plugin.finetuning.benchmarks import benchmark_of
 
     if max_length > start.max_positions:
@@ -74,13 +75,13 @@ def check_positions(start: Start, task: str, *, max_length: int, options: dict[s
             raise
         raise ValueError(
             f"{error} --max-length cannot be more than {start.max_positions} here, the positions of "
-            f"{start.checkpoint}: give --option question-length={max(1, start.max_positions // 4)}, or pretrain a "
+            f"{start.checkpoint}: give --question-length {max(1, start.max_positions // 4)}, or pretrain a "
             "model with more positions (RoBERTa has 512)."
         ) from error
 
 
 def check_model(start: Start, prepared: Prepared) -> None:
-    """Refuse data of other words than the model's, or with longer sequences.
+    """Refuse data with another vocabulary than the model's, or with longer sequences.
 
     Raises:
         ValueError: naming both.

@@ -76,6 +76,11 @@ def _task_like(name: str, options: Mapping[str, Any]) -> Any:
     return TASK_REGISTRY[name].setup_task(config)
 
 
+def default_device() -> str:
+    """A GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 @torch.no_grad()
 def run_model(
     model: Any,
@@ -126,8 +131,8 @@ class _Collected:
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
         """Keep the outputs of a batch: scores (S, C), or `SpanScores`."""
-        first = self._split.first
-        rows = np.concatenate([np.arange(first[example], first[example + 1]) for example in batch["id"].tolist()])
+        offsets = self._split.offsets
+        rows = np.concatenate([np.arange(offsets[example], offsets[example + 1]) for example in batch["id"].tolist()])
         if isinstance(output, torch.Tensor):
             scores = output.float().cpu().numpy()
             if self._scores is None:
@@ -146,7 +151,7 @@ class _Collected:
         """All of it; every sequence has been seen."""
         if self._has_spans:
             assert not np.isnan(self._answerable).any(), "a sequence was left out"
-            return RawOutputs(starts=self._starts, ends=self._ends, answerable=self._answerable)
+            return RawOutputs(start_logits=self._starts, end_logits=self._ends, answerable_logits=self._answerable)
         assert self._scores is not None
         assert not np.isnan(self._scores).any(), "a sequence was left out, or the model has diverged"
-        return RawOutputs(scores=self._scores)
+        return RawOutputs(logits=self._scores)

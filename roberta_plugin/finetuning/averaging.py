@@ -1,7 +1,9 @@
-"""Scores of one model or several -> the mean of their probabilities (ensembles of the paper's section 5.1).
+"""Logits of one model or several -> the mean of their probabilities (ensembles of the paper's section 5.1).
 
-Shapes: N examples of the split, S options of all of them; first (N + 1,): example i has the options first[i] to
-first[i + 1]. Classes are options of which every example has the same number.
+Shapes: N examples of the split, S options of all of them; offsets (N + 1,): example i has the options offsets[i] to
+offsets[i + 1]. For classification the options are the classes, the same number for every example.
+
+Example: logits [0, 0, 2, 2] with offsets [0, 2, 4] -> probabilities [0.5, 0.5, 0.5, 0.5].
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def probabilities(scores: NDArray[np.float32], first: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Scores (S,) -> probabilities (S,) that sum to 1 over the options of each example."""
-    counts = np.diff(first)
-    values = scores.astype(np.float64)
-    weights = np.exp(values - np.repeat(np.maximum.reduceat(values, first[:-1]), counts))
-    result: NDArray[np.float64] = weights / np.repeat(np.add.reduceat(weights, first[:-1]), counts)
+def probabilities(logits: NDArray[np.float32], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logits (S,) -> probabilities (S,) that sum to 1 over the options of each example."""
+    counts = np.diff(offsets)
+    values = logits.astype(np.float64)
+    weights = np.exp(values - np.repeat(np.maximum.reduceat(values, offsets[:-1]), counts))
+    result: NDArray[np.float64] = weights / np.repeat(np.add.reduceat(weights, offsets[:-1]), counts)
     return result
 
 
-def mean_probabilities(members: Sequence[NDArray[np.float32]], first: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Scores (S,) of each member -> the mean of their probabilities (S,)."""
-    mean: NDArray[np.float64] = np.mean([probabilities(scores, first) for scores in members], axis=0)
+def mean_probabilities(members: Sequence[NDArray[np.float32]], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logits (S,) of each member -> the mean of their probabilities (S,)."""
+    mean: NDArray[np.float64] = np.mean([probabilities(logits, offsets) for logits in members], axis=0)
     return mean

@@ -1,4 +1,4 @@
-"""Which benchmark serves which task: the one table of all fine-tuning tasks.
+"""The table of all fine-tuning tasks: which benchmark serves which task, and what a benchmark offers.
 
 A benchmark is a package of this folder whose module `benchmark` has the names of `Benchmark`.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.finetuning.options import OPTIONS, Stage, TaskOptions, fields_of, flag
+
 if TYPE_CHECKING:
     from roberta_plugin.data.tokenizers.base import Tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
     from roberta_plugin.finetuning.prepared import Prepared
 
-# benchmark -> its fairseq task, and the tasks it serves as the user calls them
+# benchmark -> its fairseq task, and the tasks that it serves, as the command line names them
 BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "glue": (
         "roberta_sentence_prediction",
@@ -32,35 +34,35 @@ TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
 
 
 class RawOutputs(NamedTuple):
-    """What one model says of all sequences of a split, in the order of the split.
+    """Outputs of one model for all sequences of a split, in the order of the split.
 
     Shapes: S sequences of the split, C classes, T_s tokens of sequence s.
     """
 
-    scores: NDArray[np.float32] | None = None
-    """Scores of a classification head (S, C)."""
-    starts: Sequence[NDArray[np.float32]] | None = None
-    """Scores of each token to begin the answer, (T_s,) a sequence."""
-    ends: Sequence[NDArray[np.float32]] | None = None
-    """Scores of each token to end it, (T_s,) a sequence."""
-    answerable: NDArray[np.float32] | None = None
-    """Score of there being an answer (S,)."""
+    logits: NDArray[np.float32] | None = None
+    """Of a classification head (S, C); a regression's numbers (S, 1)."""
+    start_logits: Sequence[NDArray[np.float32]] | None = None
+    """That the answer starts at a token: (T_s,) for each sequence."""
+    end_logits: Sequence[NDArray[np.float32]] | None = None
+    """That it ends there: (T_s,) for each sequence."""
+    answerable_logits: NDArray[np.float32] | None = None
+    """That the sequence holds the answer (S,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How the paper trains a task, as a grid file says it: values are strings."""
+class PaperRecipe:
+    """How the paper trains a task, in the form of a grid file: values are strings."""
 
     train: Mapping[str, Any]
-    """Options of fairseq-train that all runs share; data, model and checkpoint are the caller's."""
+    """Options of fairseq-train that all runs share, without data, model and checkpoint."""
     axes: Mapping[str, Any]
     """Axes of the grid."""
     seeds: Sequence[str]
-    """One run a seed."""
+    """One run of each cell per seed."""
     metric: Mapping[str, str]
-    """What chooses the checkpoint and the cell."""
+    """The metric that selects the checkpoint and the cell."""
     starts_from: str = ""
-    """The task whose fine-tuned model the paper starts from, where that is not the pretrained one."""
+    """The task whose fine-tuned model the paper starts from; empty: the pretrained model."""
 
 
 class Benchmark(Protocol):
@@ -68,19 +70,15 @@ class Benchmark(Protocol):
 
     PAPER: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]
     """Task -> split -> row of the paper -> metric -> number."""
-    PREPARING_OPTIONS: Sequence[str]
-    """Names that `options` of `prepare` may have."""
-    SCORING_OPTIONS: Sequence[str]
-    """Names that `options` of `score` may have."""
 
-    def settings(self, task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
-        """What a folder remembers of its preparation with these options.
+    def settings(self, task: str, *, max_length: int, options: Any) -> dict[str, Any]:
+        """The settings that a folder prepared with these options records.
 
         Raises:
-            ValueError: naming an option that is unknown or has a wrong value.
+            ValueError: if `max_length` leaves no room for what the options ask for.
         """
 
-    def raw_files(self, task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
+    def raw_files(self, task: str, raw: Path, options: Any) -> list[Path]:
         """The official files that are prepared, split by split.
 
         Raises:
@@ -96,12 +94,26 @@ class Benchmark(Protocol):
         tokenizer: Tokenizer,
         vocabulary: Vocabulary,
         max_length: int,
-        options: Mapping[str, str],
+        options: Any,
     ) -> None:
-        """Official files -> prepared folder."""
+        """Write the prepared folder `output` from the official files in `raw`.
 
-    def recipe(self, task: str, prepared: Prepared, *, epochs: int | None = None) -> Recipe:
-        """The paper's settings for a prepared folder; `epochs` instead of the paper's number."""
+        Args:
+            task: one of the benchmark's tasks.
+            raw: folder of the official files.
+            output: folder to write.
+            tokenizer: of the model to fine-tune.
+            vocabulary: the same.
+            max_length: most tokens of a sequence.
+            options: the benchmark's dataclass of `options.py`.
+
+        Raises:
+            FileNotFoundError: if `raw` does not hold the files.
+            ValueError: naming the file, the line or entry and the remedy, if a file is not as it should be.
+        """
+
+    def recipe(self, task: str, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
+        """The paper's settings for a prepared folder; `epochs` replaces the paper's number."""
 
     def score(
         self,
@@ -111,22 +123,31 @@ class Benchmark(Protocol):
         members: Sequence[RawOutputs],
         *,
         folder: Path | None,
-        options: Mapping[str, str],
+        options: Any,
     ) -> dict[str, float]:
-        """Official metrics, 0 to 100 and unrounded, of one model or of the average of several.
+        """Official metrics of one model or of an ensemble, whose members' probabilities are averaged.
 
-        With `folder`, the prediction files are written there. A split without labels has no metrics.
+        Args:
+            task: one of the benchmark's tasks.
+            prepared: the data.
+            split: which split of it.
+            members: raw outputs of each model.
+            folder: where the prediction files are written; None: nowhere.
+            options: the benchmark's dataclass of `options.py`.
+
+        Returns:
+            Metrics from 0 to 100, unrounded; empty for a split without labels.
         """
 
     def prediction_files(self, task: str, split: str) -> Sequence[str]:
-        """Names of the prediction files of a split, in the folder that `score` is given."""
+        """Names of the prediction files of a split, relative to the `folder` of `score`."""
 
 
 def benchmark_name_of(task: str) -> str:
-    """Which benchmark serves a task.
+    """The name of the benchmark that serves a task.
 
     Raises:
-        ValueError: if none does.
+        ValueError: if there is no such task.
     """
     for name, (_, tasks) in BENCHMARKS.items():
         if task in tasks:
@@ -135,11 +156,46 @@ def benchmark_name_of(task: str) -> str:
 
 
 def benchmark_of(task: str) -> Benchmark:
-    """The benchmark that serves a task, imported when it is asked for."""
+    """The benchmark that serves a task; its module is imported by this call."""
     module = importlib.import_module(f"roberta_plugin.finetuning.{benchmark_name_of(task)}.benchmark")
     return cast(Benchmark, module)
 
 
+def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptions:
+    """The options of a task with these values, by field name; None: not given.
+
+    Raises:
+        ValueError: naming an option that the task does not have, or a value that it cannot have.
+
+    Example:
+        options_for("race", {"order": "question"})  ->  RaceOptions(order="question")
+    """
+    given = {name: value for name, value in (values or {}).items() if value is not None}
+    known = {item.name: flag(item) for item in option_fields(task)}
+    for name in given.keys() - known.keys():
+        has = f"it has {', '.join(known.values())}" if known else "it has none"
+        raise ValueError(f"--{name.replace('_', '-')} is not an option of {task}: {has}.")
+    return OPTIONS[benchmark_name_of(task)](**given)
+
+
+def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
+    """The options, or the paper's if there are none.
+
+    Raises:
+        ValueError: if they are those of another task.
+    """
+    if options is None:
+        return options_for(task)
+    if type(options) is not OPTIONS[benchmark_name_of(task)]:
+        raise ValueError(f"{task} has {OPTIONS[benchmark_name_of(task)].__name__}, got {options}.")
+    return options_for(task, {**options.given("prepare"), **options.given("score")})
+
+
+def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) -> list[Field[Any]]:
+    """The options that a task has in some stages, in order."""
+    return fields_of(benchmark_name_of(task), task, stages=stages)
+
+
 def fairseq_task_of(task: str) -> str:
-    """The name after --task for a prepared task."""
+    """The value of fairseq-train's --task for a fine-tuning task."""
     return BENCHMARKS[benchmark_name_of(task)][0]

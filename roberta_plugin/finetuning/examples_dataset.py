@@ -1,6 +1,6 @@
 """A prepared split as one fairseq dataset of batches: last stage before training.
 
-Examples of similar length meet in a batch, so that little is padded; which ones, is another matter in every epoch.
+A batch holds examples of similar length, so that little is padded; the batches differ between epochs.
 
 Shapes: B examples in a batch, S their sequences, T positions of the longest; P positions of a packed row; N examples
 of the split.
@@ -25,10 +25,10 @@ class ExamplesDataset(BlockDataset):
     """Batches of a prepared split.
 
     A batch is {"id" (B,), "pass" (B,), "nsentences": B, "ntokens" (pads not counted), "npositions" (pads counted),
-    "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"}, "first"
-    (B + 1,): example b has the rows first[b] to first[b + 1], "columns": {name: (B,)}}; whole numbers are int64, others
-    float64. A packed batch has one row (1, P) and, in the place of has_padding, "packing" with the edges of its
-    sequences.
+    "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"},
+    "offsets" (B + 1,): example b has the rows offsets[b] to offsets[b + 1], "columns": {name: (B,)}}; whole numbers are
+    int64, others float64. A packed batch has one row (1, P) and, instead of has_padding, "packing" with the
+    edges of its sequences.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ExamplesDataset(BlockDataset):
             seed: seed of the order.
             pad_to_multiple: T, or P, is a multiple of this.
             pack: lay the sequences of a batch end to end in one row instead of padding them.
-            max_length: tokens of a sequence at most; told to the model with packed rows.
+            max_length: most tokens of a sequence; the model needs it for packed rows.
         """
         self.split = split
         self.pad_id, self.vocab_size, self.seed = pad_id, vocab_size, seed
@@ -66,29 +66,29 @@ class ExamplesDataset(BlockDataset):
         return EpochOrder([len(self)], seed=self.seed, epoch=epoch, lengths=self.lengths)
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Positions that the examples `indices` (n,) need at most (n,).
+        """Upper bounds of the positions that the examples `indices` (n,) take in a batch (n,).
 
-        In a packed row, the sum of their sequences; else their longest sequence as often as any example has sequences,
-        so that a batch keeps to its limit whatever examples meet in it.
+        In a packed row, the sum of their sequences. Otherwise their longest sequence times the largest number of
+        sequences of any example, so that a batch stays within its limit whichever examples it holds.
         """
         return self._room[indices]
 
     @cached_property
     def _room(self) -> NDArray[np.int32]:
-        """The same of all examples (N,)."""
+        """The same for all examples (N,)."""
         if len(self) == 0:
             return np.empty(0, dtype=np.int32)
-        first, sizes = self.split.first, self.split.sequences.sizes
+        offsets, sizes = self.split.offsets, self.split.sequences.sizes
         if self.pack:
-            return np.add.reduceat(sizes, first[:-1]).astype(np.int32)  # (S_all,) -> (N,)
-        widths: NDArray[np.int32] = _round_up(np.maximum.reduceat(sizes, first[:-1]), self.pad_to_multiple)
-        return (widths * int(np.diff(first).max())).astype(np.int32)
+            return np.add.reduceat(sizes, offsets[:-1]).astype(np.int32)  # (S_all,) -> (N,)
+        widths: NDArray[np.int32] = _round_up(np.maximum.reduceat(sizes, offsets[:-1]), self.pad_to_multiple)
+        return (widths * int(np.diff(offsets).max())).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         """The batch of some examples, in arrays; see the class for what is in it."""
-        counts = self.split.first[indices + 1] - self.split.first[indices]  # (B,)
-        first = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.repeat(self.split.first[indices] - first[:-1], counts) + np.arange(first[-1])  # (S,)
+        counts = self.split.offsets[indices + 1] - self.split.offsets[indices]  # (B,)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(self.split.offsets[indices] - offsets[:-1], counts) + np.arange(offsets[-1])  # (S,)
         sequences = self.split.sequences
         lengths = sequences.sizes[rows].astype(np.int64)
         layout = self._packed(rows, lengths) if self.pack else self._padded(rows, lengths)
@@ -108,7 +108,7 @@ class ExamplesDataset(BlockDataset):
             "num_examples": len(self),
             "split": self.split.name,
             "net_input": {**layout, "src_lengths": lengths},
-            "first": first,
+            "offsets": offsets,
             "columns": {name: values[indices] for name, values in self._columns.items()},
         }
 

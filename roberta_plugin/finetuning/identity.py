@@ -1,7 +1,8 @@
-"""What identifies the data that a checkpoint was trained on, and whether other data are of the same kind.
+"""What identifies the data a checkpoint was trained on, and the check that other data match it.
 
-Every checkpoint of our tasks holds it: `of(prepared)`, or for pretraining the tokenizer and the vocabulary alone. With
-another tokenizer ids stand for other words, and another task's head answers another question; both would give numbers.
+Every checkpoint of our tasks records it: `of(prepared)`, or for pretraining only the tokenizer and the vocabulary. With
+another tokenizer the ids stand for other words, and the head of another task predicts something else; neither would
+raise an error by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
 _LENGTHS = ("max_length", "question_length", "doc_stride")
-_SAME_HEAD = {"multiple_choice": "race"}  # the same question about other texts
+_SAME_HEAD = {"multiple_choice": "race"}  # the same head for other texts
 
 
 def of(prepared: Prepared) -> dict[str, Any]:
@@ -31,12 +32,12 @@ def of(prepared: Prepared) -> dict[str, Any]:
 
 
 def of_checkpoint(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, as a checkpoint holds it; empty for those of fairseq and of earlier versions."""
+    """The same as recorded in a checkpoint; empty for checkpoints of fairseq and of earlier versions."""
     return dict((state.get("task_state") or {}).get(KEY) or {})
 
 
 def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
-    """Refuse data made with another tokenizer or dict.txt than the checkpoint's, as far as it says which.
+    """Refuse data made with another tokenizer or dict.txt than the checkpoint's, if the checkpoint records them.
 
     Raises:
         ValueError: naming both.
@@ -56,7 +57,7 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
 
 
 def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
-    """Refuse data that ask another question than the one that the checkpoint's head was trained to answer.
+    """Refuse data of another task, or with other settings, than those the checkpoint's head was trained on.
 
     Other lengths are permitted, with a warning.
 

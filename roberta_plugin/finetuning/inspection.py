@@ -1,4 +1,4 @@
-"""What is in a prepared folder, in words, and whether it is sound: `roberta inspect` shows it.
+"""The contents of a prepared folder in words, and whether they are valid, as `roberta inspect` shows them.
 
 Shapes: N examples of a split, S their sequences.
 """
@@ -16,15 +16,15 @@ from roberta_plugin.data.mmap_tokens import check_ids
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 
 _SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}
-_MOST_VALUES = 8  # of a column that are counted one by one
+_MOST_VALUES = 8  # a column with more different values is shown as a range
 
 
 def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
-    """Sentences that say what is wrong with a split; none if it is sound."""
+    """What is wrong with a split, one sentence each; empty if nothing is."""
     faults = prepared.changed_files(split.name)
-    split = replace(split, files={})  # what has changed is said; what is wrong with it follows
+    split = replace(split, files={})  # changed files are in `faults` already; continue to what is wrong with them
     try:
-        sequences, _, _ = split.sequences, split.first, split.columns
+        sequences, _, _ = split.sequences, split.offsets, split.columns
         prepared.check_labels(split)
         check_ids(sequences, len(prepared.vocabulary))
         for name in split.facts["arrays"]:
@@ -49,7 +49,7 @@ def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
 
 
 def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> Iterator[str]:
-    """Counts, lengths, the values of columns, and some examples as text, a line each."""
+    """Lines of text: counts, lengths, the values of columns, and some examples."""
     sequences = split.sequences
     yield f"{len(split):,} examples, {len(sequences):,} sequences, {sequences.num_tokens:,} tokens"
     if not len(split):
@@ -62,7 +62,7 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
     back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
     eos_id = prepared.vocabulary.eos_id
     for index in np.linspace(0, len(split) - 1, num_samples).astype(int).tolist():
-        for number in range(split.first[index], split.first[index + 1]):
+        for number in range(split.offsets[index], split.offsets[index + 1]):
             ids = sequences[number]
             parts = [back[part] for part in np.split(ids, np.flatnonzero(ids == eos_id))]
             texts = [prepared.tokenizer.decode([int(token) for token in part if token >= 0]) for part in parts]
@@ -71,7 +71,7 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
 
 
 def _values(values: NDArray[np.generic], labels: Sequence[str]) -> str:
-    """How often each value comes, or their range where there are many."""
+    """How often each value occurs, or the range if there are many values."""
     found, counts = np.unique(values, return_counts=True)
     if len(found) > _MOST_VALUES:
         return f"{found[0]} to {found[-1]}"

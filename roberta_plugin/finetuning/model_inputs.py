@@ -15,7 +15,10 @@ from roberta_plugin.data.vocabulary import Vocabulary
 
 
 class Encoder:
-    """Text -> model ids, by a tokenizer and the vocabulary that numbers its symbols."""
+    """Text -> model ids: a tokenizer, and the vocabulary that numbers its symbols.
+
+    Example: Encoder(tokenizer, vocabulary).join(a, b, max_length=512) of the ids of two texts.
+    """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
         self.tokenizer, self.vocabulary = tokenizer, vocabulary
@@ -26,7 +29,7 @@ class Encoder:
         return self.to_model_id[self.tokenizer.encode(text)] if text else np.empty(0, dtype=np.int32)
 
     def ids_of_all(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """The same for many texts at once, faster; a text may hold line ends."""
+        """Model ids of many texts, faster than one by one; a text may contain line ends."""
         one_line = [text if "\n" not in text else "" for text in texts]
         ids, lengths = self.tokenizer.encode_lines(one_line)
         parts = np.split(self.to_model_id[ids], np.cumsum(lengths)[:-1]) if texts else []
@@ -42,8 +45,10 @@ def join(
 ) -> NDArray[np.int32]:
     """Ids of one text (A,) or two (A,), (B,) -> the model's input (T,).
 
-    Where T would exceed `max_length`, the longer of the two texts loses tokens at its end until it fits, and both are
-    cut alike from where they are equal; the final </s> always stays.
+    If T would exceed `max_length`, the longer of the two texts loses tokens at its end; once both have the same length,
+    both lose tokens alternately. The final </s> always stays.
+
+    Example: a = [5, 6, 7, 8], b = [9], max_length 8 (4 specials leave room for 4) -> `<s> 5 6 7 </s> </s> 9 </s>`.
     """
     bos, eos = [vocabulary.bos_id], [vocabulary.eos_id]
     if b is None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 WARM_UP = 0.06  # share of the updates
 MAX_LENGTH = 512  # tokens of a sequence
 
-# Adam's betas and epsilon and the clipping are those of pretraining (Table 9); the paper names no others.
+# Adam's betas and epsilon and the gradient clipping are those of pretraining (Table 9): the paper gives no others.
 COMMON: Mapping[str, str] = {
     "optimizer": "roberta_adamw",
     "adam-betas": "(0.9, 0.98)",
@@ -22,7 +22,11 @@ COMMON: Mapping[str, str] = {
 
 
 def schedule(num_examples: int, *, batch_size: int, epochs: int) -> dict[str, str]:
-    """What follows from the number of examples and the batch: fairseq counts in updates, the paper in epochs."""
+    """The schedule in updates, as fairseq counts it, from epochs, as the paper counts them.
+
+    Example:
+        schedule(1000, batch_size=16, epochs=10)  ->  batch-size 16, max-update and total-num-update 630, warmup 38
+    """
     num_updates = epochs * math.ceil(num_examples / batch_size)
     return {
         "batch-size": str(batch_size),

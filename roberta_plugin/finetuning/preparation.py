@@ -1,72 +1,148 @@
-"""Is a prepared folder the one that a command asks for? `roberta finetune` must not train on other data in silence."""
+"""Official files -> a prepared folder, and the check that a folder was prepared with the settings of a command.
+
+Example:
+    from roberta_plugin.finetuning.options import SquadOptions
+    from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
+
+    prepared = prepare(
+        PrepareSettings(
+            task="squad2",
+            raw=Path("squad"),
+            tokenizer=Path("gpt2_bpe"),
+            output_dir=Path("data-bin/squad2"),
+            options=SquadOptions(doc_stride=64),
+        )
+    )
+    print(prepared.splits, len(prepared.split("train")))
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.benchmarks import Benchmark
-from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+from roberta_plugin.finetuning.prepared import NAME, Prepared, replace_folder
 from roberta_plugin.finetuning.raw_files import describe
 
 
-class Asked(NamedTuple):
-    """What a command says of the preparation; None or nothing where it says nothing."""
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings:
+    """What `prepare` does."""
 
-    raw: Path | None
-    tokenizer: Path | None
-    max_length: int | None
-    options: Mapping[str, str]
+    task: str
+    """One of `benchmarks.TASKS`."""
+    raw: Path
+    """Folder with the official files of the task."""
+    tokenizer: Path
+    """Folder with the tokenizer's files and dict.txt; they must be those of the pretrained model."""
+    output_dir: Path
+    """Folder to write."""
+    max_length: int = MAX_LENGTH
+    """Most tokens of a sequence."""
+    options: TaskOptions | None = None
+    """Options of the task (`options.py`); None: the paper's values."""
+    overwrite: bool = False
+    """Whether a prepared folder that exists is replaced, once the new one is complete."""
 
 
-def check_same(prepared: Prepared, asked: Asked, benchmark: Benchmark) -> None:
-    """Refuse a prepared folder that was made of other files, with another tokenizer or with other settings.
-
-    A command with --raw describes a whole preparation, so that its defaults count as well; without, only what it says.
+def prepare(settings: PrepareSettings) -> Prepared:
+    """Write a prepared folder, and open it.
 
     Raises:
-        FileNotFoundError: if the official files or the tokenizer's are not there.
+        FileNotFoundError: if the official files or the tokenizer's do not exist.
+        FileExistsError: if the folder exists and is not to be overwritten.
+        ValueError: if a setting or an official file cannot be used.
+    """
+    options = checked_options(settings.task, settings.options)
+    raw, output_dir = settings.raw, settings.output_dir
+    if not raw.exists():
+        raise FileNotFoundError(
+            f"--raw {raw} does not exist: give the folder with the official files of {settings.task}."
+        )
+    is_replaced = settings.overwrite and (output_dir / NAME).is_file()
+    folder = output_dir.with_name(f".{output_dir.name}.new") if is_replaced else output_dir
+    if is_replaced:
+        shutil.rmtree(folder, ignore_errors=True)
+    benchmark_of(settings.task).prepare(
+        settings.task,
+        raw,
+        folder,
+        tokenizer=load_tokenizer(settings.tokenizer),
+        vocabulary=Vocabulary.load(settings.tokenizer / "dict.txt"),
+        max_length=settings.max_length,
+        options=options,
+    )
+    if is_replaced:
+        replace_folder(output_dir, by=folder)
+    return Prepared.open(output_dir)
+
+
+def check_same(
+    prepared: Prepared,
+    *,
+    raw: Path | None = None,
+    tokenizer: Path | None = None,
+    max_length: int | None = None,
+    options: TaskOptions | None = None,
+) -> None:
+    """Refuse a prepared folder that was made from other files, with another tokenizer or with other settings.
+
+    With `raw`, the settings describe a whole preparation, so their defaults are compared too; without it, only what is
+    given.
+
+    Raises:
+        FileNotFoundError: if the official files or the tokenizer's do not exist.
         ValueError: naming each difference and what to do.
     """
-    different = [*_settings(prepared, asked, benchmark), *_words(prepared, asked), *_files(prepared, asked, benchmark)]
+    options = checked_options(prepared.task, options)
+    different = list(_different_settings(prepared, max_length, options, is_whole=raw is not None))
+    different += _different_tokenizer(prepared, tokenizer)
+    different += _different_files(prepared, raw, options)
     if different:
         raise ValueError(
-            f"{prepared.folder} was prepared otherwise than this command says: {'; '.join(different)}. Leave these "
-            f"options out to use it as it is; or delete it (rm -r {prepared.folder}) and everything trained on it, or "
-            "give another --output-dir, to prepare anew."
+            f"{prepared.folder} was prepared with other settings than this command gives: {'; '.join(different)}. "
+            f"Leave these options out to use the folder as it is. To prepare anew, delete it (rm -r {prepared.folder}) "
+            "and everything trained on it, or give another --output-dir."
         )
 
 
-def _settings(prepared: Prepared, asked: Asked, benchmark: Benchmark) -> Iterator[str]:
-    there = prepared.settings
-    max_length = there["max_length"] if asked.max_length is None else asked.max_length
-    wanted = benchmark.settings(prepared.task, max_length=max_length, options=asked.options)
-    named = {name.replace("-", "_") for name in asked.options} | {"max_length"}
+def _different_settings(
+    prepared: Prepared, max_length: int | None, options: TaskOptions, *, is_whole: bool
+) -> Iterator[str]:
+    has = prepared.settings
+    wanted = benchmark_of(prepared.task).settings(
+        prepared.task, max_length=has["max_length"] if max_length is None else max_length, options=options
+    )
+    given = {"max_length", *options.given("prepare")}
     for name, value in wanted.items():
-        if there.get(name) != value and (name in named or asked.raw is not None):
-            yield f"it has {name.replace('_', '-')} {there.get(name)}, not {value}"
+        if has.get(name) != value and (name in given or is_whole):
+            yield f"it has {name.replace('_', '-')} {has.get(name)}, not {value}"
 
 
-def _words(prepared: Prepared, asked: Asked) -> Iterator[str]:
-    if asked.tokenizer is None:
+def _different_tokenizer(prepared: Prepared, tokenizer: Path | None) -> Iterator[str]:
+    if tokenizer is None:
         return
-    known = prepared.content.get("tokenizer") or {}
-    if load_tokenizer(asked.tokenizer).description() != known:
-        yield f"it has another tokenizer than --tokenizer {asked.tokenizer}"
-    elif Vocabulary.load(asked.tokenizer / "dict.txt").sha256 != prepared.vocabulary.sha256:
-        yield f"it has another dict.txt than --tokenizer {asked.tokenizer}"
+    if load_tokenizer(tokenizer).description() != (prepared.content.get("tokenizer") or {}):
+        yield f"it has another tokenizer than --tokenizer {tokenizer}"
+    elif Vocabulary.load(tokenizer / "dict.txt").sha256 != prepared.vocabulary.sha256:
+        yield f"it has another dict.txt than --tokenizer {tokenizer}"
 
 
-def _files(prepared: Prepared, asked: Asked, benchmark: Benchmark) -> Iterator[str]:
+def _different_files(prepared: Prepared, raw: Path | None, options: TaskOptions) -> Iterator[str]:
     known = prepared.content.get("source")
-    if asked.raw is None or not known:
+    if raw is None or not known:
         return
-    found: dict[str, Any] = describe(benchmark.raw_files(prepared.task, asked.raw, asked.options))
+    found: dict[str, Any] = describe(benchmark_of(prepared.task).raw_files(prepared.task, raw, options))
     if found != known:
         yield (
-            f"it was made of other files ({known['files']} with {known['bytes']:,} bytes) than those of --raw "
-            f"{asked.raw} ({found['files']} with {found['bytes']:,} bytes)"
+            f"it was made from other files ({known['files']} with {known['bytes']:,} bytes) than those of --raw "
+            f"{raw} ({found['files']} with {found['bytes']:,} bytes)"
         )

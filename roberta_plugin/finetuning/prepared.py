@@ -3,14 +3,17 @@
     prepared.json  dict.txt  the tokenizer's files       and for each split, such as train and valid:
 
     SPLIT.bin/.idx     sequences: complete model inputs `<s> ... </s>`, in the format of `data/mmap_tokens.py`
-    SPLIT.first.npy    (N + 1,) int64: example i has the sequences first[i] to first[i + 1]
-    SPLIT.NAME.npy     a column, one number an example (N,); or an array of any other shape
-    SPLIT.jsonl        records of what is needed when training is over: ids, texts, right answers
+    SPLIT.first.npy    (N + 1,) int64: example i has the sequences offsets[i] to offsets[i + 1]
+    SPLIT.NAME.npy     a column, one number per example (N,); or an array of any other shape
+    SPLIT.jsonl        records that are needed after training: ids, texts, right answers
 
-prepared.json says what each split has, and size and SHA-256 of every other file.
+prepared.json lists what each split has, and the size and SHA-256 of every other file.
 
-An example is what has one label. It has one sequence, or several that are compared, as in multiple choice. A benchmark
-decides what its columns and records mean; nothing here knows.
+An example has one label, and one sequence or several that are compared, as in multiple choice. What columns and records
+mean is up to the benchmark.
+
+Example: RTE's 2,490 training pairs are 2,490 examples with one sequence each, a column `label` and records with `id`;
+RACE's 87,866 training questions are examples with four sequences each.
 
 Shapes: N examples of a split, S sequences.
 """
@@ -39,47 +42,47 @@ from roberta_plugin.finetuning import prepared_files as checked
 
 NAME = "prepared.json"
 _FORMAT = 1
-_FIRST = "first"
+_OFFSETS = "first"  # in the name of the file
 
 
 class SplitWriter:
-    """Writes one split; columns are kept in memory until its end, tokens and records are not."""
+    """Writes one split; only its columns are kept in memory until the end."""
 
     def __init__(self, prefix: str, tokens: MmapTokensWriter, records: IO[str]) -> None:
         self._prefix, self._tokens, self._records = prefix, tokens, records
-        self._first = [0]
+        self._offsets = [0]
         self._columns: dict[str, list[float]] = {}
         self._arrays: dict[str, NDArray[Any]] = {}
         self.num_records = 0
 
     def add(self, sequences: Sequence[NDArray[np.integer[Any]]], **columns: float) -> None:
-        """Append an example: its sequences (tokens,) and one number for each column, the same columns every time."""
+        """Append an example: its sequences, each (tokens,), and one number per column, the same columns for all."""
         assert sequences, "an example has one sequence at least"
-        assert self._first == [0] or columns.keys() == self._columns.keys(), "all examples have the same columns"
+        assert self._offsets == [0] or columns.keys() == self._columns.keys(), "all examples have the same columns"
         sizes = np.array([len(sequence) for sequence in sequences])
         self._tokens.write(np.concatenate(sequences), sizes)
-        self._first.append(self._first[-1] + len(sequences))
+        self._offsets.append(self._offsets[-1] + len(sequences))
         for name, value in columns.items():
             self._columns.setdefault(name, []).append(value)
 
     def record(self, content: Mapping[str, Any]) -> None:
-        """Append a record; records have their own numbering, from 0."""
+        """Append a record; records are numbered from 0, independently of examples."""
         self._records.write(json.dumps(content, ensure_ascii=False) + "\n")
         self.num_records += 1
 
     def array(self, name: str, values: NDArray[Any]) -> None:
-        """Keep an array under a name."""
+        """Store an array under a name."""
         self._arrays[name] = values
 
     def finish(self) -> dict[str, Any]:
-        """Write columns and arrays; return what prepared.json says of the split."""
+        """Write columns and arrays; return the entry of the split in prepared.json."""
         columns = {name: np.array(values) for name, values in self._columns.items()}
-        assert len({_FIRST, *columns, *self._arrays}) == 1 + len(columns) + len(self._arrays), "a name is used twice"
-        for name, values in {**columns, **self._arrays, _FIRST: np.array(self._first, dtype=np.int64)}.items():
+        assert len({_OFFSETS, *columns, *self._arrays}) == 1 + len(columns) + len(self._arrays), "a name is used twice"
+        for name, values in {**columns, **self._arrays, _OFFSETS: np.array(self._offsets, dtype=np.int64)}.items():
             with atomic_write(f"{self._prefix}.{name}.npy") as file:
                 np.save(file, values)
         return {
-            "examples": len(self._first) - 1,
+            "examples": len(self._offsets) - 1,
             "sequences": self._tokens.num_items,
             "tokens": self._tokens.num_tokens,
             "records": self.num_records,
@@ -89,7 +92,7 @@ class SplitWriter:
 
 
 class PreparedWriter:
-    """Writes a prepared folder; it appears when the with-statement ends well, and not at all when it does not.
+    """Writes a prepared folder, which appears only if the with-statement ends without an error.
 
     with PreparedWriter("data-bin/RTE", task="RTE", tokenizer=t, vocabulary=v, settings={...}) as writer:
         with writer.split("train") as split:
@@ -109,15 +112,15 @@ class PreparedWriter:
         """Begin a folder.
 
         Args:
-            folder: where it shall be.
-            task: what it is for, as `roberta prepare` calls it.
-            tokenizer: made the ids; saved beside them.
+            folder: its path.
+            task: the fine-tuning task, as `roberta prepare` names it.
+            tokenizer: what made the ids; saved with them.
             vocabulary: the same.
-            settings: what the benchmark wants to remember: plain JSON values.
+            settings: the settings of the preparation: plain JSON values.
             source: what identifies the official files (`raw_files.describe`).
 
         Raises:
-            FileExistsError: if there is something of that name.
+            FileExistsError: if the path exists and is not an empty folder.
         """
         self.folder = Path(folder)
         self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
@@ -167,7 +170,7 @@ class PreparedWriter:
 
 
 def replace_folder(folder: Path, *, by: Path) -> None:
-    """Put the prepared folder `by` in the place of the prepared folder `folder`, which is deleted last."""
+    """Replace the prepared folder `folder` by the prepared folder `by`; the old one is deleted last."""
     assert (folder / NAME).is_file()
     earlier = folder.with_name(f".{folder.name}.earlier")
     shutil.rmtree(earlier, ignore_errors=True)
@@ -184,7 +187,7 @@ class PreparedSplit:
     name: str
     facts: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
-    """Size and SHA-256 of the folder's files; empty in folders that say nothing of them."""
+    """Size and SHA-256 of the folder's files; empty for folders of earlier versions."""
 
     def __len__(self) -> int:
         return int(self.facts["examples"])
@@ -199,11 +202,11 @@ class PreparedSplit:
         return tokens
 
     @cached_property
-    def first(self) -> NDArray[np.int64]:
+    def offsets(self) -> NDArray[np.int64]:
         """Example i has the sequences first[i] to first[i + 1] (N + 1,)."""
-        first = self.array(_FIRST)
-        checked.check_first(self._path(f"{_FIRST}.npy"), first, len(self), len(self.sequences))
-        return first
+        offsets = self.array(_OFFSETS)
+        checked.check_offsets(self._path(f"{_OFFSETS}.npy"), offsets, len(self), len(self.sequences))
+        return offsets
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -242,7 +245,7 @@ class Prepared:
 
         Raises:
             FileNotFoundError: if the folder is not a prepared one.
-            ValueError: if prepared.json is damaged or of another version, or a file has not the size that it says.
+            ValueError: if prepared.json is damaged or of another version, or a file does not have the recorded size.
         """
         path = Path(folder) / NAME
         if not path.is_file():
@@ -268,12 +271,12 @@ class Prepared:
 
     @property
     def task(self) -> str:
-        """What the folder is for, as `roberta prepare` calls it."""
+        """The fine-tuning task, as `roberta prepare` names it."""
         return str(self.content["task"])
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the benchmark remembers of the preparation."""
+        """The settings of the preparation."""
         return self.content["settings"]  # type: ignore[no-any-return]
 
     @property
@@ -287,12 +290,12 @@ class Prepared:
         return [name for name in self.files if not name.startswith(tuple(f"{split}." for split in self.splits))]
 
     def changed_files(self, split: str) -> list[str]:
-        """A sentence for each file of a split, or of all splits, that is not what was written; reads them all."""
+        """One sentence for each file of a split that has changed since it was written; reads all its files."""
         of_split = [name for name in self.files if name.startswith(f"{split}.")]
         return checked.hash_faults(self.folder, self.files, [*self.common_files, *of_split])
 
     def check_labels(self, split: PreparedSplit) -> None:
-        """Refuse a label that is none of the settings' labels, where there are such.
+        """Refuse labels that are not among the labels of the settings, if there are any.
 
         Raises:
             ValueError: naming the file.
@@ -311,7 +314,7 @@ class Prepared:
         """One split.
 
         Raises:
-            ValueError: if there is none of that name.
+            ValueError: if it does not exist.
         """
         if name not in self.content["splits"]:
             raise ValueError(f"{self.folder} has no split {name!r}; it has {', '.join(self.splits) or 'none'}.")

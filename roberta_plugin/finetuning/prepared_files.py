@@ -79,7 +79,7 @@ def check_column(path: Path, values: NDArray[Any], length: int) -> None:
         raise ValueError(f"{path} holds a value that is no finite number: it is damaged, {REMEDY}.")
 
 
-def check_first(path: Path, first: NDArray[Any], num_examples: int, num_sequences: int) -> None:
+def check_offsets(path: Path, first: NDArray[Any], num_examples: int, num_sequences: int) -> None:
     """Refuse a `first` that does not share all sequences out to the examples.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Official files -> what identifies their content, which a prepared folder remembers."""
+"""Official files: what identifies their content, and checks of the JSON values that they hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 
 def describe(files: Sequence[Path]) -> dict[str, Any]:
-    """Number and bytes of the files, and one SHA-256 over their contents; where they lie does not matter."""
+    """What a prepared folder remembers of its source, wherever the files lie.
+
+    Returns:
+        Number and bytes of the files, and one SHA-256 over their contents.
+    """
     digest = hashlib.sha256()
     num_bytes = 0
     for path in files:
@@ -17,3 +21,46 @@ def describe(files: Sequence[Path]) -> dict[str, Any]:
         num_bytes += len(content)
         digest.update(hashlib.sha256(content).digest())
     return {"files": len(files), "bytes": num_bytes, "sha256": digest.hexdigest()}
+
+
+def check_list(value: Any, name: str, where: str) -> list[Any]:
+    """The value, if it is a list.
+
+    Raises:
+        ValueError: beginning with `where`, and naming the key.
+    """
+    if not isinstance(value, list):
+        raise ValueError(f"{where}: {name} must be a list, found {short(value)}.")
+    return value
+
+
+def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> str:
+    """The value, if it is a text that can be written as UTF-8.
+
+    Raises:
+        ValueError: beginning with `where`, and naming the key.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {name} must be a text, found {short(value)}.")
+    if not value.strip() and not may_be_empty:
+        raise ValueError(f"{where}: {name} is empty. Fill it in, or leave the entry out.")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{where}: {name} holds half of a surrogate pair at character {error.start}, which is no character. "
+                "Write the whole character."
+            ) from None
+    return value
+
+
+def check_id(value: Any, where: str) -> str:
+    """An id: a text, or a whole number as some data sets have it."""
+    return str(value) if type(value) is int else check_text(value, "id", where)
+
+
+def short(value: Any) -> str:
+    """A value as messages show it: at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

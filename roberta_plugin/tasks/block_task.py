@@ -160,7 +160,7 @@ def check_launch(num_shards: int) -> None:
         raise RuntimeError(
             f"torchrun has started {world_size} processes, and fairseq trains alone in each of them, for its world "
             f"size is 1: give --distributed-world-size {world_size} where each process has a GPU. On CPUs start the "
-            "ranks without torchrun, as README.md says."
+            "ranks without torchrun, as examples/README.pretraining.md says."
         )
 
 

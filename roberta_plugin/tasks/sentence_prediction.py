@@ -13,7 +13,7 @@ from fairseq.tasks import register_task
 from torch import Tensor
 
 from roberta_plugin.finetuning.glue.phrase_scores import phrase_scores
-from roberta_plugin.finetuning.glue.tasks import TABLES
+from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 
@@ -32,7 +32,7 @@ class RobertaSentencePredictionTask(FineTuningTask):
 
     @property
     def kind(self) -> str:
-        """How the model is asked: see `tables.Kind`."""
+        """How the model is asked: see `tasks.Kind`."""
         return str(self.prepared.settings["kind"])
 
     @property
@@ -43,7 +43,7 @@ class RobertaSentencePredictionTask(FineTuningTask):
     @property
     def limits(self) -> tuple[float, float]:
         """Smallest and greatest number of a regression."""
-        return TABLES[self.prepared.task].limits
+        return TASKS[self.prepared.task].limits
 
     def register_heads(self, model: Any) -> None:
         """Add a head with a score for each class, or one score; phrases are scored by the masked-LM head."""

@@ -27,7 +27,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.benchmarks import benchmark_of, fairseq_task_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of, fairseq_task_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.benchmarks.report import Report, machine
@@ -70,7 +70,7 @@ def prepare(task: str, folder: Path) -> PreparedSplit:
     raw = next(path for path in unpack(SHARED_DATA, data.archive, folder).rglob(data.folder) if path.is_dir())
     bpe = SHARED_DATA / "gpt2_bpe"
     tools = {"tokenizer": load_tokenizer(bpe), "vocabulary": Vocabulary.load(bpe / "dict.txt")}
-    benchmark_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options={})
+    benchmark_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options=options_for(task))
     return Prepared.open(folder / "prepared").split(data.split)
 
 
@@ -114,7 +114,7 @@ def hugging_face_sides(split: PreparedSplit, batch_size: int) -> dict[str, Side]
 
 def hugging_face_step(transformers: Any, split: PreparedSplit) -> Callable[[list[int]], float]:
     """A step with Hugging Face's collator, model and default optimizer."""
-    first, sequences, labels = split.first, split.sequences, split.columns["label"]
+    first, sequences, labels = split.offsets, split.sequences, split.columns["label"]
     is_choice = bool((np.diff(first) > 1).all())
     vocabulary = Prepared.open(split.folder).vocabulary
     kind = "RobertaForMultipleChoice" if is_choice else "RobertaForSequenceClassification"
@@ -166,7 +166,7 @@ def padding_tokenizer(transformers: Any, vocabulary: Vocabulary) -> Any:
 
 def longest_of(split: PreparedSplit) -> np.ndarray:
     """Tokens of each example's longest sequence (N,)."""
-    return np.maximum.reduceat(split.sequences.sizes, split.first[:-1])
+    return np.maximum.reduceat(split.sequences.sizes, split.offsets[:-1])
 
 
 def cut(indices: Sequence[int], size: int) -> Iterator[list[int]]:
@@ -176,8 +176,8 @@ def cut(indices: Sequence[int], size: int) -> Iterator[list[int]]:
 
 def padding_of(split: PreparedSplit, batches: list[list[int]]) -> float:
     """Percent of the positions of these batches that are padding."""
-    tokens = np.add.reduceat(split.sequences.sizes, split.first[:-1], dtype=np.int64)
-    longest, counts = longest_of(split), np.diff(split.first)
+    tokens = np.add.reduceat(split.sequences.sizes, split.offsets[:-1], dtype=np.int64)
+    longest, counts = longest_of(split), np.diff(split.offsets)
     positions = sum(int(longest[batch].max()) * int(counts[batch].sum()) for batch in batches)
     return 100 * (1 - sum(int(tokens[batch].sum()) for batch in batches) / positions)
 

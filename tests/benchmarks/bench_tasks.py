@@ -62,8 +62,8 @@ TASKS = {
     "MRPC": Task("acc_and_f1", 3),
     "STS-B": Task("pearson_spearman", 3),
     "RTE": Task("accuracy", 3),
-    "squad2": Task("f1", 1, batch="48", options=("doc-stride=40", "question-length=20")),
-    "race": Task("accuracy", 1, batch="16", options=("question-length=40",)),
+    "squad2": Task("f1", 1, batch="48", options=("--doc-stride", "40", "--question-length", "20")),
+    "race": Task("accuracy", 1, batch="16", options=("--question-length", "40")),
 }
 
 
@@ -118,7 +118,7 @@ def finetune(name: str, raw: Path, work: Path, side: str, *flags: str) -> dict:
     task, folder = TASKS[name], work / name / side
     model = work / "pretrained" / "checkpoint_last.pt"
     words = ["--raw", str(raw), "--tokenizer", str(work / "tokenizer"), "--max-length", str(LENGTH)]
-    words += [word for option in task.options for word in ("--option", option)]
+    words += task.options
     words += ["--model", str(model), "--output-dir", str(folder), "--data", str(folder.parent / "data")]
     words += ["--epochs", str(task.epochs), "--only", f"lr={task.lr}", "--only", f"batch={task.batch}"]
     found = folder / "results" / "evaluation_valid.json"
@@ -134,7 +134,7 @@ def majority(name: str, data: Path) -> str:
         has_answer = [bool(record["answers"]) for record in split.records() if "question" in record and "id" in record]
         return f"{100 * (1 - np.mean(has_answer)):.1f}"
     if name == "race":
-        return f"{100 / np.diff(split.first).mean():.1f}"
+        return f"{100 / np.diff(split.offsets).mean():.1f}"
     labels = Counter(split.columns["label"].tolist())
     if name in ("CoLA", "STS-B"):
         return "0.0"

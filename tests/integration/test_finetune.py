@@ -44,7 +44,7 @@ def work(tmp_path_factory) -> Path:
 
 def finetune(work: Path, folder: str, *options: str):
     words = ["--raw", str(work / "raw"), "--tokenizer", str(work / "tokenizer"), "--max-length", str(LENGTH)]
-    words += ["--option", "question-length=40", "--output-dir", str(work / folder), "--only", "lr=2e-3"]
+    words += ["--question-length", "40", "--output-dir", str(work / folder), "--only", "lr=2e-3"]
     words += ["--model", str(work / "pretrained" / "checkpoint_last.pt"), "--seeds", "1", "2", "--parallel", "2"]
     return run([*command("roberta"), "finetune", "race", *words, *options])
 
@@ -69,7 +69,7 @@ def test_medians_and_the_ensemble_are_those_of_the_runs(finetuned):
     assert values == pytest.approx(logged, abs=1e-3)
     assert found["median"]["accuracy"] == sum(values) / 2
     assert min(values) > 50, "the runs have learned nothing: chance is 25"
-    assert found["together"]["accuracy"] > 50
+    assert found["ensemble"]["accuracy"] > 50
     assert (finetuned / "results" / "valid.predictions.jsonl").is_file()
     assert (finetuned / "results" / "results.png").stat().st_size > 1000
 

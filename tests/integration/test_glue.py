@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.experiments.evaluation import evaluate
+from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
@@ -88,9 +88,11 @@ def test_the_metric_rises_above_the_majority_and_evaluation_agrees(folders, trai
     assert max(values) > baseline + 25, values
 
     prepared = Prepared.open(folders[task])
-    found = evaluate(prepared, [save_dir / "checkpoint_best.pt"], split="valid", folder=tmp_path)
-    assert found["together"][metric] == pytest.approx(max(values), abs=2e-3)
-    assert evaluate(prepared, [save_dir / "checkpoint_best.pt"], split="test", folder=tmp_path)["together"] == {}
+    checkpoints = [save_dir / "checkpoint_best.pt"]
+    settings = EvaluateSettings(data=prepared.folder, checkpoints=checkpoints, output_dir=tmp_path, device="cpu")
+    valid, test = evaluate(settings)
+    assert valid.ensemble[metric] == pytest.approx(max(values), abs=2e-3)
+    assert (test.split, test.ensemble) == ("test", {})
     assert len((tmp_path / f"{task.removesuffix('-ranking')}.tsv").read_text().splitlines()) == 21
 
 
@@ -108,7 +110,7 @@ def test_two_ranks_validate_as_one_does(folders, trained, tmp_path, task, names)
     *_, alone = (record for record in logged(save_dir, "valid") if float(record[f"valid_{METRICS[task][0]}"]) == best)
     assert 60 < best < 100, "where all is right, or nothing, there is little to compare"
     assert -(-len(Prepared.open(folders[task]).split("valid")) // 9) % 2 == 1
-    together = tmp_path / "together"
+    together = tmp_path / "ensemble"
     options = ("--finetune-from-model", str(save_dir / "checkpoint_best.pt"), "--batch-size-valid", "9")
     options += ("--lr", "0", "--max-update", "1", "--total-num-update", "8")
     run_ranks(train_command(folders[task], together, *options), 2)

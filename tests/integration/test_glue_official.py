@@ -14,12 +14,14 @@ import pytest
 import torch
 
 from roberta_plugin.cli import finetune
-from roberta_plugin.experiments.evaluation import evaluate_splits
+from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, rows_of
+from roberta_plugin.experiments.finetune import GRID
 from roberta_plugin.experiments.grid import read_grid
 from roberta_plugin.experiments.inference import load_model
-from roberta_plugin.finetuning.glue.submission import expected_files, file_name
-from roberta_plugin.finetuning.glue.tasks import TABLES
+from roberta_plugin.finetuning.glue.predictions import file_name
+from roberta_plugin.finetuning.glue.submission import expected_files
+from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.training import arguments as train_arguments
 from tests.tiny_glue import write_official
@@ -61,14 +63,16 @@ def finetuned(work) -> Callable[[str], Path]:
         parser = argparse.ArgumentParser()
         finetune.add_parser(parser.add_subparsers())
         args = parser.parse_args(["finetune", *map(str, words)])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(finetune.logging, "disable", lambda level: None)
-            assert args.run(args) == 0
-        grid = read_grid(folder / finetune.GRID)
+        assert args.run(args) == 0
+        grid = read_grid(folder / GRID)
         first = grid.runs[0]
         train(first.words_in(folder / "runs" / first.name, grid.metric))
         checkpoint = folder / "runs" / first.name / "checkpoints" / "checkpoint_best.pt"
-        evaluate_splits(Prepared.open(folder / "data"), [checkpoint], folder=folder / "results")
+        evaluate(
+            EvaluateSettings(
+                data=folder / "data", checkpoints=[checkpoint], output_dir=folder / "results", device="cpu"
+            )
+        )
         return folder
 
     return run
@@ -88,7 +92,7 @@ def train(words: list[str]) -> None:
         metrics.reset()  # so that other tests find nothing of it
 
 
-@pytest.mark.parametrize("task", TABLES)
+@pytest.mark.parametrize("task", TASKS)
 def test_every_task_prepares_trains_and_predicts_every_split_with_default_options(finetuned, task):
     folder = finetuned(task)
     splits = Prepared.open(folder / "data").splits
@@ -96,21 +100,21 @@ def test_every_task_prepares_trains_and_predicts_every_split_with_default_option
     for split in splits[1:]:
         found = json.loads((folder / "results" / f"evaluation_{split}.json").read_text())
         is_labelled = split.startswith("valid")
-        assert bool(found["together"]) == is_labelled
+        assert bool(found["ensemble"]) == is_labelled
         (path,) = map(Path, found["predictions"])
-        assert path.name == file_name(TABLES[task], split)
+        assert path.name == file_name(TASKS[task], split)
         assert len(path.read_text().splitlines()) == 1 + (9 if is_labelled else 6)
     table = as_markdown(list(rows_of(find_evaluations([folder]))))
     assert ("| MNLI | valid_mismatched | accuracy |" in table) == (task == "MNLI")
 
 
 def test_together_they_write_all_files_of_the_leaderboard(finetuned):
-    written = {path.stem for task in TABLES for path in (finetuned(task) / "results").glob("*.tsv")}
+    written = {path.stem for task in TASKS for path in (finetuned(task) / "results").glob("*.tsv")}
     assert set(expected_files()) <= written
 
 
 def test_no_option_hides_what_users_meet(finetuned):
-    content = json.loads((finetuned("MNLI") / finetune.GRID).read_text())
+    content = json.loads((finetuned("MNLI") / GRID).read_text())
     assert content["axes"]["batch"]["16"]["batch-size"] == "16"
     assert not {"ignore-unused-valid-subsets", "disable-validation"} & content["train"].keys()
 

@@ -196,26 +196,6 @@ def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
     assert updates[1] == updates[3] > updates[2] > 0
 
 
-def test_hydra_trains_from_the_example_config_on_a_mixture(tiny_data_bin, tmp_path):
-    other = write_data_bin(tmp_path / "other", num_documents=5, seed=7)
-    arguments = [*command("fairseq-hydra-train"), "--config-dir", str(REPOSITORY / "examples" / "pretrain")]
-    arguments += ["--config-name", "base", f"task.data='{tiny_data_bin}@3,{other}@1'"]
-    arguments += [f"common.user_dir={REPOSITORY}/roberta_plugin"]
-    arguments += ["common.cpu=true", "common.fp16=false", "common.bf16=false", f"checkpoint.save_dir={tmp_path}/saved"]
-    arguments += ["model.encoder_layers=1", "model.encoder_embed_dim=32", "model.encoder_ffn_embed_dim=64"]
-    arguments += ["model.encoder_attention_heads=2", "task.tokens_per_sample=64", "dataset.batch_size=4"]
-    arguments += ["optimization.update_freq=[1]", "optimization.max_update=5", "dataset.num_workers=0"]
-    arguments += [f"hydra.run.dir={tmp_path}/hydra", "checkpoint.save_interval_updates=5"]
-    arguments += ["distributed_training.distributed_world_size=1", "common.log_interval=1"]
-    done = run(arguments)
-    assert done.returncode == 0, done.stderr[-3000:]
-    state = torch.load(tmp_path / "saved" / "checkpoint_last.pt", weights_only=True)
-    assert state["cfg"]["task"]["_name"] == "roberta_masked_lm"
-    assert state["cfg"]["model"]["_name"] == "fast_roberta"
-    assert state["optimizer_history"][-1]["num_updates"] == 5
-    assert "valid_loss" in done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

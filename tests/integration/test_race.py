@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.race import benchmark as benchmark
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
@@ -63,7 +64,7 @@ def test_the_best_checkpoint_gives_the_accuracy_of_the_log(trained, race, tmp_pa
     best = max(float(record["valid_accuracy"]) for record in logged(trained, "valid"))
     model, task = load_model(trained / "checkpoint_best.pt", race)
     outputs = run_model(model, task, race.split("valid"))
-    found = benchmark.score("race", race, "valid", [outputs], folder=tmp_path, options={})
+    found = benchmark.score("race", race, "valid", [outputs], folder=tmp_path, options=RaceOptions())
     assert found["accuracy"] == pytest.approx(best, abs=1e-3)
     lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
     right = sum(
@@ -95,7 +96,7 @@ def test_two_ranks_count_every_question_once(race, tmp_path):
     records = logged(save_dir, "valid")
     model, task = load_model(save_dir / "checkpoint_last.pt", race)
     found = benchmark.score(
-        "race", race, "valid", [run_model(model, task, race.split("valid"))], folder=None, options={}
+        "race", race, "valid", [run_model(model, task, race.split("valid"))], folder=None, options=RaceOptions()
     )
     assert {name: float(records[-1][f"valid_{name}"]) for name in found} == pytest.approx(found, abs=1e-3)
 
@@ -120,7 +121,7 @@ def test_numbers_of_options_may_differ_within_a_batch(tmp_path):
             entries.append({"id": str(number), "context": "x", "question": "", "options": options, "answer": answer})
         write_lines(tmp_path / "raw" / f"{split}.jsonl", entries)
     data = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set", max_length=LENGTH)
-    assert set(np.diff(data.split("train").first)) == {2, 3, 4, 5}
+    assert set(np.diff(data.split("train").offsets)) == {2, 3, 4, 5}
     save_dir = tmp_path / "checkpoints"
     done = run(train_command(data.folder, save_dir, "--lr", "2e-3", "--max-epoch", "4", "--no-save"))
     assert done.returncode == 0, done.stderr[-3000:]

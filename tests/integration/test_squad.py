@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.squad import benchmark as benchmark
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
@@ -45,14 +46,14 @@ def official(prepared, save_dir, folder=None, **options):
     """Metrics of the last checkpoint; `exact` and `f1` as the log has them, at a threshold of one half."""
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
     outputs = run_model(model, task, prepared.split("valid"))
-    return benchmark.score(prepared.task, prepared, "valid", [outputs], folder=folder, options=options)
+    return benchmark.score(prepared.task, prepared, "valid", [outputs], folder=folder, options=SquadOptions(**options))
 
 
 def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
     save_dir = tmp_path / "checkpoints"
     done = run(train_command(prepared.folder, save_dir, "--max-epoch", "5"))
     assert done.returncode == 0, done.stderr[-3000:]
-    options = {"null-threshold": "0.5"} if prepared.task == "squad2" else {}
+    options = {"null_threshold": 0.5} if prepared.task == "squad2" else {}
     found = official(prepared, save_dir, tmp_path / "files", **options)
     assert found["f1"] > 90, "one token in fifteen is the answer, and half of the questions of SQuAD 2.0 have none"
     record = logged(save_dir, "valid")[-1]
@@ -71,7 +72,7 @@ def test_two_ranks_see_the_same_metrics(prepared, tmp_path):
     windows = len(prepared.split("valid"))
     size = next(size for size in range(9, windows) if -(-windows // size) % 2)
     run_ranks(train_command(prepared.folder, save_dir, "--max-update", "8", "--batch-size-valid", str(size)), 2)
-    options = {"null-threshold": "0.5"} if prepared.task == "squad2" else {}
+    options = {"null_threshold": 0.5} if prepared.task == "squad2" else {}
     found, record = official(prepared, save_dir, **options), logged(save_dir, "valid")[-1]
     for name, official_name in METRICS.items():
         if official_name in found:

@@ -93,7 +93,7 @@ def test_inputs_are_those_of_fairseqs_preprocessing(folders):
     for index in indices:
         for option in range(4):
             expected = theirs[f"net_input{option + 1}"]["src_tokens"][index]
-            found = ours["net_input"]["src_tokens"][ours["first"][index] + option]
+            found = ours["net_input"]["src_tokens"][ours["offsets"][index] + option]
             assert found[found != 1].tolist() == expected[expected != 1].tolist()
             compared += 1
     assert compared == 96

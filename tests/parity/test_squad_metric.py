@@ -12,6 +12,7 @@ import pytest
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.squad.inputs import tokens_of
 from roberta_plugin.finetuning.squad.metrics import evaluate
@@ -170,7 +171,7 @@ def test_targets_of_the_prepared_set_decode_to_right_answers(files, shared_data,
         tokenizer=tokenizer,
         vocabulary=Vocabulary.load(shared_data / "gpt2_bpe" / "dict.txt"),
         max_length=192,
-        options={"doc-stride": "64"},
+        options=SquadOptions(doc_stride=64),
     )
     split = Prepared.open(tmp_path / "set").split("valid")
     questions = Questions(split, "squad2")

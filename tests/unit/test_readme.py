@@ -1,5 +1,11 @@
-"""README and recipes say what is true: links lead somewhere, commands and options exist."""
+"""The documents say what is true: links and files exist, commands parse, figures are those of the files named.
 
+`tests/integration/test_documents.py` also runs those commands that a laptop can run.
+"""
+
+import ast
+import dataclasses
+import importlib
 import itertools
 import re
 import shlex
@@ -11,6 +17,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from roberta_plugin.cli import build_parser, called_verb
+from roberta_plugin.experiments.finetune import FinetuneSettings
 from tests.conftest import REPOSITORY
 
 PAGES = [path for path in REPOSITORY.rglob("*.md") if ".venv" not in path.parts and "results" not in path.parts]
@@ -38,7 +45,19 @@ def test_relative_links_lead_somewhere(page):
 
 def test_roberta_commands_parse():
     found = all_commands("roberta")
-    assert {words[0] for _, words in found} >= {"demo", "vocabulary", "binarize", "inspect"}
+    verbs = {words[0] for _, words in found}
+    assert verbs >= {
+        "demo",
+        "tokenizer",
+        "binarize",
+        "inspect",
+        "prepare",
+        "evaluate",
+        "plan",
+        "launch",
+        "jobs",
+        "sweep",
+    }
     assert {words[1] for _, words in found if words[0] == "finetune"} >= {"RTE", "race", "$task"}
     for _, words in found:
         words = ["RTE" if word == "$task" else word for word in words if word != "$@"]
@@ -47,15 +66,19 @@ def test_roberta_commands_parse():
 
 def test_fairseq_train_commands_parse():
     found = all_commands("fairseq-train")
-    assert len(found) >= 2
+    assert len(found) >= 8
     for _, words in found:
         arguments = [word for word in words if word != "$@"]
+        arguments = [word.replace("$plugin", "roberta_plugin") for word in arguments]
         arguments = [re.sub(r"\$\{\w+:-(\w+)\}", r"\1", word) for word in arguments]
         where = arguments.index("--user-dir") + 1
         arguments[where] = str(REPOSITORY / arguments[where])
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
         assert cfg.model._name.startswith("fast_roberta")
-        assert cfg.task._name in ("roberta_masked_lm", "roberta_sentence_prediction")
+        assert cfg.task._name == cfg.criterion._name
+        assert cfg.task._name in ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race")
+        assert cfg.checkpoint.no_epoch_checkpoints, "without it, a checkpoint per epoch fills the disk"
+        assert cfg.optimizer._name == "roberta_adamw"
 
 
 def test_both_base_recipes_say_the_same():
@@ -73,3 +96,101 @@ def test_both_base_recipes_say_the_same():
     sizes = tuple(model[f"encoder_{name}"] for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"))
     assert sizes == (12, 768, 3072, 12)
     assert Path(config["common"]["user_dir"]).name == "roberta_plugin"
+    assert config["optimizer"]["_name"] == given["--optimizer"] == "roberta_adamw"
+
+
+def test_scripts_are_called_with_arguments_that_they_take():
+    """At least four for the scripts of fine-tuning; and all that the documents call are there."""
+    calls = [(page, words) for page in PAGES for words in _script_calls(page.read_text())]
+    assert {script for _, (script, *_) in calls} >= {
+        f"examples/finetune/{name}.sh" for name in ("glue", "squad", "race")
+    }
+    for page, (script, *arguments) in calls:
+        assert (REPOSITORY / script).is_file(), f"{page} calls {script}"
+        assert len(arguments) >= (4 if "finetune" in script else 1), f"{page} calls {script}"
+
+
+def _script_calls(text):
+    for block in re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL):
+        for call in re.findall(
+            r"^(?:\w+=\S+ |sbatch (?:--\S+ )*|python )?((?:examples|slurm)/\S+ .*)$", _joined(block), re.M
+        ):
+            yield shlex.split(call, comments=True)
+
+
+def _joined(block):
+    return block.replace("\\\n", " ")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_anchors_are_headings_of_the_page_they_lead_to(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        headings = re.findall(r"^#+ (.+)$", (page.parent / target if target else page).read_text(), flags=re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_files_that_are_named_exist(page):
+    """Names in code quotes that begin with a folder of the repository."""
+    folders = ("roberta_plugin", "tests", "slurm", "examples", ".github")
+    for name in re.findall(rf"`((?:{'|'.join(map(re.escape, folders))})/[^`\s*{{]+)`", page.read_text()):
+        assert (REPOSITORY / name).exists(), f"{page} names {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_snippets_for_python_are_python(page):
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        imported = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.ImportFrom)]
+        for node in imported:
+            module = importlib.import_module(str(node.module))
+            assert all(hasattr(module, alias.name) for alias in node.names), f"{page}: {node.module}"
+
+
+def test_settings_that_the_documents_give_to_procedures_exist():
+    (block,) = [
+        block
+        for block in re.findall(
+            r"```python\n(.*?)```", (REPOSITORY / "examples/README.python.md").read_text(), flags=re.DOTALL
+        )
+        if "FinetuneSettings" in block
+    ]
+    call = next(node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call) and node.keywords)
+    assert {keyword.arg for keyword in call.keywords} <= {field.name for field in dataclasses.fields(FinetuneSettings)}
+
+
+@pytest.mark.parametrize("page", sorted((REPOSITORY / "examples").glob("README.*.md")), ids=lambda path: path.name)
+def test_every_example_document_has_the_same_parts_and_is_in_the_indexes(page):
+    text = page.read_text()
+    for part in (
+        "## Prerequisites",
+        "## Troubleshooting",
+        r"Expected (output|results)\b",
+        r"```bash\n",
+        "(?i)hardware|GPU",
+    ):
+        assert re.search(part, text.replace("Expected\n", "Expected ")), f"{page.name} lacks {part}"
+    for index in ("README.md", "examples/README.md"):
+        assert f"{page.name})" in (REPOSITORY / index).read_text(), f"{index} lacks {page.name}"
+
+
+def test_the_readme_is_short_and_its_picture_small():
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) < 200
+    assert (REPOSITORY / "examples" / "demo.png").stat().st_size < 100_000
+
+
+def test_the_cpu_build_is_of_the_tested_version():
+    (version,) = re.findall(r"pip install torch==(\S+) --index-url", (REPOSITORY / "README.md").read_text())
+    assert f"torch=={version}\n" in (REPOSITORY / ".constraints.txt").read_text()
+
+
+def test_speeds_of_the_readme_are_those_of_the_results():
+    """The first number of a row stands in the file of the row."""
+    text = (REPOSITORY / "README.md").read_text()
+    rows = re.findall(r"^\| .* \| (.*) \| \[.*\]\((tests/benchmarks/results/.*)\) \|$", text, flags=re.MULTILINE)
+    assert len(rows) >= 7
+    for result, path in rows:
+        number = re.findall(r"\d+(?:\.\d+)?", result)[0]
+        found = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", (REPOSITORY / path).read_text())
+        digits = len(number.partition(".")[2])
+        close = {f"{float(value) * scale:.{digits}f}" for value in found for scale in (1, 1000)}
+        assert number in close, f"{path} lacks {number}"

@@ -1,14 +1,19 @@
 """GLUE: nine tasks from official TSV files to official metrics and the leaderboard's zip (paper section 5.1).
 
-tables             the table of the tasks: files, columns, labels, metrics, how a model is asked
-reader             a TSV file                           -> checked rows
-ranking            QNLI's pairs                         -> questions whose sentences compete; scores -> answers
-alignment          WNLI's text and hypothesis           -> the pronoun, and the phrase for it
-noun_phrases       a text                               -> its noun phrases
-wnli               WNLI's rows                          -> texts with competing phrases in the pronoun's place
-prepare            all of that, and a tokenizer         -> a prepared folder
-phrase_scores      model, batch with phrases masked     -> how well each phrase fits (torch)
-metrics            counts, or predictions and answers   -> accuracy, F1, Matthews, Pearson, Spearman
-submission         predictions                          -> TSV files, and the zip of all tasks
-benchmark              what `finetuning/benchmarks.py` asks of a benchmark
+    tasks           the tasks: files, columns, labels, metrics, and the kind of each
+    reader          a TSV file                        -> checked rows
+    inputs          texts                             -> model inputs
+    prepare         the above, and a tokenizer        -> a prepared folder
+    metrics         counts, or predictions, answers   -> accuracy, F1, Matthews, Pearson, Spearman
+    predictions     raw outputs                       -> predictions, and their TSV file
+    submission      prediction files                  -> the zip of all tasks
+    benchmark       what `finetuning/benchmarks.py` asks of a benchmark
+
+Two tasks compare several sequences instead of judging one:
+
+    ranking         QNLI's pairs                      -> questions whose sentences compete; logits -> answers
+    alignment       WNLI's text and hypothesis        -> the pronoun, and the phrase for it
+    noun_phrases    a text                            -> its noun phrases
+    wnli            WNLI's rows                       -> texts with competing phrases in place of the pronoun
+    phrase_scores   model, batch with phrases masked  -> how well each phrase fits (torch)
 """

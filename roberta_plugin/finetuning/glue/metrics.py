@@ -1,7 +1,7 @@
-"""GLUE's metrics: from confusion counts where those are enough, from predictions and answers where they are not.
+"""GLUE's metrics: from confusion counts if these suffice, otherwise from predictions and answers.
 
-All are shares from 0 to 1, correlations from -1 to 1. Where a metric is not defined, because all answers or all
-predictions are the same, it is 0, as in scikit-learn; a log then shows a model that has learned nothing.
+Shares are from 0 to 1, correlations from -1 to 1. A metric that is not defined, because all answers or all predictions
+are the same, is 0, as in scikit-learn: a log then shows a model that has learned nothing.
 
 Shapes: N examples, C classes.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats  # type: ignore[import-untyped]
 
 Numbers = NDArray[Any]
 
@@ -53,14 +54,12 @@ def mcc(counts: Numbers) -> float:
 
 def pearson(predictions: Numbers, answers: Numbers) -> float:
     """Linear correlation of two (N,)."""
-    x = predictions.astype(np.float64) - predictions.mean(dtype=np.float64)
-    y = answers.astype(np.float64) - answers.mean(dtype=np.float64)
-    return _ratio(x @ y, np.sqrt((x @ x) * (y @ y)))
+    return _correlation(stats.pearsonr, predictions, answers)
 
 
 def spearman(predictions: Numbers, answers: Numbers) -> float:
     """Correlation of the ranks of two (N,); equal values share the mean of their ranks."""
-    return pearson(_ranks(predictions), _ranks(answers))
+    return _correlation(stats.spearmanr, predictions, answers)
 
 
 def pearson_spearman(predictions: Numbers, answers: Numbers) -> float:
@@ -86,11 +85,11 @@ OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
 }
 
 
-def _ranks(values: Numbers) -> NDArray[np.float64]:
-    """Rank of each of `values` (N,), from 1 on."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return ((2 * last - counts + 1) / 2)[inverse]
+def _correlation(statistic: Callable[..., Any], predictions: Numbers, answers: Numbers) -> float:
+    """The statistic in float64; 0 where it is not defined."""
+    if len(answers) < 2 or np.ptp(predictions) == 0 or np.ptp(answers) == 0:
+        return 0.0
+    return float(statistic(predictions.astype(np.float64), answers.astype(np.float64)).statistic)
 
 
 def _ratio(numerator: float, denominator: float) -> float:

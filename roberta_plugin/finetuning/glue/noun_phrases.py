@@ -1,7 +1,7 @@
-"""The noun phrases of a text, by TextBlob's tagger and chunker.
+"""The noun phrases of a text, found by TextBlob's tagger and chunker.
 
-TextBlob (its English part is that of Pattern, De Smedt & Daelemans 2012) brings its lexicon and rules along in the
-package, so nothing is fetched from anywhere. The phrases are chosen as fairseq's examples/roberta/wsc chooses spaCy's:
+TextBlob (its English part is that of Pattern, De Smedt & Daelemans 2012) has its lexicon and rules inside the
+package, so nothing is downloaded. The phrases are chosen as fairseq's examples/roberta/wsc chooses spaCy's:
 every chunk, and every run of nouns or of proper nouns in it, without pronouns.
 """
 
@@ -16,7 +16,10 @@ _NOUNS = ("NN", "NNP")
 
 
 def noun_phrases(text: str) -> list[str]:
-    """Noun phrases in the order of their beginnings, as the text writes them, each once."""
+    """Noun phrases in the order of their starts, as the text writes them, without duplicates.
+
+    Example: "The drain is clogged with hair." -> ["The drain", "drain", "hair"].
+    """
     tokens = list(_TOKEN.finditer(text))
     spans: set[tuple[int, int]] = set()
     tags = list(_tags([token.group() for token in tokens]))

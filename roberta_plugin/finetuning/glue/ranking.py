@@ -1,12 +1,13 @@
-"""QNLI as ranking: the sentences of one question compete to be the one that answers it (paper section 5.1).
+"""QNLI as ranking: the sentences that are paired with one question compete to answer it (paper section 5.1).
 
-QNLI was made by pairing each question of SQuAD with sentences of its paragraph, so that a question has one sentence
-that answers it, and the pair most often comes with one that does not. Instead of judging each pair alone, the model
-gives each pair a score, and of one question's sentences the one with the highest score is the answer.
+QNLI was made by pairing each question of SQuAD with sentences of its paragraph: one that answers it and, in most cases,
+one that does not. Instead of classifying each pair alone, the model gives each pair a logit, and the sentence with the
+highest logit is the answer.
 
-"None of them" takes part with the score 0. That fixes the level of the scores, so that a pair that is alone with its
-question can be judged too, by the sign of its score; in the official files there is hardly one such pair, in parts of
-them there are many.
+"None of them" takes part with the logit 0. This fixes the level of the logits, so that the only pair of a question can
+be judged too, by the sign of its logit. The official files have almost no such pairs, parts of them have many.
+
+Example: the pairs of a question have the logits 1.2 and 0.3 -> the first sentence is the answer (`decide`: [1, 0]).
 
 Shapes: N pairs of a split.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.glue.reader import Row
+from roberta_plugin.finetuning.glue.reader import GlueRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,14 @@ class Group:
 
     question: str
     sentences: tuple[str, ...]
-    answer: int  # which one is right; len(sentences) where none is
+    answer: int  # which one is right; len(sentences) if none is
 
 
-def training_groups(rows: Sequence[Row], *, seed: int) -> list[Group]:
+def training_groups(rows: Sequence[GlueRow], *, seed: int) -> list[Group]:
     """Rows of the training set -> groups, in the order in which the questions appear.
 
-    A sentence that answers its question competes with the question's other sentences; where there are none, with one
-    that is drawn from those of other questions. A pure function of rows and seed.
+    A sentence that answers its question competes with the question's other sentences or, if there are none, with a
+    sentence drawn from those of other questions. A pure function of rows and seed.
     """
     sentences = [row.sentences[1] for row in rows]
     groups = []
@@ -50,32 +51,32 @@ def training_groups(rows: Sequence[Row], *, seed: int) -> list[Group]:
     return groups
 
 
-def question_numbers(rows: Sequence[Row]) -> NDArray[np.int64]:
-    """The same number for pairs of the same question (N,)."""
+def question_numbers(rows: Sequence[GlueRow]) -> NDArray[np.int64]:
+    """The number of each row's question (N,), the same for pairs of the same question."""
     numbers = np.empty(len(rows), dtype=np.int64)
     for number, members in enumerate(_by_question(rows).values()):
         numbers[members] = number
     return numbers
 
 
-def decide(scores: NDArray[np.floating], questions: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Scores (N,) of pairs and the numbers of their questions (N,) -> 1 where the sentence is the answer, 0 else (N,).
+def decide(logits: NDArray[np.floating], questions: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Logits (N,) of pairs and the numbers of their questions (N,) -> 1 if the sentence is the answer, else 0 (N,).
 
-    Of several sentences of a question the best is the answer, the first of them where scores are equal; a sentence
-    that is alone is the answer if its score is above 0.
+    The best of several sentences of a question is the answer; ties go to the first. A single sentence is the answer if
+    its logit is above 0.
     """
-    order = np.lexsort((-scores, questions))  # stable: question by question, the best first
+    order = np.lexsort((-logits, questions))  # stable: question by question, the best first
     is_best = np.ones(len(order), dtype=bool)
     is_best[1:] = questions[order[1:]] != questions[order[:-1]]
     predictions = np.empty(len(order), dtype=np.int64)
     predictions[order] = is_best
     _, inverse, counts = np.unique(questions, return_inverse=True, return_counts=True)
     is_alone = counts[inverse] == 1
-    predictions[is_alone] = scores[is_alone] > 0
+    predictions[is_alone] = logits[is_alone] > 0
     return predictions
 
 
-def _by_question(rows: Sequence[Row]) -> dict[str, list[int]]:
+def _by_question(rows: Sequence[GlueRow]) -> dict[str, list[int]]:
     """Question -> indices of its rows."""
     members: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
@@ -84,7 +85,7 @@ def _by_question(rows: Sequence[Row]) -> dict[str, list[int]]:
 
 
 def _drawn(sentences: Sequence[str], own: set[int], *, seed: tuple[int, int]) -> tuple[str, ...]:
-    """A sentence of another question, or none where there is no other."""
+    """A sentence of another question, or none if there is no other question."""
     if len(own) == len(sentences):
         return ()
     rng = np.random.default_rng(seed)

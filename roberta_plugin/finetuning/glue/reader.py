@@ -1,7 +1,10 @@
 """GLUE's official TSV files -> rows, or an error that says where the file is wrong and what to do.
 
-The files are not CSV: a quote is a character like any other, lines end at a newline alone, and a tab always separates.
-Some begin with a byte-order mark. CoLA's train and dev have no header line, its test has one.
+The files are not CSV: a quote is an ordinary character, only a newline ends a line, and a tab always separates columns.
+Some files begin with a byte-order mark. CoLA's train and dev files have no header line, its test file has one.
+
+Example: the line "0<TAB>No one came.<TAB>Someone came.<TAB>not_entailment" of RTE ->
+GlueRow("0", ("No one came.", "Someone came."), 0).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_plugin.finetuning.glue.tasks import Source, Table
+from roberta_plugin.finetuning.glue.tasks import GlueTask, SplitSource
 
 logger = logging.getLogger(__name__)
 
@@ -20,31 +23,31 @@ _ID_COLUMNS = ("index", "id")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GlueRow:
     """One line of a file."""
 
-    id: str  # of the file, or else its number from 0 on
+    id: str  # from the file, or else the index of the row
     sentences: tuple[str, ...]
-    label: float | None  # the id of the label, or the number; None where the leaderboard keeps it
+    label: float | None  # the id of the label, or the number; None if it is not public
 
 
 class _BrokenRowError(ValueError):
-    """A row that cannot be used, although the file as a whole is what it should be."""
+    """A row that cannot be used in a file that is otherwise valid."""
 
 
-def read_rows(table: Table, source: Source, path: Path) -> list[Row]:
+def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[GlueRow]:
     """Read a file.
 
-    Rows of QQP's train and dev that are broken are left out, with a warning: the official files have about twenty,
-    whose questions hold line ends or are empty.
+    Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty, whose
+    questions contain line ends or are empty.
 
     Raises:
         ValueError: naming the file, the line and what is wrong with it.
     """
     lines = list(_lines_of(path))
     header = source.header or tuple(lines[0][1].split("\t") if lines else ())
-    columns = _Columns(table, source, path, header)
-    rows: list[Row] = []
+    columns = _Columns(glue_task, source, path, header)
+    rows: list[GlueRow] = []
     seen: dict[str, int] = {}
     num_broken = broken_line = 0
     for number, line in lines[0 if source.header else 1 :]:
@@ -52,7 +55,7 @@ def read_rows(table: Table, source: Source, path: Path) -> list[Row]:
         try:
             row = columns.row(line.split("\t"), place=place, index=len(rows))
         except _BrokenRowError:
-            if not (table.leaves_out_broken_rows and source.labelled):
+            if not (glue_task.leaves_out_broken_rows and source.labelled):
                 raise
             num_broken, broken_line = num_broken + 1, number
             continue
@@ -81,30 +84,31 @@ def _lines_of(path: Path) -> Iterator[tuple[int, str]]:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = path.read_bytes().count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: the bytes are no UTF-8; save the file as UTF-8.") from error
+        raise ValueError(f"{path}, line {line}: the bytes are not UTF-8. Save the file as UTF-8.") from error
     lines = text.rstrip("\r\n").split("\n") if text.strip() else []
     for number, content in enumerate(lines, start=1):
         yield number, content.removesuffix("\r")
 
 
 class _Columns:
-    """Where the columns of a file are, and how to read a row of it."""
+    """The indices of a file's columns, and how to read a row."""
 
-    def __init__(self, table: Table, source: Source, path: Path, header: tuple[str, ...]) -> None:
-        self.table, self.source, self.num_columns = table, source, len(header)
-        label = (source.label or table.label,) if source.labelled else ()
-        sentences = source.sentences or table.sentences
+    def __init__(self, glue_task: GlueTask, source: SplitSource, path: Path, header: tuple[str, ...]) -> None:
+        self.glue_task, self.source, self.num_columns = glue_task, source, len(header)
+        label = (source.label or glue_task.label,) if source.labelled else ()
+        sentences = source.sentences or glue_task.sentences
         missing = [name for name in (*sentences, *label) if name not in header]
         if missing:
             raise ValueError(
                 f"{path}, line 1: there is no column {', '.join(map(repr, missing))}; found "
-                f"{', '.join(map(repr, header)) or 'nothing'}. {table.name} needs the official file with its header."
+                f"{', '.join(map(repr, header)) or 'nothing'}. {glue_task.name} needs the official file "
+                "with its header."
             )
         self.sentences = [header.index(name) for name in sentences]
         self.label = header.index(label[0]) if label else None
         self.id = next((header.index(name) for name in _ID_COLUMNS if name in header), None)
 
-    def row(self, values: list[str], *, place: str, index: int) -> Row:
+    def row(self, values: list[str], *, place: str, index: int) -> GlueRow:
         """The row of one line, the `index`-th of the file."""
         if len(values) != self.num_columns:
             raise _BrokenRowError(
@@ -112,27 +116,27 @@ class _Columns:
                 "or a text holds a tab or a line end; correct or remove the line."
             )
         sentences = tuple(values[column].strip() for column in self.sentences)
-        if not all(sentences) and not (self.table.leaves_out_broken_rows and not self.source.labelled):
+        if not all(sentences) and not (self.glue_task.leaves_out_broken_rows and not self.source.labelled):
             raise _BrokenRowError(f"{place}: a sentence is empty. Correct or remove the line.")
         row_id = str(index) if self.id is None else values[self.id]
         label = None if self.label is None else self._label(values[self.label].strip(), place)
-        return Row(row_id, sentences, label)
+        return GlueRow(row_id, sentences, label)
 
     def _label(self, text: str, place: str) -> float:
-        if self.table.labels:
-            if text in self.table.labels:
-                return self.table.labels.index(text)
+        if self.glue_task.labels:
+            if text in self.glue_task.labels:
+                return self.glue_task.labels.index(text)
             raise ValueError(
-                f"{place}: the label {text!r} is none of {', '.join(self.table.labels)}, the labels of "
-                f"{self.table.name}. Correct or remove the line."
+                f"{place}: the label {text!r} is none of {', '.join(self.glue_task.labels)}, the labels of "
+                f"{self.glue_task.name}. Correct or remove the line."
             )
-        low, high = self.table.limits
+        low, high = self.glue_task.limits
         try:
             if low <= float(text) <= high:
                 return float(text)
         except ValueError:
             pass
         raise ValueError(
-            f"{place}: the {self.table.label} {text!r} is no number from {low:g} to {high:g}. Correct or remove the "
-            "line."
+            f"{place}: the {self.glue_task.label} {text!r} is not a number from {low:g} to {high:g}. "
+            "Correct or remove the line."
         )

@@ -1,51 +1,32 @@
-"""Prediction files, and the zip that GLUE's leaderboard takes (gluebenchmark.com, "Submission").
+"""Prediction files -> the zip that GLUE's leaderboard takes (gluebenchmark.com, "Submission").
 
-A file is `index<TAB>prediction` with a header, one line a row of the test file, labels spelt as in the training files.
-The zip holds one file for each task and test set, eleven in all; where the archive has tasks without a file, the server
-refuses it.
+A file is `index<TAB>prediction` with a header, one line for each row of the test file, with labels spelt as in the
+training files. The zip holds one file for each task and test set, eleven in all. The server refuses a zip in which one
+is missing.
 """
 
 from __future__ import annotations
 
 import logging
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.glue.metrics import as_written
-from roberta_plugin.finetuning.glue.tasks import TABLES, Table
+from roberta_plugin.finetuning.glue.predictions import HEADER
+from roberta_plugin.finetuning.glue.tasks import TASKS
 
 logger = logging.getLogger(__name__)
-
-_HEADER = "index\tprediction"
 
 
 def expected_files() -> dict[str, int]:
     """Names of the leaderboard's files, without .tsv, and how many predictions each must have."""
     return {
-        source.submission: source.num_rows for table in TABLES.values() for source in table.sources if source.submission
+        source.submission: source.num_rows
+        for glue_task in TASKS.values()
+        for source in glue_task.sources
+        if source.submission
     }
-
-
-def file_name(table: Table, split: str) -> str:
-    """Name of the file of predictions for a split: the leaderboard's, or TASK.SPLIT.tsv where it has none."""
-    source = table.submission(split)
-    return f"{source.submission}.tsv" if source else f"{table.name}.{split}.tsv"
-
-
-def write_predictions(path: Path, table: Table, ids: Iterable[str], predictions: NDArray[Any]) -> None:
-    """Write the predictions for one split: ids of labels, or numbers (`metrics.as_written`)."""
-    if table.labels:
-        words = [table.labels[int(prediction)] for prediction in predictions]
-    else:
-        words = [f"{prediction:.3f}" for prediction in as_written(predictions, table.limits)]
-    with atomic_write(path, "w") as file:
-        file.write(f"{_HEADER}\n")
-        file.writelines(f"{row_id}\t{word}\n" for row_id, word in zip(ids, words, strict=True))
 
 
 def write_submission(output: Path, folders: Sequence[Path], *, allow_incomplete: bool = False) -> list[str]:
@@ -56,8 +37,8 @@ def write_submission(output: Path, folders: Sequence[Path], *, allow_incomplete:
 
     Raises:
         FileNotFoundError: if a file is missing, and `allow_incomplete` is not set.
-        ValueError: if a file is no file of predictions, has another number of them than the test set has rows, which
-            `allow_incomplete` permits, or is there twice.
+        ValueError: if a file is not a file of predictions, exists twice, or does not have one prediction for each row
+            of the test set; `allow_incomplete` permits the last.
     """
     files: dict[str, Path] = {}
     missing: list[str] = []
@@ -94,8 +75,8 @@ def _checked(path: Path, name: str, *, allow_incomplete: bool) -> bytes:
     """The content of a file of predictions."""
     content = path.read_bytes()
     header, *lines = content.decode("utf-8").splitlines() or [""]
-    if header != _HEADER:
-        raise ValueError(f"{path}, line 1: {header!r} is not the header {_HEADER!r}. Write it with `roberta evaluate`.")
+    if header != HEADER:
+        raise ValueError(f"{path}, line 1: {header!r} is not the header {HEADER!r}. Write it with `roberta evaluate`.")
     expected = expected_files()[name]
     if len(lines) != expected and not allow_incomplete:
         raise ValueError(

@@ -1,7 +1,7 @@
 """The tasks of GLUE (Wang et al. 2019, arXiv 1804.07461) in one table: files, columns, labels, metrics, submission.
 
-First stage of the map in `finetuning/glue/__init__.py`; the other stages read everything that differs between tasks
-from here. Columns are named as in the headers of the official files.
+First stage of the map in `finetuning/glue/__init__.py`; everything that differs between the tasks is in this file.
+Columns are named as in the headers of the official files.
 """
 
 from __future__ import annotations
@@ -10,50 +10,50 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-# How a model is asked: for one of several labels; for a number; for one score of a pair, the best of a question's pairs
-# being right (`ranking`); for the score of a phrase in the place of a pronoun, against other phrases (`wnli`).
+# What a model predicts: one of several labels; a number; a logit for each pair, where the best pair of a question is
+# the right one (`ranking`); a score for each phrase that could replace a pronoun (`wnli`).
 Kind = Literal["classification", "regression", "pair_ranking", "phrase_ranking"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class SplitSource:
     """A split and the official file that it is made of."""
 
     split: str  # its name in the prepared folder: train, valid, ...
-    files: tuple[str, ...]  # the first that exists is read; of two sources of a split, the first that has a file
-    needed: bool = False  # whether preparing without it is an error
-    labelled: bool = True  # False: the leaderboard keeps the labels
-    header: tuple[str, ...] = ()  # names of the columns of a file that has no header line
-    sentences: tuple[str, ...] = ()  # columns, where they differ from those of the task
+    files: tuple[str, ...]  # the first that exists is read; if a split has two sources, the first with a file counts
+    needed: bool = False  # whether it is an error if it is missing
+    labelled: bool = True  # False: the labels are not public
+    header: tuple[str, ...] = ()  # names of the columns, for a file without a header line
+    sentences: tuple[str, ...] = ()  # columns, if they differ from those of the task
     label: str = ""  # the same
     submission: str = ""  # the leaderboard's name of the file of predictions, without .tsv
     num_rows: int = 0  # predictions that the leaderboard expects
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
-    """What sets one task apart from the others."""
+class GlueTask:
+    """One task of GLUE."""
 
-    name: str  # as `roberta prepare` calls it
-    folder: str  # as the official archive calls it
+    name: str  # on the command line
+    folder: str  # in the official archive
     sentences: tuple[str, ...]  # columns of the one text or the two
     label: str  # column of the label
-    labels: tuple[str, ...] = ()  # in id order, as the files and the leaderboard spell them; none: a number
+    labels: tuple[str, ...] = ()  # in the order of their ids, as the files spell them; empty: the label is a number
     limits: tuple[float, float] = (0.0, 0.0)  # of the number
     kind: Kind = "classification"
     metrics: tuple[str, ...] = ("accuracy",)
-    selection: str = "accuracy"  # the metric that selects the checkpoint, as the log calls it
-    sources: tuple[Source, ...]
+    selection: str = "accuracy"  # the metric that selects the checkpoint, as named in the log
+    sources: tuple[SplitSource, ...]
     starts_from: str = ""  # task whose fine-tuned model is the start, instead of the pretrained one
-    leaves_out_broken_rows: bool = False  # the official file has rows that no one can use
+    leaves_out_broken_rows: bool = False  # the official file has broken rows
 
-    def found(self, folder: Path) -> dict[str, tuple[Source, Path]]:
-        """Splits that have a file in `folder`: their source and the file.
+    def found(self, folder: Path) -> dict[str, tuple[SplitSource, Path]]:
+        """Splits that have a file in `folder` -> their source and the file.
 
         Raises:
-            FileNotFoundError: if a file is missing without which there is no task.
+            FileNotFoundError: if a file is missing that the task needs.
         """
-        found: dict[str, tuple[Source, Path]] = {}
+        found: dict[str, tuple[SplitSource, Path]] = {}
         for source in self.sources:
             path = next((folder / file for file in source.files if (folder / file).is_file()), None)
             if path is not None:
@@ -66,7 +66,7 @@ class Table:
                 )
         return found
 
-    def submission(self, split: str) -> Source | None:
+    def submission(self, split: str) -> SplitSource | None:
         """The source of a split whose predictions go to the leaderboard, None for the others."""
         name = split_name(split)
         return next((source for source in self.sources if source.split == name and source.submission), None)
@@ -77,21 +77,21 @@ def split_name(split: str) -> str:
     return {"valid1": "valid_mismatched", "test1": "test_mismatched"}.get(split, split)
 
 
-def _three(test: str, num_rows: int) -> tuple[Source, ...]:
+def _three(test: str, num_rows: int) -> tuple[SplitSource, ...]:
     """train.tsv, dev.tsv and test.tsv."""
     return (
-        Source(split="train", files=("train.tsv",), needed=True),
-        Source(split="valid", files=("dev.tsv",), needed=True),
-        Source(split="test", files=("test.tsv",), labelled=False, submission=test, num_rows=num_rows),
+        SplitSource(split="train", files=("train.tsv",), needed=True),
+        SplitSource(split="valid", files=("dev.tsv",), needed=True),
+        SplitSource(split="test", files=("test.tsv",), labelled=False, submission=test, num_rows=num_rows),
     )
 
 
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
-_COLA_TEST = Source(split="test", files=("test.tsv",), labelled=False, submission="CoLA", num_rows=1063)
+_COLA_TEST = SplitSource(split="test", files=("test.tsv",), labelled=False, submission="CoLA", num_rows=1063)
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("not_entailment", "entailment")
 
-_AX = Source(  # the diagnostic set, as it is for the leaderboard
+_AX = SplitSource(  # the diagnostic set, as it is for the leaderboard
     split="ax",
     files=("diagnostic.tsv", "AX.tsv", "../diagnostic/diagnostic.tsv", "../AX/AX.tsv"),
     labelled=False,
@@ -102,7 +102,7 @@ _AX_WITH_LABELS = replace(
     _AX, files=("diagnostic-full.tsv",), labelled=True, sentences=("Premise", "Hypothesis"), label="Label"
 )
 
-_QNLI = Table(
+_QNLI = GlueTask(
     name="QNLI",
     folder="QNLI",
     sentences=("question", "sentence"),
@@ -112,10 +112,10 @@ _QNLI = Table(
 )
 
 # Labels of MNLI are in the order of the heads that fairseq has released (roberta.large.mnli).
-TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        Table(
+TASKS: dict[str, GlueTask] = {
+    glue_task.name: glue_task
+    for glue_task in (
+        GlueTask(
             name="CoLA",
             folder="CoLA",
             sentences=("sentence",),
@@ -124,12 +124,12 @@ TABLES: dict[str, Table] = {
             metrics=("mcc", "accuracy"),
             selection="mcc",
             sources=(
-                Source(split="train", files=("train.tsv",), needed=True, header=_COLA_COLUMNS),
-                Source(split="valid", files=("dev.tsv",), needed=True, header=_COLA_COLUMNS),
+                SplitSource(split="train", files=("train.tsv",), needed=True, header=_COLA_COLUMNS),
+                SplitSource(split="valid", files=("dev.tsv",), needed=True, header=_COLA_COLUMNS),
                 _COLA_TEST,
             ),
         ),
-        Table(
+        GlueTask(
             name="SST-2",
             folder="SST-2",
             sentences=("sentence",),
@@ -137,7 +137,7 @@ TABLES: dict[str, Table] = {
             labels=("0", "1"),
             sources=_three("SST-2", 1821),
         ),
-        Table(
+        GlueTask(
             name="MRPC",
             folder="MRPC",
             sentences=("#1 String", "#2 String"),
@@ -148,7 +148,7 @@ TABLES: dict[str, Table] = {
             sources=_three("MRPC", 1725),
             starts_from="MNLI",
         ),
-        Table(
+        GlueTask(
             name="STS-B",
             folder="STS-B",
             sentences=_PAIR,
@@ -160,7 +160,7 @@ TABLES: dict[str, Table] = {
             sources=_three("STS-B", 1379),
             starts_from="MNLI",
         ),
-        Table(
+        GlueTask(
             name="QQP",
             folder="QQP",
             sentences=("question1", "question2"),
@@ -171,19 +171,21 @@ TABLES: dict[str, Table] = {
             sources=_three("QQP", 390965),
             leaves_out_broken_rows=True,
         ),
-        Table(
+        GlueTask(
             name="MNLI",
             folder="MNLI",
             sentences=_PAIR,
             label="gold_label",
             labels=("contradiction", "neutral", "entailment"),
             sources=(
-                Source(split="train", files=("train.tsv",), needed=True),
-                Source(split="valid", files=("dev_matched.tsv",), needed=True),
+                SplitSource(split="train", files=("train.tsv",), needed=True),
+                SplitSource(split="valid", files=("dev_matched.tsv",), needed=True),
                 # Not valid1: fairseq-train refuses a folder with such a split unless it validates on it.
-                Source(split="valid_mismatched", files=("dev_mismatched.tsv",)),
-                Source(split="test", files=("test_matched.tsv",), labelled=False, submission="MNLI-m", num_rows=9796),
-                Source(
+                SplitSource(split="valid_mismatched", files=("dev_mismatched.tsv",)),
+                SplitSource(
+                    split="test", files=("test_matched.tsv",), labelled=False, submission="MNLI-m", num_rows=9796
+                ),
+                SplitSource(
                     split="test_mismatched",
                     files=("test_mismatched.tsv",),
                     labelled=False,
@@ -196,7 +198,7 @@ TABLES: dict[str, Table] = {
         ),
         _QNLI,
         replace(_QNLI, name="QNLI-ranking", kind="pair_ranking"),
-        Table(
+        GlueTask(
             name="RTE",
             folder="RTE",
             sentences=_PAIR,
@@ -205,7 +207,7 @@ TABLES: dict[str, Table] = {
             sources=_three("RTE", 3000),
             starts_from="MNLI",
         ),
-        Table(
+        GlueTask(
             name="WNLI",
             folder="WNLI",
             sentences=_PAIR,

@@ -1,16 +1,16 @@
 """WNLI as the Winograd schema that it was made of: which phrase does a pronoun stand for? (paper section 5.1)
 
-A row of WNLI is a text with a pronoun, and a part of the text with the pronoun replaced by a phrase; the label says
-whether that is what the pronoun means:
+A row of WNLI is a text with a pronoun, and a part of the text in which a phrase replaces the pronoun. The label says
+whether the pronoun stands for this phrase:
 
     The drain is clogged with hair. It has to be cleaned.      The hair has to be cleaned.      0
 
-Pronoun and phrase are found again by `alignment`. Then the phrase competes with the text's other noun phrases: each is
-put in the place of the pronoun and masked, the masked-LM head scores it, and the label is 1 where the phrase wins. This
-is the formulation of Kocijan et al. 2019 (arXiv 1905.06290) as in fairseq's examples/roberta/wsc, with two differences.
-The paper takes noun phrases from spaCy, whose English models are not on the Python package index; ours come from
-`noun_phrases`. And in training, phrases that other rows give for the same pronoun, with label 0, compete too: the paper
-cannot use those rows at all.
+`alignment` finds the pronoun and the phrase. Then the phrase competes with the text's other noun phrases: each replaces
+the pronoun and is masked, the masked-LM head scores it, and the label is 1 if the phrase wins. This is the formulation
+of Kocijan et al. 2019 (arXiv 1905.06290) as in fairseq's examples/roberta/wsc, with two differences. The paper takes
+noun phrases from spaCy, whose English models are not on the Python package index; ours come from `noun_phrases`. And in
+training, phrases with label 0 that other rows give for the same pronoun compete too, whereas the paper does not use
+those rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 from roberta_plugin.finetuning.glue.alignment import DETERMINERS, Alignment, align, contains, content_words
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
-from roberta_plugin.finetuning.glue.reader import Row
+from roberta_plugin.finetuning.glue.reader import GlueRow
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A text, the place of a pronoun in it, and the phrases that compete for the place."""
+    """A text around a pronoun, and the phrases that compete to replace the pronoun."""
 
     before: str  # the text before the pronoun
     after: str  # and after it
@@ -33,11 +33,11 @@ class Schema:
     rivals: tuple[str, ...]
 
 
-def find_schema(row: Row, *, others: Sequence[str] = ()) -> Schema | None:
-    """The schema of a row, None where pronoun and phrase are not found.
+def find_schema(row: GlueRow, *, others: Sequence[str] = ()) -> Schema | None:
+    """The schema of a row; None if pronoun and phrase are not found.
 
-    `others` are rivals besides the noun phrases of the text. A rival must not be part of the phrase, nor the phrase of
-    it; all are written alike, as the place demands, so that nothing but the meaning tells them apart.
+    `others` are further rivals in addition to the noun phrases of the text. A rival must not be part of the phrase, nor
+    the phrase part of it. All are written in the same way (capital, possessive), so that only the meaning differs.
     """
     text, hypothesis = row.sentences
     found = align(text, hypothesis)
@@ -48,17 +48,17 @@ def find_schema(row: Row, *, others: Sequence[str] = ()) -> Schema | None:
     for rival in (*noun_phrases(text), *others):
         words = content_words(rival)
         if words and not contains(words, phrase) and not contains(phrase, words):
-            rivals[_in_place(rival, text, found)] = None
+            rivals[_instead_of_pronoun(rival, text, found)] = None
     return Schema(
         before=text[: found.start],
         after=text[found.end :],
-        phrase=_in_place(found.phrase, text, found),
+        phrase=_instead_of_pronoun(found.phrase, text, found),
         rivals=tuple(rivals),
     )
 
 
-def training_schemas(rows: Sequence[Row]) -> list[Schema]:
-    """Schemas of the training set: of the rows with label 1, whose phrase is the right one, where it has rivals."""
+def training_schemas(rows: Sequence[GlueRow]) -> list[Schema]:
+    """Schemas of the training set: of the rows with label 1, whose phrase is right, if there are rivals."""
     wrong: dict[tuple[str, int], list[str]] = {}
     for row in rows:
         found = align(*row.sentences)
@@ -72,8 +72,8 @@ def training_schemas(rows: Sequence[Row]) -> list[Schema]:
     return [schema for schema in schemas if schema is not None and schema.rivals]
 
 
-def _in_place(phrase: str, text: str, found: Alignment) -> str:
-    """A phrase as it is written in the place of the pronoun: with a capital or without, with 's where it owns."""
+def _instead_of_pronoun(phrase: str, text: str, found: Alignment) -> str:
+    """A phrase as it is written instead of the pronoun: with or without a capital, with 's if it is possessive."""
     first, space, rest = phrase.partition(" ")
     if first.lower() in DETERMINERS:
         phrase = first.lower() + space + rest

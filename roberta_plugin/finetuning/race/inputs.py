@@ -7,9 +7,9 @@ Passage first is the order of Hugging Face's multiple-choice scripts for RACE (u
 only that each candidate answer is concatenated "with the corresponding question and passage". fairseq's
 `sentence_ranking` puts question+option first, so a checkpoint that was fine-tuned with it needs the order "question".
 
-Question+option follows fairseq's preprocess_RACE.py: the option stands where the question has a blank, and after the
-question where it has none. White space of any kind and length becomes one space, in passages too, as in that script
-since fairseq's pull request 818. One thing differs: a blank may be of several underscores.
+Question+option follows fairseq's preprocess_RACE.py: the option fills the blank of the question, or follows the
+question if there is no blank. Any run of white space becomes one space, also in passages, as in that script since
+fairseq's pull request 818. One thing differs: a blank may consist of several underscores.
 
 Shapes: P tokens of the passage, Q of question+option, T of the input.
 """
@@ -17,7 +17,6 @@ Shapes: P tokens of the passage, Q of question+option, T of the input.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +24,8 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import join
+from roberta_plugin.finetuning.options import RaceOptions
 
-ORDERS = ("passage", "question")
-OPTIONS = ("question-length", "order")
 QUESTION_LENGTH = 128  # the paper's limit for question+option, in tokens (section 5.3)
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
 _BLANK = re.compile(r"_+")
@@ -35,12 +33,15 @@ _WHITE_SPACE = re.compile(r"\s+")
 
 
 def one_line(text: str) -> str:
-    """Text with single spaces for all white space."""
+    """The text with every run of white space replaced by one space.
+
+    Example: " a\\n\\tb " -> "a b".
+    """
     return _WHITE_SPACE.sub(" ", text).strip()
 
 
 def question_with_option(question: str, option: str) -> str:
-    """The option in the blanks of the question; where there is none, question and option with a space between.
+    """The question with the option in its blanks; without a blank, the question, a space and the option.
 
     Example: "Tom  _  his dog ." and "lost" -> "Tom lost his dog ."
     """
@@ -51,43 +52,43 @@ def question_with_option(question: str, option: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class ChoiceLayout:
     """How a model input is put together, in tokens; the settings of the prepared folder."""
 
     max_length: int
     question_length: int = QUESTION_LENGTH
-    order: str = ORDERS[0]
+    order: str = "passage"
 
     @classmethod
-    def of(cls, max_length: int, options: Mapping[str, str]) -> Layout:
-        """The layout that the options of `roberta prepare` describe.
+    def of(cls, max_length: int, options: RaceOptions) -> ChoiceLayout:
+        """The layout that the options describe.
 
         Raises:
-            ValueError: naming the option, the bad value and what would be right.
+            ValueError: if `max_length` leaves no room for the passage.
         """
-        unknown = sorted(options.keys() - set(OPTIONS))
-        if unknown:
-            raise ValueError(f"Multiple choice has the options question-length and order, not {unknown[0]!r}.")
-        order = options.get("order", ORDERS[0])
-        if order not in ORDERS:
-            raise ValueError(f"order must be {' or '.join(ORDERS)}, whichever text comes first, got {order!r}.")
-        length = options.get("question-length", str(QUESTION_LENGTH))
-        if not length.isdecimal() or int(length) < 1:
-            raise ValueError(f"question-length must be a whole number of tokens from 1 on, got {length!r}.")
-        if max_length <= int(length) + NUM_SPECIALS:
+        layout = cls(
+            max_length=max_length,
+            question_length=options.question_length or QUESTION_LENGTH,
+            order=options.order or "passage",
+        )
+        if max_length <= layout.question_length + NUM_SPECIALS:
             raise ValueError(
-                f"--max-length {max_length} leaves no token for the passage: question and option may have {length}, "
-                f"and {NUM_SPECIALS} more are <s> and </s>. Raise it, or lower the option question-length."
+                f"--max-length {max_length} leaves no token for the passage: question and option may have "
+                f"{layout.question_length}, and {NUM_SPECIALS} more are <s> and </s>. Raise it, or lower "
+                "--question-length."
             )
-        return cls(max_length=max_length, question_length=int(length), order=order)
+        return layout
 
     def join(
         self, vocabulary: Vocabulary, passage: NDArray[np.int32], question: NDArray[np.int32]
     ) -> NDArray[np.int32]:
         """Ids of the passage (P,) and of question+option (Q,) -> the model's input (T,), T <= max_length.
 
-        Question+option is cut to `question_length` tokens, and then the passage to what is left. Both lose their ends;
-        the specials, the last </s> among them, always stay.
+        Question+option is cut to `question_length` tokens, then the passage to the room that is left. Both lose their
+        last tokens; <s> and </s> always stay.
+
+        Example: max_length 10, question_length 3, a passage of 5 tokens p0..p4 and a question of 4 tokens q0..q3 ->
+        `<s> p0 p1 p2 </s> </s> q0 q1 q2 </s>`.
         """
         question = question[: self.question_length]
         passage = passage[: self.max_length - NUM_SPECIALS - len(question)]

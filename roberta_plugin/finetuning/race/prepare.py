@@ -1,15 +1,15 @@
-"""Raw multiple-choice files -> a prepared folder: an example a question, a sequence an option.
+"""Raw multiple-choice files -> a prepared folder: one example per question, one sequence per option.
 
-Columns: `label`, the right option from 0 (-1 where it is not told), and `level`, 0 = middle and 1 = high (-1 for sets
-other than RACE). Records, one an example: `id` of the passage, `question`, its place among the passage's questions from
-0, and the texts of its `options`.
+Columns: `label`, the index of the right option (-1 if it is not known), and `level`, 0 = middle and 1 = high (-1 for
+sets other than RACE). Each example has a record: `id` of the passage, `question`, its index among the passage's
+questions, and the texts of its `options`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -22,14 +22,15 @@ from tqdm import tqdm
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
-from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, Layout, one_line, question_with_option
+from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
 from roberta_plugin.finetuning.raw_files import describe
 
 logger = logging.getLogger(__name__)
 
-_PASSAGES_AT_A_TIME = 256
+_PASSAGES_PER_CHUNK = 256
 
 
 def prepare(
@@ -40,24 +41,10 @@ def prepare(
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     max_length: int,
-    options: Mapping[str, str],
+    options: RaceOptions,
 ) -> None:
-    """Write the prepared folder `output` of the raw folder `raw`.
-
-    Args:
-        task: "race" or "multiple_choice": which form the raw files have, see `reader`.
-        raw: folder of the raw files.
-        output: folder to write.
-        tokenizer: of the model to fine-tune.
-        vocabulary: the same.
-        max_length: tokens of a model input at most.
-        options: `question-length` and `order`, see `inputs.Layout`.
-
-    Raises:
-        FileNotFoundError: if `raw` holds no data.
-        ValueError: if an option or an entry of the data cannot be used.
-    """
-    layout = Layout.of(max_length, options)
+    """See `benchmarks.Benchmark.prepare`."""
+    layout = ChoiceLayout.of(max_length, options)
     splits = find_splits(task, raw)
     encoder = Encoder(tokenizer, vocabulary)
     with PreparedWriter(
@@ -74,21 +61,23 @@ def prepare(
                 _write_split(split, passages, encoder, layout, name)
 
 
-def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
+def settings(task: str, *, max_length: int, options: RaceOptions) -> dict[str, Any]:
     """See `benchmarks.Benchmark.settings`."""
-    return asdict(Layout.of(max_length, options))
+    return asdict(ChoiceLayout.of(max_length, options))
 
 
-def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
+def raw_files(task: str, raw: Path, options: RaceOptions) -> list[Path]:
     """See `benchmarks.Benchmark.raw_files`."""
     return [path for files in find_splits(task, raw).values() for path in files]
 
 
-def _write_split(split: SplitWriter, passages: Iterable[Passage], encoder: Encoder, layout: Layout, name: str) -> None:
-    """Write all questions of a split, and say what was cut and left out."""
+def _write_split(
+    split: SplitWriter, passages: Iterable[Passage], encoder: Encoder, layout: ChoiceLayout, name: str
+) -> None:
+    """Write all questions of a split, and log how many were cut and left out."""
     remaining = iter(passages)
     cut: Counter[str] = Counter()
-    while chunk := list(islice(remaining, _PASSAGES_AT_A_TIME)):
+    while chunk := list(islice(remaining, _PASSAGES_PER_CHUNK)):
         for passage, ids, questions in _encoded(chunk, encoder):
             cut["passages without a question"] += not questions
             for number, (question, choices) in enumerate(zip(passage.questions, questions, strict=True)):
@@ -113,7 +102,7 @@ def _write_split(split: SplitWriter, passages: Iterable[Passage], encoder: Encod
 def _encoded(
     passages: list[Passage], encoder: Encoder
 ) -> Iterator[tuple[Passage, NDArray[np.int32], list[list[NDArray[np.int32]]]]]:
-    """Each passage, its ids, and for each of its questions the ids of question+option, one array an option."""
+    """Each passage, its ids, and for each of its questions the ids of question+option, one array per option."""
     texts = [one_line(passage.text) for passage in passages]
     texts += [
         question_with_option(question.text, option)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, short
+
 LEVELS = ("middle", "high")
 NO_LEVEL = -1  # of sets other than RACE
 NO_ANSWER = -1
@@ -26,7 +28,7 @@ _RACE_KEYS = ("article", "questions", "options", "answers", "id")
 _PLAIN_KEYS = ("id", "context", "question", "options")
 
 
-class Question(NamedTuple):
+class ChoiceQuestion(NamedTuple):
     """A question, its options, and which of them is right (from 0; `NO_ANSWER` where it is not told)."""
 
     text: str
@@ -40,7 +42,7 @@ class Passage(NamedTuple):
     id: str
     level: int
     text: str
-    questions: tuple[Question, ...]
+    questions: tuple[ChoiceQuestion, ...]
 
 
 def find_splits(task: str, raw: Path) -> dict[str, list[Path]]:
@@ -96,7 +98,7 @@ def _objects(files: list[Path], *, one_a_line: bool) -> Iterator[tuple[Path, str
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is no UTF-8. Save the file as UTF-8."
+                f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8. Save the file as UTF-8."
             ) from None
         # Not splitlines(): U+2028 and its like may stand inside JSON's strings.
         parts = text.split("\n") if one_a_line else [text]
@@ -107,21 +109,21 @@ def _objects(files: list[Path], *, one_a_line: bool) -> Iterator[tuple[Path, str
             try:
                 yield path, place, json.loads(part)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{place} is no JSON ({error}): unpack or write the file again.") from None
+                raise ValueError(f"{place} is not valid JSON ({error}): unpack or write the file again.") from None
 
 
 def _race_passage(content: Any, where: str, level: int) -> Passage:
     _check_keys(content, _RACE_KEYS, where)
-    texts, options, answers = (_list(content[key], key, where) for key in ("questions", "options", "answers"))
+    texts, options, answers = (check_list(content[key], key, where) for key in ("questions", "options", "answers"))
     if not len(texts) == len(options) == len(answers):
         raise ValueError(
             f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers. Every "
             "question needs one of each: complete the file, or leave it out."
         )
     return Passage(
-        id=_text(content["id"], "id", where),
+        id=check_text(content["id"], "id", where),
         level=level,
-        text=_text(content["article"], "article", where),
+        text=check_text(content["article"], "article", where),
         questions=tuple(
             _race_question(text, choice, letter, f"{where}, question {number}")
             for number, (text, choice, letter) in enumerate(zip(texts, options, answers, strict=True), start=1)
@@ -129,12 +131,12 @@ def _race_passage(content: Any, where: str, level: int) -> Passage:
     )
 
 
-def _race_question(text: Any, options: Any, letter: Any, where: str) -> Question:
+def _race_question(text: Any, options: Any, letter: Any, where: str) -> ChoiceQuestion:
     choices = _options(options, where)
     letters = [chr(ord("A") + number) for number in range(len(choices))]
     if letter not in letters:
         raise ValueError(f"{where}: the answer {letter!r} is none of {', '.join(letters)}. Correct it or the options.")
-    return Question(_text(text, "question", where, may_be_empty=True), choices, letters.index(letter))
+    return ChoiceQuestion(check_text(text, "question", where, may_be_empty=True), choices, letters.index(letter))
 
 
 def _plain_passage(content: Any, where: str, split: str) -> Passage:
@@ -146,44 +148,24 @@ def _plain_passage(content: Any, where: str, split: str) -> Passage:
             f"{where}: the answer {answer!r} is none of the options 0 to {len(options) - 1}. It must be the index of "
             "the right option, counted from 0."
         )
-    question = Question(_text(content["question"], "question", where, may_be_empty=True), options, answer)
-    text = _text(content["context"], "context", where)
-    id_ = content["id"]
-    return Passage(str(id_) if type(id_) is int else _text(id_, "id", where), NO_LEVEL, text, (question,))
+    question = ChoiceQuestion(check_text(content["question"], "question", where, may_be_empty=True), options, answer)
+    text = check_text(content["context"], "context", where)
+    return Passage(check_id(content["id"], where), NO_LEVEL, text, (question,))
 
 
 def _check_keys(content: Any, keys: tuple[str, ...], where: str) -> None:
     if not isinstance(content, dict):
-        raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {_short(content)}.")
+        raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {short(content)}.")
     missing = [key for key in keys if key not in content]
     if missing:
         raise ValueError(f"{where} lacks {', '.join(missing)}: an entry needs {', '.join(keys)}. Add what is missing.")
 
 
 def _options(value: Any, where: str) -> tuple[str, ...]:
-    options = _list(value, "options", where)
+    options = check_list(value, "options", where)
     if len(options) < 2:
         raise ValueError(
             f"{where}: {'no options' if not options else 'only one option'}, so there is nothing to choose. Give two "
             "or more, or leave the question out."
         )
-    return tuple(_text(option, f"option {number}", where) for number, option in enumerate(options, start=1))
-
-
-def _list(value: Any, name: str, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{where}: {name} must be a list, found {_short(value)}.")
-    return value
-
-
-def _text(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{where}: {name} must be a text, found {_short(value)}.")
-    if not value.strip() and not may_be_empty:
-        raise ValueError(f"{where}: {name} is empty. Fill it in, or leave the entry out.")
-    return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return tuple(check_text(option, f"option {number}", where) for number, option in enumerate(options, start=1))

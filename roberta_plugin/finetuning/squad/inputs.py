@@ -1,16 +1,25 @@
 """Question and passage -> overlapping windows that fit a model input: `<s> question </s> </s> part </s>`.
 
-As in BERT: a window holds as much of the passage as there is room for, the next one begins `doc_stride` tokens later,
-and the last one ends with the passage. A token is in several windows; its *best* window is the one where the smaller
-one of its distances to the window's two ends is greatest, with a hundredth of the window's length added, and the
-earliest of windows that are equal in this. An answer is only taken from the best window of its first token.
+As in BERT, a window holds as much of the passage as fits, the next window starts `doc_stride` tokens later, and the
+last one ends with the passage. A token can lie in several windows. It belongs to its *best* window, which gives it the
+most context on its shorter side (BERT's max-context rule): the score of a window is the smaller distance to its two
+ends plus a hundredth of its length, and ties go to the earlier window. An answer is taken only from the best window of
+its first token.
+
+Example: 12 tokens, room for 6, stride 3. Each token belongs to the window marked with *:
+
+    token            0  1  2  3  4  5  6  7  8  9 10 11
+    window 0         *  *  *  *  *  .
+    window 1                  .  .  *  *  *  .
+    window 2                           .  .  *  *  *  *
+
+Token 3 has 2 tokens of context on its shorter side in window 0, and none in window 1. Token 4 has 1 in both: a tie.
 
 Shapes: W windows of a passage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.finetuning.options import SquadOptions
 
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
 BEFORE_PASSAGE = 3  # <s> </s> </s>, besides the question
@@ -26,7 +36,7 @@ _LENGTH_BONUS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class WindowLayout:
     """How windows are cut, in tokens; the settings of the prepared folder."""
 
     max_length: int
@@ -34,26 +44,19 @@ class Layout:
     doc_stride: int = 128
 
     @classmethod
-    def of(cls, max_length: int, options: Mapping[str, str]) -> Layout:
-        """The layout that the options of `roberta prepare` describe.
+    def of(cls, max_length: int, options: SquadOptions) -> WindowLayout:
+        """The layout that the options describe.
 
         Raises:
-            ValueError: naming the option, the bad value and what would be right.
+            ValueError: if `max_length` leaves no room for the passage.
         """
-        sizes = {}
-        for name in ("question-length", "doc-stride"):
-            value = options.get(name)
-            if value is None:
-                continue
-            if not value.isdecimal() or int(value) < 1:
-                raise ValueError(f"{name} must be a whole number of tokens from 1 on, got {value!r}.")
-            sizes[name.replace("-", "_")] = int(value)
-        layout = cls(max_length=max_length, **sizes)
+        sizes = {"question_length": options.question_length, "doc_stride": options.doc_stride}
+        layout = cls(max_length=max_length, **{name: size for name, size in sizes.items() if size is not None})
         if max_length < layout.question_length + NUM_SPECIALS + 1:
             raise ValueError(
                 f"--max-length {max_length} leaves no token for the passage: the question may have "
-                f"{layout.question_length}, and {NUM_SPECIALS} more are <s> and </s>. Raise it, or lower the option "
-                "question-length."
+                f"{layout.question_length}, and {NUM_SPECIALS} more are <s> and </s>. Raise it, or lower "
+                "--question-length."
             )
         return layout
 
@@ -61,52 +64,62 @@ class Layout:
 class Window(NamedTuple):
     """A part of a passage, in tokens of the passage."""
 
-    first: int
+    start: int
     length: int
-    best_first: int
-    """Tokens from here to `best_stop` have their best window here."""
+    best_start: int
+    """Tokens from `best_start` to before `best_stop` have their best window here."""
     best_stop: int
 
     def holds(self, span: tuple[int, int]) -> bool:
-        """Whether a span, its first and last token, lies wholly in the window."""
-        return self.first <= span[0] and span[1] < self.first + self.length
+        """Whether the whole span (first token, last token) lies in the window."""
+        return self.start <= span[0] and span[1] < self.start + self.length
 
 
 def cut(num_tokens: int, *, room: int, stride: int) -> list[Window]:
-    """Windows of at most `room` tokens over a passage of `num_tokens`, each `stride` after the one before."""
+    """Windows of at most `room` tokens over a passage of `num_tokens`, each `stride` tokens after the previous one.
+
+    Example:
+        cut(12, room=6, stride=3)  ->  [Window(0, 6, 0, 5), Window(3, 6, 5, 8), Window(6, 6, 8, 12)]
+    """
     spans = []
-    first = 0
+    start = 0
     while True:
-        length = min(room, num_tokens - first)
-        spans.append((first, length))
-        if first + length == num_tokens:
+        length = min(room, num_tokens - start)
+        spans.append((start, length))
+        if start + length == num_tokens:
             break
-        first += min(stride, length)
+        start += min(stride, length)
     owners = best_windows(np.array(spans), num_tokens)
-    # A later token's best window is the same one or a later one, so each window's tokens are a range.
+    # The best window never moves back from one token to the next, so each window's tokens are a range.
     bounds = pairwise(np.searchsorted(owners, np.arange(len(spans) + 1)).tolist())
     return [Window(*span, *best) for span, best in zip(spans, bounds, strict=True)]
 
 
 def best_windows(spans: NDArray[np.int64], num_tokens: int) -> NDArray[np.int64]:
-    """The best window of each token (num_tokens,), for windows (W, 2) of a first token and a length."""
+    """Windows (W, 2), each a first token and a length -> index of the best window of each token (num_tokens,)."""
     tokens = np.arange(num_tokens)
-    first, length = spans[:, :1], spans[:, 1:]  # (W, 1)
-    context = np.minimum(tokens - first, first + length - 1 - tokens).astype(np.float64)  # (W, num_tokens)
+    starts, length = spans[:, :1], spans[:, 1:]  # (W, 1)
+    context = np.minimum(tokens - starts, starts + length - 1 - tokens).astype(np.float64)  # (W, num_tokens)
     scores = np.where(context >= 0, context + _LENGTH_BONUS * length, -np.inf)
     owners: NDArray[np.int64] = scores.argmax(axis=0)
     return owners
 
 
 def tokens_of(tokens: LocatedTokens, start: int, stop: int) -> tuple[int, int] | None:
-    """First and last token that cover characters from `start` to before `stop`; None if none does."""
+    """First and last token that cover characters from `start` to before `stop`; None if no token does.
+
+    Example: with the tokens "The", " cat", " sat" of "The cat sat", characters 4 to 7 are covered by (1, 1).
+    """
     first = int(np.searchsorted(tokens.ends, start, side="right"))
     last = int(np.searchsorted(tokens.starts, stop, side="left")) - 1
     return (first, last) if first <= last else None
 
 
 def is_blank(text: str, tokens: LocatedTokens) -> NDArray[np.bool_]:
-    """Whether each token covers nothing but white space, or nothing at all (number of tokens,)."""
+    """Whether each token covers only white space, or no character at all (number of tokens,).
+
+    Example: the tokens "a", " ", " b" of "a  b" -> [False, True, False].
+    """
     spaces_before = np.cumsum([0, *map(str.isspace, text)])
     blank: NDArray[np.bool_] = spaces_before[tokens.ends] - spaces_before[tokens.starts] == tokens.ends - tokens.starts
     return blank

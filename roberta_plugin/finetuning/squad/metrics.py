@@ -18,7 +18,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class Score(NamedTuple):
+class AnswerScore(NamedTuple):
     """Exact match and F1 of one question, 0 to 1."""
 
     exact: float
@@ -33,7 +33,7 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def score(task: str, given: str, right: Sequence[str]) -> Score:
+def score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
     """Scores of the answer `given`, against the best of the `right` ones for each; none are right: "" is.
 
     Args:
@@ -47,7 +47,7 @@ def score(task: str, given: str, right: Sequence[str]) -> Score:
     words = normalize(given).split()
     alternatives = [normalize(text).split() for text in right]
     exact = max(float(words == alternative) for alternative in alternatives)
-    return Score(
+    return AnswerScore(
         exact, max(_f1(words, alternative, both_empty=float(task == "squad2")) for alternative in alternatives)
     )
 
@@ -133,12 +133,12 @@ def evaluate(
             has_answer=[bool(answers) for answers in right.values()],
             is_given=[bool(given[id_]) for id_ in right],
         )
-        for name in Score._fields:
+        for name in AnswerScore._fields:
             values = [getattr(found, name) for found in scores.values()]
             result[f"best_{name}"], result[f"best_{name}_thresh"] = find(values)
     return result
 
 
-def _means(prefix: str, scores: Iterable[Score]) -> dict[str, float]:
-    columns = zip(Score._fields, zip(*scores, strict=True), strict=True)
+def _means(prefix: str, scores: Iterable[AnswerScore]) -> dict[str, float]:
+    columns = zip(AnswerScore._fields, zip(*scores, strict=True), strict=True)
     return {f"{prefix}{name}": 100.0 * sum(values) / len(values) for name, values in columns}

@@ -1,15 +1,18 @@
-"""What models say of all windows -> the best answers of each question, and how probable it is to have none.
+"""Raw outputs for all windows -> the best answers to each question and the probability that it has none; their files.
 
-A window says how probable it is to hold the answer, and where the answer then begins and ends. The probability of a
-span is the product of these three. Spans of all windows of a question compete, so that no window need be chosen first.
-A question is as probable to have no answer as the window that most probably holds one is not to hold it.
+For each window the model gives the probability that it holds the answer, and where the answer then starts and ends. The
+probability of a span is the product of the three. The spans of all windows of a question compete with each other. The
+probability of no answer is that of the window which is most likely to hold one: 1 - its probability of holding it.
 
 Shapes: W windows of the split, P tokens of the passage in a window, M most tokens of an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +24,7 @@ from scipy.special import (  # type: ignore[import-untyped]
     logsumexp,
 )
 
+from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.squad.questions import Questions
 
@@ -63,9 +67,9 @@ def decode(
         n_best: number of candidates of a question.
         max_answer_length: tokens of an answer at most.
     """
-    logits = [member.answerable for member in members if member.answerable is not None]
-    starts = [member.starts for member in members if member.starts is not None]
-    ends = [member.ends for member in members if member.ends is not None]
+    logits = [member.answerable_logits for member in members if member.answerable_logits is not None]
+    starts = [member.start_logits for member in members if member.start_logits is not None]
+    ends = [member.end_logits for member in members if member.end_logits is not None]
     assert len(logits) == len(starts) == len(ends) == len(members) > 0, "these are no outputs of a span head"
     in_window = logsumexp(log_expit(np.array(logits, dtype=np.float64)), axis=0) - np.log(len(members))  # (W,)
     null = expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact where it is tiny
@@ -160,3 +164,36 @@ def _different(questions: Questions, found: Sequence[tuple[Any, ...]], number: i
             if len(candidates) == number:
                 break
     return list(candidates.values())
+
+
+def write_predictions(
+    folder: Path,
+    task: str,
+    questions: Questions,
+    decoded: Sequence[Decoded],
+    predictions: Mapping[str, str],
+    null: Mapping[str, float],
+) -> None:
+    """Write the files that `benchmark.score` names into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "predictions.json", predictions)
+    n_best = {id_: _candidates(task, found) for id_, found in zip(questions.ids, decoded, strict=True)}
+    _write_json(folder / "nbest_predictions.json", n_best)
+    if task == "squad2":
+        _write_json(folder / "null_odds.json", null)
+
+
+def _candidates(task: str, found: Decoded) -> list[dict[str, Any]]:
+    """Texts with their probabilities and characters of the passage; with SQuAD 2.0, no answer is among them."""
+    entries: list[dict[str, Any]] = [
+        {"text": text, "probability": math.exp(value), "start": start, "end": stop}
+        for text, value, start, stop in found.candidates
+    ]
+    if task == "squad2":
+        entries.append({"text": "", "probability": found.null_probability})
+    return sorted(entries, key=lambda entry: -entry["probability"])
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with atomic_write(path, "w") as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

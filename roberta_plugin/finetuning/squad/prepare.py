@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,15 @@ from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, Layout, cut, is_blank, tokens_of
+from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, WindowLayout, cut, is_blank, tokens_of
 from roberta_plugin.finetuning.squad.metrics import normalize
-from roberta_plugin.finetuning.squad.reader import NO_PLACE, SPLITS, Question, SquadFile, find_files, read_file
+from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadFile, SquadQuestion, find_files, read_file
 
 logger = logging.getLogger(__name__)
 
-OPTIONS = ("question-length", "doc-stride", "strict", *SPLITS)
 # Pretraining's text has no line ends; a space of the same length keeps the places of all characters.
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 
@@ -52,31 +51,16 @@ def prepare(
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     max_length: int,
-    options: Mapping[str, str],
+    options: SquadOptions,
 ) -> None:
-    """Write the prepared folder `output` of the raw folder `raw`.
+    """See `benchmarks.Benchmark.prepare`.
 
-    Answers that are not at their `answer_start` are looked for, and left out of training where there is nothing to be
-    found. SPLIT.doubtful.jsonl in the folder lists them, and answers that begin or end within a token, of which the
-    tokens stand for more.
-
-    Args:
-        task: "squad1" or "squad2".
-        raw: folder with the official files.
-        output: folder to write.
-        tokenizer: of the model to fine-tune.
-        vocabulary: the same.
-        max_length: tokens of a model input at most.
-        options: `question-length` (64) and `doc-stride` (128) in tokens; `strict` (false): refuse misplaced answers;
-            `train`, `valid` and `test`: files in `raw` that have other names than the official ones.
-
-    Raises:
-        FileNotFoundError: if `raw` holds no data.
-        ValueError: if an option or an entry of the data cannot be used.
+    The place of an answer that is not at its `answer_start` is looked for; an answer that the passage does not hold is
+    left out of training. SPLIT.doubtful.jsonl in the folder lists these answers, and those that start or end within a
+    token, whose tokens hold more than the answer.
     """
-    layout = _layout(task, max_length, options)
-    strict = options.get("strict") == "true"
-    files = find_files(task, raw, options)
+    layout = WindowLayout.of(max_length, options)
+    files = find_files(task, raw, options.files)
     encoder = Encoder(tokenizer, vocabulary)
     doubtful = {}
     with PreparedWriter(
@@ -88,7 +72,7 @@ def prepare(
         source=describe(list(files.values())),
     ) as writer:
         for name, path in files.items():
-            content = read_file(task, path, needs_answers=name != "test", strict=strict)
+            content = read_file(task, path, needs_answers=name != "test", strict=options.strict)
             with writer.split(name) as split:
                 maker = _SplitMaker(split, content, encoder, layout, is_train=name == "train")
                 maker.run(f"{task} {name}")
@@ -97,24 +81,14 @@ def prepare(
         _list_doubtful(output / f"{name}.doubtful.jsonl", answers)
 
 
-def settings(task: str, *, max_length: int, options: Mapping[str, str]) -> dict[str, Any]:
+def settings(task: str, *, max_length: int, options: SquadOptions) -> dict[str, Any]:
     """See `benchmarks.Benchmark.settings`."""
-    return asdict(_layout(task, max_length, options))
+    return asdict(WindowLayout.of(max_length, options))
 
 
-def raw_files(task: str, raw: Path, options: Mapping[str, str]) -> list[Path]:
+def raw_files(task: str, raw: Path, options: SquadOptions) -> list[Path]:
     """See `benchmarks.Benchmark.raw_files`."""
-    return list(find_files(task, raw, options).values())
-
-
-def _layout(task: str, max_length: int, options: Mapping[str, str]) -> Layout:
-    """The layout; all options are checked."""
-    unknown = sorted(options.keys() - set(OPTIONS))
-    if unknown:
-        raise ValueError(f"Preparing {task} has the options {', '.join(OPTIONS)}, not {unknown[0]!r}.")
-    if options.get("strict", "false") not in ("true", "false"):
-        raise ValueError(f"strict must be true or false, got {options['strict']!r}.")
-    return Layout.of(max_length, options)
+    return list(find_files(task, raw, options.files).values())
 
 
 class _SplitMaker:
@@ -125,7 +99,7 @@ class _SplitMaker:
     """
 
     def __init__(
-        self, split: SplitWriter, content: SquadFile, encoder: Encoder, layout: Layout, *, is_train: bool
+        self, split: SplitWriter, content: SquadFile, encoder: Encoder, layout: WindowLayout, *, is_train: bool
     ) -> None:
         self._split, self._content, self._encoder, self._layout = split, content, encoder, layout
         self._is_train = is_train
@@ -161,7 +135,7 @@ class _SplitMaker:
         if counts["fit no window"]:
             logger.warning(
                 f"{description}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
-                "into no window, so that all their windows are learned as without an answer: lower doc-stride, or "
+                "into no window, so that all their windows are learned as without an answer: lower --doc-stride, or "
                 "raise --max-length"
             )
 
@@ -177,7 +151,7 @@ class _SplitMaker:
             raise ValueError(f"{where}: it has no tokens. Remove it, or use another tokenizer.")
         return found
 
-    def _target(self, question: Question, passage: LocatedTokens) -> tuple[int, int] | None:
+    def _target(self, question: SquadQuestion, passage: LocatedTokens) -> tuple[int, int] | None:
         """First and last token of the answer to be learned: the first that tokens stand for, as well as may be."""
         inexact = []
         for answer in question.answers or ():
@@ -194,7 +168,7 @@ class _SplitMaker:
             self.doubtful.append({**entry, "found_at": answer.start, "tokens": covered.strip()})
         return inexact[0] if inexact else None
 
-    def _record(self, question: Question) -> None:
+    def _record(self, question: SquadQuestion) -> None:
         answers = None if question.answers is None else [answer.text for answer in question.answers]
         content = {"question": self._counts["questions"], "id": question.id, "text": question.text}
         self._split.record({**content, "passage": question.passage, "answers": answers})
@@ -211,17 +185,17 @@ class _SplitMaker:
         windows = cut(len(passage_ids), room=room, stride=layout.doc_stride)
         self._counts["fit no window"] += target is not None and not any(window.holds(target) for window in windows)
         for window in windows:
-            part = passage_ids[window.first : window.first + window.length]
+            part = passage_ids[window.start : window.start + window.length]
             sequence = self._encoder.join(question_ids, part, max_length=layout.max_length)
-            shift = position - window.first
+            shift = position - window.start
             start, end = (token + shift for token in target) if target and window.holds(target) else (0, 0)
             self._split.add(
                 [sequence],
                 question=self._counts["questions"],
                 passage=position,
-                passage_token=window.first,
+                passage_token=window.start,
                 passage_length=window.length,
-                best_start=window.best_first + shift,
+                best_start=window.best_start + shift,
                 best_stop=window.best_stop + shift,
                 has_answer=int(end > 0),
                 start=start,

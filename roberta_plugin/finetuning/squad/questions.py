@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.squad.metrics import Score, score
+from roberta_plugin.finetuning.squad.metrics import AnswerScore, score
 
 
 class Questions:
@@ -62,7 +62,7 @@ class Questions:
         passage: str = self._passages[self._passage_of[self.columns["question"][window]]]
         return passage[first:stop]
 
-    def score(self, window: int, text: str) -> Score:
+    def score(self, window: int, text: str) -> AnswerScore:
         """Exact match and F1 of a text as the answer to the question of a window."""
         return score(self.task, text, self.answers[self.columns["question"][window]] or ())
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, short
+
 _FILES = {
     "squad1": {"train": "train-v1.1.json", "valid": "dev-v1.1.json", "test": "test-v1.1.json"},
     "squad2": {"train": "train-v2.0.json", "valid": "dev-v2.0.json", "test": "test-v2.0.json"},
@@ -23,20 +25,20 @@ SPLITS = ("train", "valid", "test")
 NO_PLACE = -1
 
 
-class Answer(NamedTuple):
+class SquadAnswer(NamedTuple):
     """A right answer, and its first character in the passage; `NO_PLACE` where the passage does not hold it."""
 
     text: str
     start: int
 
 
-class Question(NamedTuple):
+class SquadQuestion(NamedTuple):
     """A question about the passage with this number; `answers` is None where they are not told."""
 
     id: str
     text: str
     passage: int
-    answers: tuple[Answer, ...] | None
+    answers: tuple[SquadAnswer, ...] | None
 
 
 @dataclass
@@ -47,29 +49,29 @@ class SquadFile:
     """The file."""
     passages: list[str] = field(default_factory=list)
     """Texts, each different from the others."""
-    questions: list[Question] = field(default_factory=list)
+    questions: list[SquadQuestion] = field(default_factory=list)
     """In the order of the file."""
     misplaced: list[dict[str, Any]] = field(default_factory=list)
     """Answers that are not at their `answer_start`: id, answer, answer_start and found_at, which may be `NO_PLACE`."""
 
 
-def find_files(task: str, raw: Path, options: Mapping[str, str] | None = None) -> dict[str, Path]:
-    """The file of each split that the folder `raw` has: the official ones, or those that `options` name by split.
+def find_files(task: str, raw: Path, named: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """The file of each split in the folder `raw`: the official files, or only those that `named` gives by split.
 
     Raises:
-        FileNotFoundError: if it has none, saying what was looked for; or if one that is named is not there.
+        FileNotFoundError: if there is none, saying what was looked for; or if a named file does not exist.
     """
-    named = {split: raw / options[split] for split in SPLITS if split in options} if options else {}
-    for split, path in named.items():
+    files = {split: raw / named[split] for split in SPLITS if split in named} if named else {}
+    for split, path in files.items():
         if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: the option {split} must name a file in {raw}.")
-    if named:
-        return named
+            raise FileNotFoundError(f"{path} does not exist: --{split} must name a file in {raw}.")
+    if files:
+        return files
     found = {split: raw / name for split, name in _FILES[task].items() if (raw / name).is_file()}
     if not found:
         raise FileNotFoundError(
             f"{raw} holds no data for {task}: looked for {', '.join(_FILES[task].values())}. Name the folder that has "
-            "them; or name SQuAD-like files in it, as --option train=FILE.json --option valid=FILE.json."
+            "them; or name SQuAD-like files in it: --train FILE.json --valid FILE.json."
         )
     return found
 
@@ -94,7 +96,7 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
         number = passages.setdefault(context, len(passages))
         for place, entry in enumerate(_list(paragraph, "qas", where), start=1):
             here = f"{where}, question {place}"
-            id_ = _id(entry, here)
+            id_ = check_id(_value(entry, "id", here), here)
             here = f"{path}, question {id_!r}"
             if id_ in ids:
                 raise ValueError(f"{here} is there twice. Ids must differ: remove one of the two, or rename it.")
@@ -109,13 +111,13 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
                     found = next(found for found in misplaced if found)
                     raise ValueError(
                         f"{here}: the answer {found['answer']!r} is not at its answer_start {found['answer_start']}, "
-                        f"{_whereabouts(found['found_at'])}. Correct answer_start, or leave strict out to have it "
-                        "mended or, where the passage does not hold it, left out of training."
+                        f"{_whereabouts(found['found_at'])}. Correct answer_start, or leave --strict out: its "
+                        "place is then looked for, or the answer left out of training."
                     )
-            result.questions.append(Question(id_, text, number, answers))
+            result.questions.append(SquadQuestion(id_, text, number, answers))
     result.passages = list(passages)
     if not result.questions:
-        raise ValueError(f"{path} holds no question: is it a SQuAD file?")
+        raise ValueError(f"{path} holds no question. Give a file in the format of SQuAD.")
     return result
 
 
@@ -135,14 +137,14 @@ def _paragraphs(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON in UTF-8 ({error}): unpack or load it again.") from None
+        raise ValueError(f"{path} is not valid JSON in UTF-8 ({error}): unpack or download it again.") from None
     for number, article in enumerate(_list(content, "data", str(path)), start=1):
         where = f"{path}, article {number}"
         for place, paragraph in enumerate(_list(article, "paragraphs", where), start=1):
             yield f"{where}, paragraph {place}", paragraph
 
 
-def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iterator[Answer]:
+def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iterator[SquadAnswer]:
     answers = _list(entry, "answers", where)
     if task == "squad1" and entry.get("is_impossible"):
         raise ValueError(f"{where} is impossible to answer, as only SQuAD 2.0 has it: use the task squad2.")
@@ -166,13 +168,15 @@ def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iter
                 f"{where}: answer_start must be the whole number of the answer's first character in the context, "
                 f"counted from 0, got {start!r}."
             )
-        yield Answer(text, start if context.startswith(text, start) and start >= 0 else locate(context, text, start))
+        yield SquadAnswer(
+            text, start if context.startswith(text, start) and start >= 0 else locate(context, text, start)
+        )
 
 
-def _misplaced(id_: str, told: dict[str, Any], answer: Answer) -> dict[str, Any] | None:
-    if told["answer_start"] == answer.start:
+def _misplaced(id_: str, entry: dict[str, Any], answer: SquadAnswer) -> dict[str, Any] | None:
+    if entry["answer_start"] == answer.start:
         return None
-    return {"id": id_, "answer": answer.text, "answer_start": told["answer_start"], "found_at": answer.start}
+    return {"id": id_, "answer": answer.text, "answer_start": entry["answer_start"], "found_at": answer.start}
 
 
 def _whereabouts(place: int) -> str:
@@ -180,43 +184,16 @@ def _whereabouts(place: int) -> str:
 
 
 def _list(content: Any, key: str, where: str) -> list[Any]:
-    value = _value(content, key, where)
-    if not isinstance(value, list):
-        raise ValueError(f"{where}: {key} must be a list, found {_short(value)}.")
-    return value
+    return check_list(_value(content, key, where), key, where)
 
 
 def _text(content: Any, key: str, where: str, *, may_be_empty: bool = False) -> str:
-    value = _value(content, key, where)
-    if not isinstance(value, str):
-        raise ValueError(f"{where}: {key} must be a text, found {_short(value)}.")
-    if not value.strip() and not may_be_empty:
-        raise ValueError(f"{where}: {key} is empty. Fill it in, or leave the entry out.")
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{where}: {key} holds half of a surrogate pair at character {error.start}, which is no character. "
-                "Write the whole character."
-            ) from None
-    return value
-
-
-def _id(content: Any, where: str) -> str:
-    """An id: a text, or a whole number as some sets have it."""
-    value = _value(content, "id", where)
-    return str(value) if type(value) is int else _text(content, "id", where)
+    return check_text(_value(content, key, where), key, where, may_be_empty=may_be_empty)
 
 
 def _value(content: Any, key: str, where: str) -> Any:
     if not isinstance(content, dict):
-        raise ValueError(f"{where}: expected a JSON object with {key}, found {_short(content)}.")
+        raise ValueError(f"{where}: expected a JSON object with {key}, found {short(content)}.")
     if key not in content:
-        raise ValueError(f"{where} lacks {key}: is it a SQuAD file, as its authors hand it out? Add what is missing.")
+        raise ValueError(f"{where} lacks {key}. Add what is missing; the official SQuAD files have it.")
     return content[key]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -6,10 +6,14 @@ import json
 import pytest
 import torch
 
-from roberta_plugin.cli import finetune, main, sweep
+from roberta_plugin.cli import finetune, main
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-from roberta_plugin.experiments import inference
+from roberta_plugin.experiments import finetune as procedure
+from roberta_plugin.experiments import inference, sweep
+from roberta_plugin.experiments.evaluation import Evaluation
+from roberta_plugin.experiments.finetuning_start import starting_model
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
@@ -36,21 +40,22 @@ def model_state():
 @pytest.fixture
 def words(tmp_path, monkeypatch, model_state):
     """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
-    monkeypatch.setattr(
-        sweep, "do", lambda args: {"states": {}, "num_runs": 1, "failures": {"a": {}}, "best_cell": None, "asked": args}
-    )
+    facts = {"states": {}, "num_runs": 1, "failures": {"a": {}}, "best_cell": None}
+    monkeypatch.setattr(sweep, "run", lambda grid, **asked: {**facts, "asked": asked})
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
 
 
 def write_grid(args):
-    start = finetune.starting_model(args.model)
-    return finetune.write_grid(args, finetune.prepared_data(args, start), start)
+    settings = finetune.settings_of(args)
+    start = starting_model(settings.model)
+    prepared = procedure.prepared_data(settings, start)
+    return procedure.write_grid(settings, prepared, start, report=lambda line: None)
 
 
 def grid_of(args):
-    return json.loads((args.output_dir / finetune.GRID).read_text())
+    return json.loads((args.output_dir / procedure.GRID).read_text())
 
 
 def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
@@ -66,10 +71,10 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
 @pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
-    facts = finetune.train(args, write_grid(args))
-    assert facts["asked"].slurm
-    assert facts["asked"].wait
-    assert facts["asked"].parallel == 7
+    asked_of_the_sweep = procedure.run_grid(finetune.settings_of(args), write_grid(args), report=print)["asked"]
+    assert asked_of_the_sweep["slurm"]
+    assert asked_of_the_sweep["wait"]
+    assert asked_of_the_sweep["num_parallel"] == 7
     assert grid_of(args)["slurm"]["partition"] == "gpu"
     assert (grid_of(args)["train"].get("cpu") == "true") is is_cpu
 
@@ -151,7 +156,7 @@ def test_without_max_length_it_is_what_the_model_has(raw):
     [
         (("--max-length", "30"), "it has max-length 40, not 30"),
         (("--tokenizer", "{tmp}/german"), "it has another tokenizer than --tokenizer .*german"),
-        (("--raw", "{tmp}/more"), r"it was made of other files \(3 with [0-9,]+ bytes\) than those of --raw .*more"),
+        (("--raw", "{tmp}/more"), r"it was made from other files \(3 with [0-9,]+ bytes\) than those of --raw .*more"),
     ],
 )
 def test_a_folder_prepared_otherwise_is_refused_with_each_difference(raw, tmp_path, changes, message):
@@ -165,7 +170,7 @@ def test_a_folder_prepared_otherwise_is_refused_with_each_difference(raw, tmp_pa
     ByteLevelBpe(pieces, MERGES).save(tmp_path / "german")
     vocabulary.save(tmp_path / "german" / "dict.txt")
     args = parse(*raw, *(word.format(tmp=tmp_path) for word in changes))
-    with pytest.raises(ValueError, match=f"was prepared otherwise than this command says: {message}.*rm -r"):
+    with pytest.raises(ValueError, match=f"was prepared with other settings than this command gives: {message}.*rm -r"):
         args.run(args)
     alone = parse("RTE", *raw[5:], *(word.format(tmp=tmp_path) for word in changes if "--raw" not in changes))
     if len(changes) == 2 and "--raw" not in changes:
@@ -183,23 +188,32 @@ def test_what_a_command_does_not_say_is_not_compared(raw):
         args.run(args)
 
 
-def test_options_that_do_not_exist_are_refused_also_where_the_data_are_there(words):
-    args = parse(*words, "--option", "nonsense=1", "--tokenizer", "/does/not/exist")
-    with pytest.raises(ValueError, match="--option nonsense: RTE has none"):
+def test_options_of_other_tasks_are_refused_also_where_the_data_exist(words):
+    args = parse(*words, "--doc-stride", "1", "--tokenizer", "/does/not/exist")
+    with pytest.raises(ValueError, match="--doc-stride is not an option of RTE: it has none"):
         args.run(args)
-    args = parse("squad2", *words[1:], "--option", "n-best=5", "--option", "doc-stride=9", "--option", "a=1")
-    with pytest.raises(ValueError, match=r"--option a: squad2 has the options question-length, doc-stride, .*n-best"):
+    args = parse("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9", "--order", "question")
+    with pytest.raises(ValueError, match=r"--order is not an option of squad2: it has --question-length, .*--n-best"):
         args.run(args)
-    args.option.pop()
-    assert finetune.options_of(args) == ({"doc-stride": "9"}, {"n-best": "5"})
+    args = parse("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9", "--strict")
+    assert finetune.settings_of(args).options == SquadOptions(n_best=5, doc_stride=9, strict=True)
+
+
+def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_come_once(words):
+    args = parse(*words, "--set", "batch_size=4", "--only", "batch=16")
+    write_grid(args)
+    assert grid_of(args)["axes"]["batch"]["16"]["update-freq"] == "4"
+    args = parse(*words, "--set", "adam_eps=1", "--set", "adam-eps=2")
+    with pytest.raises(ValueError, match="--set: adam-eps is there twice"):
+        write_grid(args)
 
 
 def test_a_model_too_short_for_the_task_is_told_what_to_do(raw, tmp_path):
     args = parse("squad2", *raw[1:])
     write_raw(tmp_path / "glue")
-    with pytest.raises(ValueError, match=r"cannot be more than 40 here.*give --option question-length=10"):
+    with pytest.raises(ValueError, match=r"cannot be more than 40 here.*give --question-length 10"):
         args.run(args)
-    args = parse("squad2", *raw[1:], "--option", "question-length=10")
+    args = parse("squad2", *raw[1:], "--question-length", "10")
     assert args.run(args) == 0
 
 
@@ -240,9 +254,14 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
 ):
     states = {"done": 29 - waiting, "failed": 1, "waiting": waiting}
     facts = {"states": states, "num_runs": 30, "failures": {"lr-1e-5_batch-16/seed-2": {}}, "best_cell": "lr-2e-5"}
-    monkeypatch.setattr(sweep, "do", lambda args: facts)
+    monkeypatch.setattr(sweep, "run", lambda grid, **asked: facts)
     evaluated = []
-    monkeypatch.setattr(finetune, "evaluate_runs", lambda args, prepared, path, cell: evaluated.append(cell))
+
+    def evaluate(settings, prepared, path, facts):
+        evaluated.append(facts["best_cell"])
+        return [Evaluation(task="RTE", split="valid", members=(), median={}, ensemble={})], "the table"
+
+    monkeypatch.setattr(procedure, "evaluate_best", evaluate)
     args = parse(*words)
     assert args.run(args) == 1
     assert evaluated == ["lr-2e-5"] * is_evaluated

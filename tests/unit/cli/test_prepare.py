@@ -27,7 +27,7 @@ def raw(tmp_path):
 
 def test_a_folder_is_made_and_replaced_only_when_told(raw, tmp_path, capsys):
     words = ("multiple_choice", "--raw", raw, "--tokenizer", write_tokenizer(tmp_path / "tokenizer"))
-    words += ("--output-dir", tmp_path / "out", "--max-length", 40, "--option", "question-length=20")
+    words += ("--output-dir", tmp_path / "out", "--max-length", 40, "--question-length", 20)
     assert run(*words) == 0
     assert "train: 1 examples, 2 sequences" in capsys.readouterr().out
     with pytest.raises(FileExistsError, match="give --overwrite to replace it"):
@@ -46,8 +46,11 @@ def test_a_folder_is_made_and_replaced_only_when_told(raw, tmp_path, capsys):
         (("--raw", "{tmp}"), "--tokenizer is missing"),
         (("--raw", "{tmp}/none", "--tokenizer", "{tmp}"), "none does not exist"),
         (("--raw", "{tmp}", "--tokenizer", "{tmp}"), "No tokenizer in"),
-        (("--raw", "{raw}", "--tokenizer", "{tok}", "--option", "a"), "--option must be NAME=VALUE, got 'a'"),
-        (("--raw", "{raw}", "--tokenizer", "{tok}", "--option", "a=1", "--option", "a=2"), "--option gives a twice"),
+        (
+            ("--raw", "{raw}", "--tokenizer", "{tok}", "--doc-stride", "3"),
+            "--doc-stride is not an option of multiple_c",
+        ),
+        (("--raw", "{raw}", "--tokenizer", "{tok}", "--question-length", "0"), "--question-length must be 1 or more"),
     ],
 )
 def test_what_is_missing_is_said(raw, tmp_path, words, message):
@@ -55,3 +58,20 @@ def test_what_is_missing_is_said(raw, tmp_path, words, message):
     with pytest.raises((ValueError, OSError), match=message):
         run("multiple_choice", "--output-dir", tmp_path / "out", *(word.format(**places) for word in words))
     assert not (tmp_path / "out").exists()
+
+
+def test_the_help_lists_the_options_of_the_tasks(capsys):
+    with pytest.raises(SystemExit):
+        run("squad2", "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    for name in ("--question-length N", "--doc-stride N", "--strict", "--train FILE", "--order {passage,question}"):
+        assert name in text
+    assert "--n-best" not in text, "an option of the scoring"
+
+
+def test_options_by_name():
+    assert prepare.named_values(["a=1", "b=2=3"], "--set") == {"a": "1", "b": "2=3"}
+    with pytest.raises(ValueError, match="--set must be NAME=VALUE, got 'a'"):
+        prepare.named_values(["a"], "--set")
+    with pytest.raises(ValueError, match="--set gives a twice"):
+        prepare.named_values(["a=1", "a=2"], "--set")

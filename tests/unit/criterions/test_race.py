@@ -48,7 +48,7 @@ def make_sample(counts, *, seed=0, levels=None):
     levels = torch.tensor(levels or [-1] * len(counts))
     return {
         "net_input": {"src_tokens": tokens, "src_lengths": torch.full((number,), 3)},
-        "first": first,
+        "offsets": first,
         "columns": {"label": labels, "level": levels},
         "nsentences": len(counts),
         "ntokens": 3 * number - 2,
@@ -60,7 +60,7 @@ def plain_loss(model, sample):
     """float64, one question after the other."""
     table = model.table.weight.detach().double().requires_grad_()
     scores = table[sample["net_input"]["src_tokens"][:, 1], 0]
-    first = sample["first"].tolist()
+    first = sample["offsets"].tolist()
     losses = [
         -scores[start:stop].log_softmax(0)[label]
         for start, stop, label in zip(first, first[1:], sample["columns"]["label"].tolist(), strict=False)

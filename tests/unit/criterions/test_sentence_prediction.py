@@ -40,7 +40,7 @@ def make_sample(first, columns, examples):
     return {
         "id": torch.tensor(examples),
         "rows": torch.tensor(rows),
-        "first": torch.tensor([0, *itertools.accumulate(counts)]),
+        "offsets": torch.tensor([0, *itertools.accumulate(counts)]),
         "columns": {name: torch.as_tensor(values)[examples] for name, values in columns.items()},
         "num_examples": len(first) - 1,
         "nsentences": len(examples),

@@ -117,9 +117,9 @@ def test_validation_gives_the_official_metrics_of_the_decoded_answers(criterion,
 
     sizes = split.sequences.sizes
     outputs = RawOutputs(
-        starts=[model.start[window, : sizes[window]].detach().numpy() for window in range(len(split))],
-        ends=[model.end[window, : sizes[window]].detach().numpy() for window in range(len(split))],
-        answerable=model.answerable.detach().numpy(),
+        start_logits=[model.start[window, : sizes[window]].detach().numpy() for window in range(len(split))],
+        end_logits=[model.end[window, : sizes[window]].detach().numpy() for window in range(len(split))],
+        answerable_logits=model.answerable.detach().numpy(),
     )
     questions = Questions(split, prepared.task)
     decoded = decode(questions, [outputs], max_answer_length=4)

@@ -11,8 +11,8 @@ def write(folder, task="race", split="valid", values=(50.0, 61.5, 40.0)):
     folder.mkdir(parents=True, exist_ok=True)
     members = [{"checkpoint": "x.pt", "metrics": {"accuracy": value} if value else {}} for value in values]
     median = {"accuracy": sorted(values)[len(values) // 2]} if values[0] else {}
-    together = {"accuracy": 63.0} if values[0] else {}
-    content = {"task": task, "split": split, "members": members, "median": median, "together": together}
+    ensemble = {"accuracy": 63.0} if values[0] else {}
+    content = {"task": task, "split": split, "members": members, "median": median, "ensemble": ensemble}
     (folder / f"evaluation_{split}.json").write_text(json.dumps(content))
 
 
@@ -23,7 +23,7 @@ def test_medians_stand_beside_the_papers_numbers(tmp_path):
     head, _, *rows = table.splitlines()
     cells = dict(zip(head.split(" | "), rows[0].split(" | "), strict=True))
     assert len(rows) == 1, "a split without labels has no metrics"
-    assert [cells[name] for name in ("median", "min to max", "runs", "averaged")] == [
+    assert [cells[name] for name in ("median", "min to max", "runs", "ensemble")] == [
         "50.0",
         "40.0 to 61.5",
         "3",
@@ -41,14 +41,14 @@ def test_medians_stand_beside_the_papers_numbers(tmp_path):
 def test_tasks_come_in_their_order_and_a_folder_counts_once(tmp_path):
     write(tmp_path / "x", task="race")
     write(tmp_path / "y", task="CoLA")
-    assert [found["task"] for found in find_evaluations([tmp_path, tmp_path / "x"])] == ["CoLA", "race"]
+    assert [found.task for found in find_evaluations([tmp_path, tmp_path / "x"])] == ["CoLA", "race"]
 
 
 def test_what_is_no_evaluation_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="run `roberta finetune` or `roberta evaluate` first"):
         find_evaluations([tmp_path])
     (tmp_path / "evaluation_valid.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"evaluation_valid\.json is no evaluation"):
+    with pytest.raises(ValueError, match=r"evaluation_valid\.json is not an evaluation"):
         find_evaluations([tmp_path])
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
 from roberta_plugin.experiments.grid import read_grid
-from roberta_plugin.finetuning.benchmarks import Recipe
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 
-RECIPE = Recipe(
+RECIPE = PaperRecipe(
     train={"task": "race", "weight-decay": "0.1"},
     axes={
         "lr": ["1e-5", "2e-5"],
@@ -91,10 +91,10 @@ def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, 
         ({"only": {"seed": "1"}}, "--only seed=1: the recipe has no such axis; it has lr, batch"),
         ({"only": {"batch": "64"}}, "--only batch=64: the axis has the labels 16, 32"),
         ({"changes": {"max-update": "8"}}, "--set max-update: the axis batch .* by --only batch=... first"),
-        ({"changes": {"batch-size": "5"}}, "batch of 16 examples cannot be shared out as 1 GPU a run x batch-size 5"),
+        ({"changes": {"batch-size": "5"}}, "batch of 16 examples cannot be divided among 1 GPU per run x batch-size 5"),
         ({"changes": {"batch-size": "x"}}, "batch-size must be a whole number from 1 on, got 'x'"),
         ({"changes": {"batch-size": "4", "update-freq": "2"}}, "batch-size x GPUs x update-freq must be 16"),
-        ({"num_ranks": 5}, "batch of 16 examples cannot be shared out as 5 GPUs a run"),
+        ({"num_ranks": 5}, "batch of 16 examples cannot be divided among 5 GPUs per run"),
         ({"changes": {"max-tokens": "4000"}}, "--set max-tokens=4000: the paper counts a batch in examples"),
         ({"changes": {"distributed-world-size": "2"}}, "give --gpus-per-run"),
         ({"changes": {"lr": "1"}}, "--set lr: the axis lr .* by --only lr=... instead"),

@@ -43,11 +43,11 @@ def test_every_sequence_has_its_own_outputs(split, kind, max_tokens):
     assert len(expected) > 40
     if kind == "scores":
         sums = np.array([int(ids.sum()) for ids in expected])
-        assert found.scores.tolist() == np.stack([sums, -sums], axis=1).tolist()
+        assert found.logits.tolist() == np.stack([sums, -sums], axis=1).tolist()
         return
-    assert found.scores is None
-    assert found.answerable.tolist() == [ids.sum() for ids in expected]
-    for ids, starts, ends in zip(expected, found.starts, found.ends, strict=True):
+    assert found.logits is None
+    assert found.answerable_logits.tolist() == [ids.sum() for ids in expected]
+    for ids, starts, ends in zip(expected, found.start_logits, found.end_logits, strict=True):
         assert starts.tolist() == ids.tolist()
         assert ends.tolist() == (-ids.astype(int)).tolist()
 

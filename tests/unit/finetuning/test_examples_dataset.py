@@ -27,10 +27,10 @@ def test_every_example_is_once_in_an_epoch_with_all_that_belongs_to_it(prepared,
     seen = []
     for addresses in dataset.batches(1, max_sentences=8):
         batch = dataset.__getitems__(addresses)
-        net_input, first = batch["net_input"], batch["first"].tolist()
+        net_input, first = batch["net_input"], batch["offsets"].tolist()
         rows = []
         for place, example in enumerate(batch["id"].tolist()):
-            sequences = [split.sequences[i].tolist() for i in range(*split.first[example : example + 2])]
+            sequences = [split.sequences[i].tolist() for i in range(*split.offsets[example : example + 2])]
             assert first[place + 1] - first[place] == len(sequences)
             rows += sequences
             assert batch["columns"]["label"][place] == split.columns["label"][example]

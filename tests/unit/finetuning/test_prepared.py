@@ -26,7 +26,7 @@ def test_what_is_written_is_read(tmp_path):
     found = prepared.split("train")
     assert len(found) == 2
     assert [found.sequences[i].tolist() for i in range(3)] == [[0, 9, 2], [0, 2], [0, 7, 8, 2]]
-    assert found.first.tolist() == [0, 2, 3]
+    assert found.offsets.tolist() == [0, 2, 3]
     assert {name: values.tolist() for name, values in found.columns.items()} == {"label": [3, 4], "score": [0.1, 2.5]}
     assert found.columns["label"].dtype == np.int64
     assert found.columns["score"].dtype == np.float64
@@ -42,7 +42,7 @@ def test_a_split_without_examples_or_columns_can_be_read(tmp_path):
         with writer.split("test") as split:
             split.add([np.array([0, 2])])
     prepared = Prepared.open(tmp_path / "set")
-    assert (len(prepared.split("train")), prepared.split("train").first.tolist()) == (0, [0])
+    assert (len(prepared.split("train")), prepared.split("train").offsets.tolist()) == (0, [0])
     assert prepared.split("test").columns == {}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from roberta_plugin.finetuning.glue.alignment import align, contains, content_words
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import TABLES
+from roberta_plugin.finetuning.glue.tasks import TASKS
 
 DRAIN = "The drain is clogged with hair. It has to be cleaned."
 NEWSLETTER = (
@@ -64,9 +64,9 @@ def test_contains_looks_for_whole_words_in_a_row():
 
 
 def test_every_real_row_aligns_and_most_of_them_to_the_letter(glue):
-    table = TABLES["WNLI"]
-    for source, path in table.found(glue / "WNLI").values():
-        rows = read_rows(table, source, path)
+    glue_task = TASKS["WNLI"]
+    for source, path in glue_task.found(glue / "WNLI").values():
+        rows = read_rows(glue_task, source, path)
         found = [align(*row.sentences) for row in rows]
         assert None not in found
         assert sum(alignment.cost == 0 for alignment in found) / len(rows) > 0.8

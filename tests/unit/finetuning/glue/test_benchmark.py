@@ -8,6 +8,7 @@ import pytest
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, RawOutputs, benchmark_of
 from roberta_plugin.finetuning.glue import benchmark as benchmark
 from roberta_plugin.finetuning.glue import metrics
+from roberta_plugin.finetuning.options import GlueOptions
 from tests.tiny_glue import write_task
 from tests.unit.finetuning.glue.test_prepare import prepared_of
 
@@ -23,8 +24,8 @@ def prepared(tmp_path_factory):
 
 
 def score(prepared, split, *members, folder=None):
-    outputs = [RawOutputs(scores=np.array(scores, dtype=np.float32)) for scores in members]
-    return benchmark.score(prepared.task, prepared, split, outputs, folder=folder, options={})
+    outputs = [RawOutputs(logits=np.array(scores, dtype=np.float32)) for scores in members]
+    return benchmark.score(prepared.task, prepared, split, outputs, folder=folder, options=GlueOptions())
 
 
 def noise(prepared, split, *, num_scores=1, seed=0):
@@ -104,11 +105,11 @@ def test_a_phrase_must_beat_all_its_rivals(prepared):
     part = one.split("valid")
     labels = part.columns["label"]
     scores = np.zeros((len(part.sequences), 1))
-    scores[part.first[:-1], 0] = np.where(labels == 1, 0.5, -0.5)
+    scores[part.offsets[:-1], 0] = np.where(labels == 1, 0.5, -0.5)
     assert score(one, "valid", scores)["accuracy"] == 100.0
-    scores[part.first[:-1] + 1] = 0.6  # one rival is better: no phrase wins, and label 0 is right in half of the rows
+    scores[part.offsets[:-1] + 1] = 0.6  # one rival is better: no phrase wins, and label 0 is right in half of the rows
     assert score(one, "valid", scores)["accuracy"] == pytest.approx(100 * (labels == 0).mean())
-    assert (np.diff(part.first) > 2).any()
+    assert (np.diff(part.offsets) > 2).any()
 
 
 def test_predictions_are_written_and_unlabelled_splits_have_no_metrics(prepared, tmp_path):
@@ -153,9 +154,7 @@ def test_the_diagnostic_set_is_scored_by_r3(tmp_path):
     assert (tmp_path / "AX.tsv").read_text().splitlines()[1] == "0\tentailment"
 
 
-def test_options_are_refused_and_the_paper_s_numbers_are_percentages(prepared):
-    with pytest.raises(ValueError, match="takes no options, got beam"):
-        benchmark.score("SST-2", prepared["SST-2"], "valid", [], folder=None, options={"beam": "4"})
+def test_the_paper_s_numbers_are_percentages():
     splits = [rows for splits in benchmark.PAPER.values() for rows in splits.values()]
     numbers = [value for rows in splits for row in rows.values() for value in row.values()]
     assert len(numbers) > 20 and all(60 < value < 100 and math.isfinite(value) for value in numbers)

@@ -29,7 +29,7 @@ def make_sample(*, pack=False):
         inputs = {"src_tokens": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=1)}
     sample = {
         "net_input": {**inputs, "src_lengths": lengths},
-        "first": torch.tensor([0, 2, 5]),
+        "offsets": torch.tensor([0, 2, 5]),
         "columns": {"before": torch.tensor(BEFORE), "after": torch.tensor(AFTER)},
     }
     return rows, sample

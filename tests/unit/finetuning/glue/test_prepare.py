@@ -7,9 +7,10 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.glue.prepare import prepare
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import TABLES
+from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.glue.wnli import find_schema
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_glue import write_task
 from tests.tiny_suites import words_tokenizer
@@ -17,7 +18,7 @@ from tests.tiny_suites import words_tokenizer
 
 def prepared_of(task, raw, folder, *, max_length=60):
     tokenizer, vocabulary = words_tokenizer()
-    prepare(task, raw, folder, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options={})
+    prepare(task, raw, folder, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=GlueOptions())
     return Prepared.open(folder)
 
 
@@ -26,7 +27,7 @@ def texts(prepared, split, example):
     back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
     part = prepared.split(split)
     found = []
-    for row in range(part.first[example], part.first[example + 1]):
+    for row in range(part.offsets[example], part.offsets[example + 1]):
         ids = part.sequences[row]
         assert ids[0] == prepared.vocabulary.bos_id and ids[-1] == prepared.vocabulary.eos_id
         pieces = np.split(ids[1:], np.flatnonzero(ids[1:] == prepared.vocabulary.eos_id))
@@ -65,7 +66,7 @@ def test_ranking_groups_the_training_set_and_keeps_the_rows_of_the_others(tmp_pa
     prepared = prepared_of("QNLI-ranking", raw, tmp_path / "set")
     train = prepared.split("train")
     assert len(train) == 5
-    assert np.diff(train.first).tolist() == [2] * 5
+    assert np.diff(train.offsets).tolist() == [2] * 5
     assert train.columns["answer"].tolist() == [0] * 5
     right, wrong = texts(prepared, "train", 2)
     assert "good" in right and "bad" in wrong
@@ -85,7 +86,7 @@ def test_wnli_puts_every_phrase_in_the_place_of_the_pronoun(tmp_path):
     assert len(train) == 5
     assert train.columns["label"].tolist() == [1] * 5
     phrases = []
-    for text, row in zip(texts(prepared, "train", 1), range(*train.first[1:3]), strict=True):
+    for text, row in zip(texts(prepared, "train", 1), range(*train.offsets[1:3]), strict=True):
         ids = train.sequences[row]
         span = ids[train.columns["before"][1] : len(ids) - train.columns["after"][1]]
         assert text.endswith(" ran.") and text.startswith("I saw the ")
@@ -106,7 +107,7 @@ def test_a_text_that_is_too_long_loses_its_ends_and_keeps_the_phrase(tmp_path):
     assert train.sequences.sizes.max() == 24
     whole = prepared_of("WNLI", raw, tmp_path / "whole").split("train")
     for example in range(len(train)):
-        for row in range(*train.first[example : example + 2]):
+        for row in range(*train.offsets[example : example + 2]):
             spans = []
             for part in (train, whole):
                 ids, columns = part.sequences[row], part.columns
@@ -121,23 +122,8 @@ def test_a_row_without_a_pronoun_keeps_its_place(tmp_path, caplog):
     valid = prepared_of("WNLI", raw, tmp_path / "set").split("valid")
     assert len(valid) == 7
     assert "in 1 of 7 rows no pronoun was found" in caplog.text
-    ids = valid.sequences[int(valid.first[6])]
+    ids = valid.sequences[int(valid.offsets[6])]
     assert valid.columns["before"][6] == len(ids) and valid.columns["after"][6] == 0
-
-
-def test_options_are_refused(tmp_path):
-    raw = write_task(tmp_path / "raw", "SST-2", train=9, dev=5, test=4)
-    tokenizer, vocabulary = words_tokenizer()
-    with pytest.raises(ValueError, match="SST-2 takes no options, got doc-stride"):
-        prepare(
-            "SST-2",
-            raw,
-            tmp_path / "set",
-            tokenizer=tokenizer,
-            vocabulary=vocabulary,
-            max_length=60,
-            options={"doc-stride": "1"},
-        )
 
 
 def test_damaged_files_leave_no_folder_behind(tmp_path):
@@ -154,9 +140,9 @@ def test_phrases_of_the_real_rows_have_the_ids_of_the_whole_text(shared_data, gl
         pytest.skip("needs shared/data/gpt2_bpe")
     tokenizer = load_tokenizer(shared_data / "gpt2_bpe")
     encoder = Encoder(tokenizer, Vocabulary.load(shared_data / "gpt2_bpe" / "dict.txt"))
-    table = TABLES["WNLI"]
+    glue_task = TASKS["WNLI"]
     number = 0
-    for row in read_rows(table, *table.found(glue / "WNLI")["valid"]):
+    for row in read_rows(glue_task, *glue_task.found(glue / "WNLI")["valid"]):
         schema = find_schema(row)
         text = schema.before.rstrip()
         space = schema.before[len(text) :]

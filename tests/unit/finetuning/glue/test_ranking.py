@@ -3,11 +3,11 @@
 import numpy as np
 
 from roberta_plugin.finetuning.glue.ranking import decide, question_numbers, training_groups
-from roberta_plugin.finetuning.glue.reader import Row
+from roberta_plugin.finetuning.glue.reader import GlueRow
 
 
 def rows_of(*rows):
-    return [Row(str(index), (question, sentence), label) for index, (question, sentence, label) in enumerate(rows)]
+    return [GlueRow(str(index), (question, sentence), label) for index, (question, sentence, label) in enumerate(rows)]
 
 
 ROWS = rows_of(("q1", "no", 0), ("q2", "yes", 1), ("q1", "right", 1), ("q3", "wrong", 0), ("q1", "also no", 0))

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import TABLES
+from roberta_plugin.finetuning.glue.tasks import TASKS
 
 PAIRS = "index\tsentence1\tsentence2\tlabel\n"
 
@@ -13,8 +13,8 @@ PAIRS = "index\tsentence1\tsentence2\tlabel\n"
 def read(tmp_path, task, split, content, *, name="file.tsv"):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    source = next(source for source in TABLES[task].sources if source.split == split)
-    return read_rows(TABLES[task], source, path)
+    source = next(source for source in TASKS[task].sources if source.split == split)
+    return read_rows(TASKS[task], source, path)
 
 
 def test_cola_has_a_header_in_test_only(tmp_path):
@@ -62,9 +62,9 @@ def test_regression_reads_numbers(tmp_path):
         ("RTE", PAIRS + "0\ta\t \tentailment\n", "line 2: a sentence is empty. Correct or remove"),
         ("RTE", PAIRS + "0\ta\tb\tmaybe\n", "line 2: the label 'maybe' is none of not_entailment, entailment"),
         ("RTE", PAIRS + "0\ta\tb\tentailment\n0\tc\td\tentailment\n", "line 3: the id '0' occurs in line 2 already"),
-        ("STS-B", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "line 2: the score '5.1' is no number from 0 to 5"),
-        ("STS-B", "sentence1\tsentence2\tscore\na\tb\tnan\n", "line 2: the score 'nan' is no number from 0 to 5"),
-        ("RTE", PAIRS.encode() + b"0\ta\tb\xff\tentailment\n", "line 2: the bytes are no UTF-8"),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "line 2: the score '5.1' is not a number from 0 to 5"),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\tnan\n", "line 2: the score 'nan' is not a number from 0 to 5"),
+        ("RTE", PAIRS.encode() + b"0\ta\tb\xff\tentailment\n", "line 2: the bytes are not UTF-8"),
         ("SST-2", "sentence\tlabel\n\n\ngood\t1\n", "line 2: 1 columns where there should be 2"),
     ],
     ids=["column", "empty", "header", "short", "long", "sentence", "label", "id", "number", "nan", "bytes", "blank"],
@@ -117,12 +117,16 @@ REAL = {
 
 @pytest.mark.parametrize("task", REAL)
 def test_the_real_files_are_read_whole(glue, task):
-    table = TABLES[task]
-    found = table.found(glue / table.folder)
-    rows = {split: read_rows(table, source, path) for split, (source, path) in found.items()}
+    glue_task = TASKS[task]
+    found = glue_task.found(glue / glue_task.folder)
+    rows = {split: read_rows(glue_task, source, path) for split, (source, path) in found.items()}
     assert {split: len(part) for split, part in rows.items()} == REAL[task]
     labels = {row.label for row in rows["train"]}
-    assert labels == set(range(len(table.labels))) if table.labels else (min(labels), max(labels)) == table.limits
+    assert (
+        labels == set(range(len(glue_task.labels)))
+        if glue_task.labels
+        else (min(labels), max(labels)) == glue_task.limits
+    )
     for split in rows.keys() - {"train", "valid"}:
-        assert len(rows[split]) == table.submission(split).num_rows
+        assert len(rows[split]) == glue_task.submission(split).num_rows
         assert {row.label for row in rows[split]} == {None}

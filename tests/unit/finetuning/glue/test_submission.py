@@ -6,8 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.glue.submission import expected_files, file_name, write_predictions, write_submission
-from roberta_plugin.finetuning.glue.tasks import TABLES
+from roberta_plugin.finetuning.glue.predictions import file_name, write_predictions
+from roberta_plugin.finetuning.glue.submission import expected_files, write_submission
+from roberta_plugin.finetuning.glue.tasks import TASKS
 
 NAMES = {"CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"}
 
@@ -18,21 +19,21 @@ def test_the_leaderboard_has_eleven_files():
 
 
 def test_labels_are_spelt_as_in_the_files(tmp_path):
-    write_predictions(tmp_path / "RTE.tsv", TABLES["RTE"], ["5", "7"], np.array([1, 0]))
+    write_predictions(tmp_path / "RTE.tsv", TASKS["RTE"], ["5", "7"], np.array([1, 0]))
     assert (tmp_path / "RTE.tsv").read_text() == "index\tprediction\n5\tentailment\n7\tnot_entailment\n"
-    write_predictions(tmp_path / "MNLI-m.tsv", TABLES["MNLI"], ["0"], np.array([1]))
+    write_predictions(tmp_path / "MNLI-m.tsv", TASKS["MNLI"], ["0"], np.array([1]))
     assert (tmp_path / "MNLI-m.tsv").read_text() == "index\tprediction\n0\tneutral\n"
 
 
 def test_numbers_stay_within_the_limits(tmp_path):
-    write_predictions(tmp_path / "STS-B.tsv", TABLES["STS-B"], ["0", "1", "2"], np.array([5.4, 2.34567, -0.1]))
+    write_predictions(tmp_path / "STS-B.tsv", TASKS["STS-B"], ["0", "1", "2"], np.array([5.4, 2.34567, -0.1]))
     assert (tmp_path / "STS-B.tsv").read_text().splitlines()[1:] == ["0\t5.000", "1\t2.346", "2\t0.000"]
 
 
 def test_names_of_the_files():
-    assert file_name(TABLES["MNLI"], "test_mismatched") == "MNLI-mm.tsv"
-    assert file_name(TABLES["MNLI"], "valid_mismatched") == "MNLI.valid_mismatched.tsv"
-    assert file_name(TABLES["QNLI-ranking"], "test") == "QNLI.tsv"
+    assert file_name(TASKS["MNLI"], "test_mismatched") == "MNLI-mm.tsv"
+    assert file_name(TASKS["MNLI"], "valid_mismatched") == "MNLI.valid_mismatched.tsv"
+    assert file_name(TASKS["QNLI-ranking"], "test") == "QNLI.tsv"
 
 
 def write_all(folder, *, without=()):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.race import benchmark as benchmark
 from tests.tiny_race import write_lines, write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of
@@ -19,8 +20,8 @@ def race(tmp_path_factory):
 
 def outputs_that_answer(split, given):
     scores = np.zeros((len(split.sequences), 1), dtype=np.float32)
-    scores[split.first[:-1] + given] = 2.0
-    return RawOutputs(scores=scores)
+    scores[split.offsets[:-1] + given] = 2.0
+    return RawOutputs(logits=scores)
 
 
 def test_the_recipe_is_the_papers_table_10(race):
@@ -49,7 +50,9 @@ def test_scores_become_accuracies_and_a_file_of_predictions(race, tmp_path):
     given[3] = (given[3] + 1) % 4
     is_middle = split.columns["level"] == 0
     assert is_middle[3]
-    found = benchmark.score("race", race, "valid", [outputs_that_answer(split, given)], folder=tmp_path, options={})
+    found = benchmark.score(
+        "race", race, "valid", [outputs_that_answer(split, given)], folder=tmp_path, options=RaceOptions()
+    )
     assert found == {"accuracy": 95.0, "accuracy_middle": 90.0, "accuracy_high": 100.0}
     lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
     assert [line["answer"] for line in lines] == ["ABCD"[answer] for answer in given]
@@ -63,8 +66,8 @@ def test_members_are_averaged(race):
     split = race.split("valid")
     labels = np.array(split.columns["label"])
     members = [outputs_that_answer(split, (labels + shift) % 4) for shift in (0, 0, 1)]
-    assert benchmark.score("race", race, "valid", members, folder=None, options={})["accuracy"] == 100.0
-    assert benchmark.score("race", race, "valid", members[2:], folder=None, options={})["accuracy"] == 0.0
+    assert benchmark.score("race", race, "valid", members, folder=None, options=RaceOptions())["accuracy"] == 100.0
+    assert benchmark.score("race", race, "valid", members[2:], folder=None, options=RaceOptions())["accuracy"] == 0.0
 
 
 def test_a_split_without_answers_gets_predictions_and_no_metrics(tmp_path):
@@ -73,11 +76,6 @@ def test_a_split_without_answers_gets_predictions_and_no_metrics(tmp_path):
     prepared = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set")
     split = prepared.split("test")
     members = [outputs_that_answer(split, np.array([2, 0, 1]))]
-    assert benchmark.score("multiple_choice", prepared, "test", members, folder=tmp_path, options={}) == {}
+    assert benchmark.score("multiple_choice", prepared, "test", members, folder=tmp_path, options=RaceOptions()) == {}
     lines = (tmp_path / "test.predictions.jsonl").read_text().splitlines()
     assert [json.loads(line)["answer"] for line in lines] == [2, 0, 1]
-
-
-def test_options_are_refused(race):
-    with pytest.raises(ValueError, match="takes no options, got null_threshold"):
-        benchmark.score("race", race, "valid", [], folder=None, options={"null_threshold": "1"})

@@ -1,13 +1,8 @@
-"""Answers, and accuracies of each level and of all."""
+"""Accuracies of each level and of all."""
 
 import numpy as np
 
-from roberta_plugin.finetuning.race.metrics import accuracies, answers
-
-
-def test_the_answer_is_the_most_probable_option_and_the_first_of_equal_ones():
-    chances = np.array([0.2, 0.5, 0.3, 0.5, 0.5])
-    assert answers(chances, np.array([0, 3, 5])).tolist() == [1, 0]
+from roberta_plugin.finetuning.race.metrics import accuracies
 
 
 def test_accuracies_are_exact_quotients_for_each_level_and_all():

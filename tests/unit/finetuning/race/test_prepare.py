@@ -8,6 +8,7 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.race.inputs import question_with_option
 from roberta_plugin.finetuning.race.prepare import prepare
@@ -19,8 +20,8 @@ from tests.tiny_suites import words_tokenizer
 
 def prepared_of(task, raw, output, *, max_length=120, question_length=60, **options):
     tokenizer, vocabulary = words_tokenizer()
-    settings = {"question-length": str(question_length), **options}
-    prepare(task, raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=settings)
+    given = RaceOptions(question_length=question_length, **options)
+    prepare(task, raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=given)
     return Prepared.open(output)
 
 
@@ -49,7 +50,7 @@ def test_every_question_is_there_with_its_options_in_order(tmp_path, order):
                 assert opened.columns["label"][example] == question.answer
                 assert opened.columns["level"][example] == passage.level
                 assert records[example] == {"id": passage.id, "question": number, "options": list(question.options)}
-                rows = range(*opened.first[example : example + 2])
+                rows = range(*opened.offsets[example : example + 2])
                 expected = [[passage.text, question_with_option(question.text, o)] for o in question.options]
                 if order == "question":
                     expected = [pair[::-1] for pair in expected]
@@ -66,7 +67,7 @@ def test_numbers_of_options_may_differ_and_answers_may_be_missing(tmp_path):
     write_lines(tmp_path / "raw/train.jsonl", entries)
     write_lines(tmp_path / "raw/test.jsonl", [{k: v for k, v in entries[0].items() if k != "answer"}])
     prepared = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set")
-    assert np.diff(prepared.split("train").first).tolist() == [2, 3, 4, 5]
+    assert np.diff(prepared.split("train").offsets).tolist() == [2, 3, 4, 5]
     assert prepared.split("train").columns["level"].tolist() == [-1] * 4
     assert prepared.split("test").columns["label"].tolist() == [-1]
 
@@ -117,10 +118,12 @@ def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_rac
     bpe = shared_data / "gpt2_bpe"
     tokenizer, vocabulary = load_tokenizer(bpe), Vocabulary.load(bpe / "dict.txt")
     output = tmp_path / "set"
-    prepare("race", real_race, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=512, options={})
+    prepare(
+        "race", real_race, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=512, options=RaceOptions()
+    )
     valid = Prepared.open(output).split("valid")
     assert len(valid) == 4887
-    assert np.diff(valid.first).tolist() == [4] * 4887
+    assert np.diff(valid.offsets).tolist() == [4] * 4887
     assert np.bincount(valid.columns["label"]).tolist() == [1067, 1291, 1303, 1226]
     assert np.bincount(valid.columns["level"]).tolist() == [1436, 3451]
     sequences = valid.sequences

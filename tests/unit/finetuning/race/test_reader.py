@@ -135,10 +135,10 @@ def test_ids_that_occur_twice_are_named_with_both_places(tmp_path):
 
 def test_files_that_are_no_json_or_no_utf8_are_named(tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps(LINE) + "\n{oops\n")
-    with pytest.raises(ValueError, match=r"train\.jsonl, line 2 is no JSON"):
+    with pytest.raises(ValueError, match=r"train\.jsonl, line 2 is not valid JSON"):
         read("multiple_choice", tmp_path)
     (tmp_path / "train.jsonl").write_bytes(b'{"id": "\xff"}')
-    with pytest.raises(ValueError, match=r"train\.jsonl: byte 0xff at 8 is no UTF-8"):
+    with pytest.raises(ValueError, match=r"train\.jsonl: byte 0xff at 8 is not UTF-8"):
         read("multiple_choice", tmp_path)
 
 

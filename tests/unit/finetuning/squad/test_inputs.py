@@ -4,27 +4,32 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
-from roberta_plugin.finetuning.squad.inputs import Layout, Window, cut, is_blank, tokens_of
+from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.finetuning.squad.inputs import Window, WindowLayout, cut, is_blank, tokens_of
 
 
 def test_a_short_passage_is_one_window():
     assert cut(7, room=7, stride=2) == [Window(0, 7, 0, 7)]
 
 
+def test_the_example_of_the_documentation():
+    assert cut(12, room=6, stride=3) == [Window(0, 6, 0, 5), Window(3, 6, 5, 8), Window(6, 6, 8, 12)]
+
+
 def test_windows_overlap_and_the_last_one_ends_with_the_passage():
     windows = cut(20, room=10, stride=4)
-    assert [(window.first, window.length) for window in windows] == [(0, 10), (4, 10), (8, 10), (12, 8)]
+    assert [(window.start, window.length) for window in windows] == [(0, 10), (4, 10), (8, 10), (12, 8)]
 
 
 def test_a_stride_beyond_the_window_leaves_nothing_out():
-    assert [(window.first, window.length) for window in cut(9, room=4, stride=100)] == [(0, 4), (4, 4), (8, 1)]
+    assert [(window.start, window.length) for window in cut(9, room=4, stride=100)] == [(0, 4), (4, 4), (8, 1)]
 
 
 def best_window(token, windows):
     """The rule as BERT has it: the greatest smaller distance to an end, plus a hundredth of the length."""
     scores = []
     for window in windows:
-        left, right = token - window.first, window.first + window.length - 1 - token
+        left, right = token - window.start, window.start + window.length - 1 - token
         scores.append(min(left, right) + 0.01 * window.length if left >= 0 and right >= 0 else -1)
     return scores.index(max(scores))
 
@@ -36,11 +41,11 @@ def test_every_token_is_in_a_window_and_has_the_best_one_by_definition(num_token
     seen = np.zeros(num_tokens, dtype=int)
     for window in windows:
         assert 1 <= window.length <= room
-        seen[window.first : window.first + window.length] += 1
+        seen[window.start : window.start + window.length] += 1
     assert seen.all()
-    assert sum(window.best_stop - window.best_first for window in windows) == num_tokens
+    assert sum(window.best_stop - window.best_start for window in windows) == num_tokens
     for number, window in enumerate(windows):
-        for token in range(window.best_first, window.best_stop):
+        for token in range(window.best_start, window.best_stop):
             assert best_window(token, windows) == number
 
 
@@ -62,19 +67,15 @@ def test_a_window_holds_what_lies_wholly_in_it():
 
 
 def test_the_papers_layout_and_others():
-    assert Layout.of(512, {}) == Layout(max_length=512, question_length=64, doc_stride=128)
-    assert Layout.of(384, {"question-length": "32", "doc-stride": "64"}) == Layout(
+    assert WindowLayout.of(512, SquadOptions()) == WindowLayout(max_length=512, question_length=64, doc_stride=128)
+    assert WindowLayout.of(384, SquadOptions(question_length=32, doc_stride=64)) == WindowLayout(
         max_length=384, question_length=32, doc_stride=64
     )
-    for options, message in (
-        ({"doc-stride": "0"}, "doc-stride must be a whole number of tokens from 1 on, got '0'"),
-        ({"question-length": "many"}, "question-length must be a whole number"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Layout.of(512, options)
+    with pytest.raises(ValueError, match="--doc-stride must be 1 or more, got 0"):
+        SquadOptions(doc_stride=0)
     with pytest.raises(ValueError, match="--max-length 68 leaves no token for the passage"):
-        Layout.of(68, {})
-    assert Layout.of(69, {}).max_length == 69
+        WindowLayout.of(68, SquadOptions())
+    assert WindowLayout.of(69, SquadOptions()).max_length == 69
 
 
 def test_blank_tokens_are_white_space_or_nothing():

@@ -1,6 +1,6 @@
 import pytest
 
-from roberta_plugin.finetuning.squad.metrics import Score, best_threshold, evaluate, normalize, score
+from roberta_plugin.finetuning.squad.metrics import AnswerScore, best_threshold, evaluate, normalize, score
 
 
 def test_normalization():
@@ -10,21 +10,21 @@ def test_normalization():
 
 
 def test_scores_are_those_of_the_best_right_answer():
-    assert score("squad2", "the big cat", ["dog", "Cat", "a Big Cat!"]) == Score(1.0, 1.0)
-    assert score("squad2", "big cat sat", ["big dog", "cat"]) == Score(0.0, pytest.approx(0.5))
-    assert score("squad1", "cat cat", ["cat"]) == Score(0.0, pytest.approx(2 / 3))
+    assert score("squad2", "the big cat", ["dog", "Cat", "a Big Cat!"]) == AnswerScore(1.0, 1.0)
+    assert score("squad2", "big cat sat", ["big dog", "cat"]) == AnswerScore(0.0, pytest.approx(0.5))
+    assert score("squad1", "cat cat", ["cat"]) == AnswerScore(0.0, pytest.approx(2 / 3))
 
 
 def test_no_answer_is_right_only_where_there_is_none():
-    assert score("squad2", "", []) == score("squad2", "the", []) == Score(1.0, 1.0)
-    assert score("squad2", "cat", []) == score("squad2", "", ["cat"]) == Score(0.0, 0.0)
+    assert score("squad2", "", []) == score("squad2", "the", []) == AnswerScore(1.0, 1.0)
+    assert score("squad2", "cat", []) == score("squad2", "", ["cat"]) == AnswerScore(0.0, 0.0)
 
 
 def test_the_versions_differ_in_texts_that_are_nothing():
-    assert score("squad1", "the", ["a"]) == Score(1.0, 0.0)
-    assert score("squad2", "the", ["a"]) == Score(1.0, 1.0)
-    assert score("squad1", "cat", ["a"]) == score("squad2", "cat", ["a"]) == Score(0.0, 0.0)
-    assert score("squad2", "", ["a", "cat"]) == Score(0.0, 0.0), "an answer that is nothing does not count"
+    assert score("squad1", "the", ["a"]) == AnswerScore(1.0, 0.0)
+    assert score("squad2", "the", ["a"]) == AnswerScore(1.0, 1.0)
+    assert score("squad1", "cat", ["a"]) == score("squad2", "cat", ["a"]) == AnswerScore(0.0, 0.0)
+    assert score("squad2", "", ["a", "cat"]) == AnswerScore(0.0, 0.0), "an answer that is nothing does not count"
 
 
 def test_the_threshold_lets_pass_what_pays():

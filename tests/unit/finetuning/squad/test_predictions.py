@@ -55,7 +55,7 @@ def outputs(prepared, peaks, answerable):
         ends.append(np.zeros(size, dtype=np.float32))
         for scores, (place, value) in ((starts[-1], start), (ends[-1], end)):
             scores[place + shift] = value
-    return RawOutputs(starts=starts, ends=ends, answerable=np.array(answerable, dtype=np.float32))
+    return RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=np.array(answerable, dtype=np.float32))
 
 
 def run(prepared, *members, **options):
@@ -80,7 +80,7 @@ def test_probabilities_are_products(prepared):
 def test_what_lies_outside_of_the_passage_does_not_count(prepared):
     member = outputs(prepared, [((3, 2), (5, 2)), ((25, 0), (26, 0))], [3.0, -30.0])
     before = run(prepared, member)
-    for scores in (*member.starts, *member.ends):
+    for scores in (*member.start_logits, *member.end_logits):
         scores[:8] = scores[-1] = 50.0  # <s>, question, </s>
     assert run(prepared, member) == before
 

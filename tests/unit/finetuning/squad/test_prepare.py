@@ -8,8 +8,8 @@ import pytest
 from roberta_plugin.data.tokenizers.training import train_character_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.prepare import prepare
 from roberta_plugin.finetuning.squad.questions import Questions
 from roberta_plugin.finetuning.squad.reader import read_file
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
@@ -108,7 +108,7 @@ def test_answers_that_are_nowhere_leave_training_and_stay_in_validation(tmp_path
         listed = json.loads((prepared.folder / f"{name}.doubtful.jsonl").read_text())
         assert listed == {"id": "lost", "answer": "dog", "answer_start": 2, "found_at": -1}
     with pytest.raises(ValueError, match=r"question 'lost'.*nor anywhere in the passage"):
-        write_prepared(tmp_path / "strict", raw=tmp_path / "raw", options={"strict": "true", "question-length": "8"})
+        write_prepared(tmp_path / "strict", raw=tmp_path / "raw", options=SquadOptions(strict=True, question_length=8))
     assert not (tmp_path / "strict" / "prepared").exists()
 
 
@@ -167,25 +167,6 @@ def test_a_test_file_has_no_answers(tmp_path):
     )
     assert prepared.splits == ("valid", "test")
     assert not Questions(prepared.split("test"), "squad2").is_labelled
-
-
-def test_bad_options_are_refused(tmp_path):
-    tokenizer, vocabulary = words_tokenizer()
-    raw = write_raw(tmp_path / "raw")
-    for options, message in (
-        ({"stride": "3"}, "has the options question-length, doc-stride, strict, train, valid, test, not 'stride'"),
-        ({"strict": "yes"}, "strict must be true or false, got 'yes'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            prepare(
-                "squad2",
-                raw,
-                tmp_path / "x",
-                tokenizer=tokenizer,
-                vocabulary=vocabulary,
-                max_length=512,
-                options=options,
-            )
 
 
 def test_the_folder_remembers_the_layout(tmp_path):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from roberta_plugin.finetuning.squad.reader import NO_PLACE, Answer, find_files, locate, read_file
+from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadAnswer, find_files, locate, read_file
 from tests.tiny_squad import question, write_json
 
 CONTEXT = "The cat sat. A cat ran."
@@ -40,7 +40,7 @@ def test_questions_keep_their_order_and_share_equal_passages(tmp_path):
     found = read_file("squad2", write_json(tmp_path / "x.json", [first, second, third]), needs_answers=True)
     assert found.passages == [CONTEXT, "other"]
     assert [(entry.id, entry.passage) for entry in found.questions] == [("a", 0), ("b", 1), ("c", 0)]
-    assert found.questions[0].answers == (Answer("cat", 4), Answer("The cat", 0))
+    assert found.questions[0].answers == (SquadAnswer("cat", 4), SquadAnswer("The cat", 0))
     assert found.questions[1].answers == ()
     assert found.misplaced == []
 
@@ -127,7 +127,7 @@ def test_half_a_character_is_refused(tmp_path):
 def test_what_is_no_squad_file_is_refused(tmp_path):
     path = tmp_path / "x.json"
     for text, message in (
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "expected a JSON object with data"),
         ('{"x": 1}', "lacks data"),
         ('{"data": [{"paragraphs": []}]}', "holds no question"),
@@ -149,10 +149,10 @@ def test_whole_numbers_are_ids_too(tmp_path):
 def test_files_of_other_names_are_named_by_options(tmp_path):
     for name in ("COVID-QA.json", "held-out.json"):
         write_json(tmp_path / name, [])
-    with pytest.raises(FileNotFoundError, match=r"looked for train-v1\.1\.json.*--option train=FILE\.json"):
+    with pytest.raises(FileNotFoundError, match=r"looked for train-v1\.1\.json.*--train FILE\.json"):
         find_files("squad1", tmp_path)
-    options = {"train": "COVID-QA.json", "valid": "held-out.json", "doc-stride": "3"}
+    options = {"train": "COVID-QA.json", "valid": "held-out.json"}
     found = find_files("squad1", tmp_path, options)
     assert {split: path.name for split, path in found.items()} == {"train": "COVID-QA.json", "valid": "held-out.json"}
-    with pytest.raises(FileNotFoundError, match=r"none\.json does not exist: the option test must name a file"):
+    with pytest.raises(FileNotFoundError, match=r"none\.json does not exist: --test must name a file"):
         find_files("squad1", tmp_path, {"test": "none.json"})

@@ -1,0 +1,339 @@
+"""The paper's fine-tuning procedure for a task, from official files to official metrics.
+
+    official files --prepare--> prepared folder --paper's settings--> finetune.yaml --sweep--> runs/CELL/seed-N/
+    runs of the best cell --evaluate--> results/: metrics of each run, their median, the ensemble, predictions
+
+Calling it again with the same settings resumes where it stopped.
+
+Example:
+    from roberta_plugin.experiments.finetune import FinetuneSettings, finetune
+
+    result = finetune(
+        FinetuneSettings(
+            task="RTE",
+            model=Path("roberta.base/model.pt"),
+            raw=Path("glue_data"),
+            tokenizer=Path("gpt2_bpe"),
+            output_dir=Path("runs/RTE"),
+            seeds=["1", "2"],
+        )
+    )
+    print(result.best_cell, result.table)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate
+from roberta_plugin.experiments.evaluation_report import write_report
+from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+from roberta_plugin.experiments.finetuning_start import Start, check_model, check_positions, starting_model
+from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.prepared import NAME, Prepared
+from roberta_plugin.training.options_file import named_options
+
+GRID = "finetune.yaml"
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings:
+    """What `finetune` does."""
+
+    task: str
+    """One of `finetuning.benchmarks.TASKS`."""
+    model: Path
+    """Pretrained checkpoint, or the `output_dir` of a finished fine-tuning, whose best run is taken."""
+    output_dir: Path
+    """Where the data, the grid file, the runs and the results are written."""
+    data: Path | None = None
+    """Prepared folder; None: `output_dir`/data, which is made from `raw` if it does not exist."""
+    raw: Path | None = None
+    """Folder with the official files."""
+    tokenizer: Path | None = None
+    """Folder with the tokenizer's files and dict.txt."""
+    max_length: int | None = None
+    """Most tokens of a sequence; None: 512, or the positions of the model if it has fewer."""
+    options: TaskOptions | None = None
+    """Options of the task (`finetuning/options.py`); None: the paper's values."""
+    from_scratch: bool = False
+    """Whether to start from random weights: a baseline with the model's architecture."""
+    seeds: Sequence[str] | None = None
+    """One run of each cell per seed; None: the paper's five."""
+    epochs: int | None = None
+    """Passes over the data; None: the paper's number."""
+    only: Mapping[str, str] = field(default_factory=dict)
+    """Axis of the grid -> the one value that is kept of it."""
+    train_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of fairseq-train that change or extend the paper's settings."""
+    num_parallel: int = 1
+    """Runs at a time."""
+    gpus_per_run: int | None = None
+    """GPUs of each run; 0: all runs share one; None: 1 if there are GPUs. Only for runs on this machine."""
+    retries: int = 0
+    """How often a failed run is started again at once. Only for runs on this machine."""
+    keep: Literal["best", "weights", "all"] = "best"
+    """Checkpoints of finished runs that are kept: the weights of each cell's best run, of every run, or everything."""
+    slurm: Mapping[str, str] | None = None
+    """What each run asks SLURM for, which then runs them as a job array; None: run on this machine."""
+    device: str | None = None
+    """Where to evaluate; None: on a GPU if there is one."""
+    grid_only: bool = False
+    """Whether to stop when the grid file is written."""
+    show_progress: bool = False
+    """Whether to show progress bars of the evaluation."""
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before anything is read.
+
+        Raises:
+            ValueError: naming the option and what to write instead.
+        """
+        checked_options(self.task, self.options)
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"--epochs must be 1 or more, got {self.epochs}.")
+        if self.slurm is not None and "time" not in self.slurm and not self.grid_only:
+            raise ValueError(
+                "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
+                "resumes."
+            )
+        smallest = {"--parallel": (self.num_parallel, 1), "--retries": (self.retries, 0)}
+        smallest["--gpus-per-run"] = (self.gpus_per_run or 0, 0)
+        for name, (value, least) in smallest.items():
+            if value < least:
+                raise ValueError(f"{name} must be {least} or more, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneResult:
+    """What `finetune` has done."""
+
+    prepared: Prepared
+    """The data."""
+    grid_path: Path
+    """The grid file, which `roberta sweep` reads too."""
+    runs: Path
+    """Folder of the runs and of the sweep's report.md, report.json and report.png."""
+    results: Path
+    """Folder of the evaluations, the prediction files and the table."""
+    sweep: Mapping[str, Any] | None = None
+    """Content of the sweep's report.json; None if nothing was trained."""
+    evaluations: Sequence[Evaluation] = ()
+    """Evaluations of the best cell's runs; empty while runs are left to do."""
+    table: str = ""
+    """The evaluations beside the paper's numbers, as Markdown."""
+
+    @property
+    def best_cell(self) -> str | None:
+        """The cell with the best median on the development set."""
+        return self.sweep["best_cell"] if self.sweep else None
+
+    @property
+    def failures(self) -> Mapping[str, Any]:
+        """Runs that have failed, with the reason."""
+        return self.sweep["failures"] if self.sweep else {}
+
+
+def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) -> FinetuneResult:
+    """Prepare the data, train every cell of the paper's grid with every seed, and evaluate the best cell.
+
+    Args:
+        settings: what to do.
+        report: called with lines about the progress, such as `print`.
+
+    Raises:
+        FileNotFoundError: if a file that the settings name does not exist.
+        ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
+            made with other settings: the message names each difference.
+    """
+    import roberta_plugin
+
+    roberta_plugin.register()
+    start = starting_model(settings.model)
+    prepared = prepared_data(settings, start)
+    grid_path = write_grid(settings, prepared, start, report=report)
+    folders = {"runs": settings.output_dir / "runs", "results": settings.output_dir / "results"}
+    if settings.grid_only:
+        return FinetuneResult(prepared=prepared, grid_path=grid_path, **folders)
+    facts = run_grid(settings, grid_path, report=report)
+    evaluations, table = evaluate_best(settings, prepared, grid_path, facts) if is_finished(facts) else ([], "")
+    return FinetuneResult(
+        prepared=prepared, grid_path=grid_path, sweep=facts, evaluations=evaluations, table=table, **folders
+    )
+
+
+def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
+    """The prepared folder, made from the official files if it does not exist.
+
+    Raises:
+        ValueError: if it is for another task, or was prepared with other settings.
+    """
+    folder, max_length = settings.data or settings.output_dir / "data", settings.max_length
+    if settings.raw is not None:
+        max_length = min(MAX_LENGTH, start.max_positions) if max_length is None else max_length
+        if not (folder / NAME).is_file():
+            options = checked_options(settings.task, settings.options)
+            check_positions(start, settings.task, max_length=max_length, options=options)
+            if settings.tokenizer is None:
+                raise ValueError("--tokenizer is missing: give the folder with the tokenizer's files and dict.txt.")
+            prepare(
+                PrepareSettings(
+                    task=settings.task,
+                    raw=settings.raw,
+                    tokenizer=settings.tokenizer,
+                    output_dir=folder,
+                    max_length=max_length,
+                    options=options,
+                )
+            )
+    prepared = Prepared.open(folder)
+    if prepared.task != settings.task:
+        raise ValueError(f"{folder} is prepared for {prepared.task}, not for {settings.task}: give another --data.")
+    check_same(
+        prepared, raw=settings.raw, tokenizer=settings.tokenizer, max_length=max_length, options=settings.options
+    )
+    return prepared
+
+
+def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, report: Report) -> Path:
+    """Write the grid file of all runs; return its path."""
+    check_model(start, prepared)
+    recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
+    if recipe.starts_from and start.checkpoint == settings.model:
+        report(
+            f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
+            f"output folder of `roberta finetune {recipe.starts_from}`."
+        )
+    num_gpus = gpus_of_a_run(settings)
+    content = grid_of(
+        recipe,
+        data=prepared.folder,
+        model=start.options,
+        checkpoint=None if settings.from_scratch else start.checkpoint,
+        changes={
+            **({} if num_gpus else {"cpu": "true"}),
+            **({"ignore-unused-valid-subsets": "true"} if "valid1" in prepared.splits else {}),  # of earlier versions
+            **named_options(settings.train_options, where="--set"),
+        },
+        only=settings.only,
+        seeds=settings.seeds,
+        slurm=settings.slurm or {},
+        num_ranks=max(1, num_gpus),
+    )
+    path = settings.output_dir / GRID
+    settings.output_dir.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, "w") as file:
+        file.write(as_yaml(content))
+    return path
+
+
+def gpus_of_a_run(settings: FinetuneSettings) -> int:
+    """GPUs that a run has: those that SLURM is asked for, or of this machine's; 0: it computes on the CPU."""
+    import torch
+
+    from roberta_plugin.training.sbatch_options import parse_gpus
+
+    if settings.slurm is not None:
+        return parse_gpus(settings.slurm.get("gpus_per_node", "0")).num
+    num_gpus = gpus_per_run(settings)
+    return max(1, num_gpus) if torch.cuda.is_available() else num_gpus
+
+
+def gpus_per_run(settings: FinetuneSettings) -> int:
+    """GPUs that each run on this machine has for itself; by default 1 if there are any."""
+    import torch
+
+    if settings.gpus_per_run is None:
+        return 1 if torch.cuda.is_available() else 0
+    return settings.gpus_per_run
+
+
+def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> dict[str, Any]:
+    """Do all runs that are not done yet; return the content of the sweep's report.json."""
+    is_local = settings.slurm is None
+    return _run_sweep(
+        grid_path,
+        output_dir=settings.output_dir / "runs",
+        num_parallel=settings.num_parallel,
+        retries=settings.retries if is_local else 0,
+        gpus_per_run=gpus_per_run(settings) if is_local else 0,
+        slurm=not is_local,
+        keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
+        report=report,
+    )
+
+
+def _run_sweep(
+    grid_path: Path,
+    *,
+    output_dir: Path,
+    num_parallel: int,
+    retries: int,
+    gpus_per_run: int,
+    slurm: bool,
+    keep: str,
+    report: Report,
+) -> dict[str, Any]:
+    """The one call of the sweep."""
+    from roberta_plugin.experiments import sweep
+
+    return sweep.run(
+        grid_path,
+        output_dir=output_dir,
+        num_parallel=num_parallel,
+        retries=retries,
+        gpus_per_run=gpus_per_run,
+        slurm=slurm,
+        wait=slurm,
+        keep=keep,
+        say=report,
+    )
+
+
+def is_finished(facts: Mapping[str, Any]) -> bool:
+    """Whether no run is running or waiting, and there is a best cell."""
+    from roberta_plugin.experiments.sweep_run import RUNNING, WAITING
+
+    return bool(facts["best_cell"]) and not any(facts["states"].get(state, 0) for state in (RUNNING, WAITING))
+
+
+def evaluate_best(
+    settings: FinetuneSettings, prepared: Prepared, grid_path: Path, facts: Mapping[str, Any]
+) -> tuple[list[Evaluation], str]:
+    """Evaluate the best cell's finished runs on every split but train; then delete checkpoints that are not kept.
+
+    Returns:
+        The evaluations, and their table.
+    """
+    from roberta_plugin.experiments.grid import read_grid
+    from roberta_plugin.experiments.sweep_keep import keep_best
+    from roberta_plugin.experiments.sweep_report import write_report as write_sweep_report
+    from roberta_plugin.experiments.sweep_run import DONE, RunFolder
+
+    grid, root = read_grid(grid_path), settings.output_dir / "runs"
+    folders = [RunFolder(root, run, grid.metric) for run in grid.runs]
+    members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
+    evaluations = evaluate(
+        EvaluateSettings(
+            data=prepared.folder,
+            checkpoints=[folder.path / "checkpoints" / "checkpoint_best.pt" for folder in members],
+            output_dir=settings.output_dir / "results",
+            options=settings.options,
+            device=settings.device,
+            show_progress=settings.show_progress,
+            reuse=True,
+        )
+    )
+    table = write_report(evaluations, settings.output_dir / "results")
+    if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
+        keep_best(folders, grid.metric)
+        write_sweep_report(grid, folders, root=root.resolve(), ensemble_size=len(members))
+    return evaluations, table

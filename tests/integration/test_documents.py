@@ -1,0 +1,190 @@
+"""The commands of the documents, run as they are written, on small data in a folder of their own.
+
+What takes long on a laptop is made short by `SHORTER`; paths of the repository become absolute; nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import environment, write_data_bin
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = REPOSITORY / "examples"
+SHORTER = {  # as they stand in the documents -> as they run here
+    "--vocab-size 8000": "--vocab-size 400",
+    "--total-num-update 300 --max-update 300": "--total-num-update 6 --max-update 6 --cpu",
+    "--warmup-updates 94 --total-num-update 1560": "--warmup-updates 1 --total-num-update 4",
+    "--max-update 1560": "--max-update 4 --cpu --max-positions 128 --num-workers 0",
+    "--arch fast_roberta_base": "--arch fast_roberta_tiny",
+    "roberta.base/model.pt": "runs/tour/checkpoint_last.pt",
+    "--output-dir data-bin/RTE": "--output-dir data-bin/RTE --max-length 128",
+    "roberta-tokenizer": "my-tokenizer",
+    "--seeds 1 --epochs 3": "--seeds 1 --epochs 1",
+    "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
+    "examples/fill_mask.py": f"{REPOSITORY}/examples/fill_mask.py",
+}
+HYDRA = {
+    "common": {"cpu": "true", "bf16": "false", "log_interval": "1"},
+    "model": dict.fromkeys(("encoder_embed_dim", "encoder_ffn_embed_dim"), "32")
+    | {"encoder_layers": "1", "encoder_attention_heads": "2"},
+    "task": {"tokens_per_sample": "64"},
+    "dataset": {"batch_size": "4", "num_workers": "0"},
+    "optimization": {"update_freq": "[1]"},
+    "distributed_training": {"distributed_world_size": "1"},
+}
+
+
+def shell(script: str, folder: Path) -> str:
+    """Run `script` by bash in `folder`, with the commands of this environment; return what it printed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**environment(), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return done.stdout + done.stderr
+
+
+def blocks(page: str, name: str, language: str = "bash") -> list[str]:
+    """The blocks of a page that follow the comment `<!-- tested: NAME -->`."""
+    text = (REPOSITORY / page).read_text()
+    found: list[str] = re.findall(rf"<!-- tested: {name} -->\n```{language}\n(.*?)```", text, flags=re.DOTALL)
+    assert found, f"{page} has no block {name}"
+    return found
+
+
+def shorter(script: str) -> str:
+    """The commands of a document for a small machine: see `SHORTER`."""
+    for written, run in SHORTER.items():
+        script = script.replace(written, run)
+    return script
+
+
+def usage_lines(path: Path, command: str) -> list[str]:
+    """The commands that the comments at the head of a script or a config give."""
+    return re.findall(rf"^#   ({command} .*)$", path.read_text(), flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def after_the_tour(tmp_path_factory) -> tuple[Path, str]:
+    """The folder in which the README's tour was run, on made-up text in the place of the demo's; and what it printed."""
+    folder = tmp_path_factory.mktemp("tour")
+    corpus = folder / "runs" / "demo" / "corpus"
+    corpus.mkdir(parents=True)
+    words = ["the", "function", "returns", "a", "copy", "of", "list", "string", "object", "value", "index", "key"]
+    rng = np.random.default_rng(1)
+    for split, count in (("train", 300), ("valid", 30)):
+        documents = ("\n".join(" ".join(rng.choice(words, 12)) + "." for _ in range(5)) for _ in range(count))
+        (corpus / f"{split}.txt").write_text("\n\n".join(documents) + "\n")
+    (script,) = blocks("README.md", "tour")
+    return folder, shell(shorter(script), folder)
+
+
+def test_the_tour_runs_as_written(after_the_tour):
+    folder, printed = after_the_tour
+    assert "num_updates: 6 >= max_update: 6" in printed
+    assert "mask 1" in printed
+    saved = sorted(path.name for path in (folder / "runs" / "tour").glob("*.pt"))
+    assert saved == ["checkpoint_best.pt", "checkpoint_last.pt"]
+
+
+def test_the_snippets_for_python_run_as_written(after_the_tour, monkeypatch, capsys):
+    """In one session, as a reader types them; with the fine-tuned model of GLUE's steps."""
+    folder, _ = after_the_tour
+    raw = folder / "glue" / "RTE"
+    raw.mkdir(parents=True)
+    for split in ("train", "dev"):
+        rows = [f"{row}\tthe list returns\ta copy\t{('not_', '')[row % 2]}entailment" for row in range(40)]
+        (raw / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
+    (steps,) = blocks("examples/README.glue.md", "steps")
+    printed = shell(shorter(steps), folder)
+    assert (folder / "runs" / "RTE" / "results" / "results.md").is_file() or "accuracy" in printed
+
+    (fill,) = blocks("examples/README.python.md", "fill")
+    assert "mask 1" in shell(shorter(fill), folder)
+    monkeypatch.chdir(folder)
+    session: dict[str, object] = {}
+    for block in blocks("examples/README.python.md", "python", "python"):
+        exec(compile(block, "README.python.md", "exec"), session)
+    means, features = session["means"], session["features"]
+    assert isinstance(means, torch.Tensor)
+    assert isinstance(features, torch.Tensor)
+    assert means.shape == (3, 128)
+    assert features.shape[::2] == (3, 128)
+    assert capsys.readouterr().out.splitlines()[-1] in ("entailment", "not_entailment")
+
+
+@pytest.mark.slow
+def test_own_labels_fine_tune_as_multiple_choice(after_the_tour, monkeypatch):
+    folder, _ = after_the_tour
+    for split in ("train", "valid"):
+        rows = "".join(f'"a list, number {row}",{("negative", "positive")[row % 2]}\n' for row in range(20))
+        (folder / f"{split}.csv").write_text("text,label\n" + rows)
+    monkeypatch.chdir(folder)
+    (convert,) = blocks("examples/README.custom_task.md", "convert", "python")
+    exec(compile(convert, "README.custom_task.md", "exec"), {})
+    (tune,) = blocks("examples/README.custom_task.md", "custom")
+    shell(shorter(tune), folder)
+    assert "multiple_choice" in (folder / "runs" / "mytask" / "results" / "results.md").read_text()
+
+
+def test_the_planner_prints_what_the_document_shows():
+    (plan,) = blocks("examples/README.gpu.md", "plan")
+    page = (EXAMPLES / "README.gpu.md").read_text()
+    expected = re.findall(r"```text\n(.*?)\n```", page, flags=re.DOTALL)[0]
+    assert expected in shell(plan, REPOSITORY)
+
+
+def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_its_header(tiny_data_bin, tmp_path):
+    """On a mixture, with validation; the data are named by paths relative to the current folder."""
+    shutil.copytree(tiny_data_bin, tmp_path / "A")
+    write_data_bin(tmp_path / "B", num_documents=5, seed=7)
+    (literal,) = usage_lines(EXAMPLES / "pretrain" / "base.yaml", "fairseq-hydra-train")
+    small = [f"{group}.{name}={value}" for group, options in HYDRA.items() for name, value in options.items()]
+    called = literal.replace("examples/pretrain", str(EXAMPLES / "pretrain")).replace("DATA-BIN", "\"'A@3,B@1'\"")
+    assert called != literal
+
+    shell(f"{called} {shlex.join(small)} optimization.max_update=5", tmp_path)
+    printed = shell(f"{called} {shlex.join(small)} optimization.max_update=8", tmp_path)
+
+    assert "Loaded checkpoint runs/base/checkpoints/checkpoint_last.pt (epoch 1 @ 5 updates)" in printed
+    assert "valid_loss" in printed
+    state = torch.load(tmp_path / "runs" / "base" / "checkpoints" / "checkpoint_last.pt", weights_only=True)
+    assert state["optimizer_history"][-1]["num_updates"] == 8
+    assert state["cfg"]["task"]["_name"] == "roberta_masked_lm"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["A", "B", "runs"]
+
+
+@pytest.mark.slow
+def test_the_shell_recipe_trains_from_any_folder(tiny_data_bin, tmp_path):
+    shutil.copytree(tiny_data_bin, tmp_path / "corpus")
+    small = "--cpu --distributed-world-size 1 --max-update 2 --batch-size 4 --num-workers 0 --tokens-per-sample 64"
+    small += " --encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
+    script = shlex.quote(str(EXAMPLES / "pretrain" / "base.sh"))
+    shell(f"UPDATE_FREQ=1 {script} corpus {small} --arch fast_roberta_tiny", tmp_path)
+    assert (tmp_path / "runs" / "base" / "checkpoints" / "checkpoint_last.pt").is_file()
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)
+def test_scripts_without_arguments_show_their_usage(script):
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: ")
