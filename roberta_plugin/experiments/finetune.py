@@ -24,7 +24,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,14 +160,17 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     start = starting_model(settings.model)
     prepared = prepared_data(settings, start)
     grid_path = write_grid(settings, prepared, start, report=report)
-    folders = {"runs": settings.output_dir / "runs", "results": settings.output_dir / "results"}
+    result = FinetuneResult(
+        prepared=prepared,
+        grid_path=grid_path,
+        runs=settings.output_dir / "runs",
+        results=settings.output_dir / "results",
+    )
     if settings.grid_only:
-        return FinetuneResult(prepared=prepared, grid_path=grid_path, **folders)
+        return result
     facts = run_grid(settings, grid_path, report=report)
     evaluations, table = evaluate_best(settings, prepared, grid_path, facts) if is_finished(facts) else ([], "")
-    return FinetuneResult(
-        prepared=prepared, grid_path=grid_path, sweep=facts, evaluations=evaluations, table=table, **folders
-    )
+    return replace(result, sweep=facts, evaluations=evaluations, table=table)
 
 
 def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
@@ -237,12 +240,12 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
 
 def gpus_of_a_run(settings: FinetuneSettings) -> int:
     """GPUs that a run has: those that SLURM is asked for, or of this machine's; 0: it computes on the CPU."""
-    import torch
-
     from roberta_plugin.training.sbatch_options import parse_gpus
 
     if settings.slurm is not None:
         return parse_gpus(settings.slurm.get("gpus_per_node", "0")).num
+    import torch
+
     num_gpus = gpus_per_run(settings)
     return max(1, num_gpus) if torch.cuda.is_available() else num_gpus
 

@@ -37,8 +37,8 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
 
     Raises:
         FileNotFoundError: if the checkpoint does not exist.
-        ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or is not to
-            be trusted.
+        ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or cannot
+            be loaded safely.
     """
     path = Path(checkpoint)
     state = load_state(path)
@@ -67,9 +67,9 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
 
 
 def _task_like(name: str, options: Mapping[str, Any]) -> Any:
-    """One of our tasks, with those of a checkpoint's options that it has and that are plain values."""
+    """One of our tasks, with the plain options of a checkpoint that the task has too."""
     config = TASK_DATACLASS_REGISTRY[name]()
-    config.seed = 1  # else it would follow an option of the training
+    config.seed = 1  # the default follows an option of fairseq-train
     for field in fields(config):
         if isinstance(options.get(field.name), str | int | float | bool):
             setattr(config, field.name, options[field.name])
@@ -94,10 +94,10 @@ def run_model(
     """Run a fine-tuned model over a split.
 
     Args:
-        model: what `load_model` gave.
-        task: the same.
-        split: of a folder prepared alike.
-        max_tokens: positions of a batch at most, padding included.
+        model: a model of `load_model`.
+        task: its task.
+        split: a split of the folder that was given to `load_model`.
+        max_tokens: most positions of a batch, padding included.
         device: where to compute.
         show_progress: whether to show a progress bar.
     """
@@ -118,26 +118,26 @@ def run_model(
 
 
 class _Collected:
-    """Outputs of batches in any order, put in the order of the split."""
+    """Outputs of batches in any order, stored in the order of the split."""
 
     def __init__(self, split: PreparedSplit) -> None:
         self._split = split
         num_sequences = len(split.sequences)
-        self._scores: NDArray[np.float32] | None = None
+        self._logits: NDArray[np.float32] | None = None
         self._answerable = np.full(num_sequences, np.nan, dtype=np.float32)
         self._starts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * num_sequences
         self._ends = list(self._starts)
         self._has_spans = False
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch: scores (S, C), or `SpanScores`."""
+        """Keep the outputs of a batch: scores (S, C), or `SpanLogits`."""
         offsets = self._split.offsets
         rows = np.concatenate([np.arange(offsets[example], offsets[example + 1]) for example in batch["id"].tolist()])
         if isinstance(output, torch.Tensor):
-            scores = output.float().cpu().numpy()
-            if self._scores is None:
-                self._scores = np.full((len(self._split.sequences), scores.shape[1]), np.nan, dtype=np.float32)
-            self._scores[rows] = scores
+            logits = output.float().cpu().numpy()
+            if self._logits is None:
+                self._logits = np.full((len(self._split.sequences), logits.shape[1]), np.nan, dtype=np.float32)
+            self._logits[rows] = logits
             return
         self._has_spans = True
         self._answerable[rows] = output.answerable.float().cpu().numpy()
@@ -148,10 +148,10 @@ class _Collected:
             self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
 
     def outputs(self) -> RawOutputs:
-        """All of it; every sequence has been seen."""
+        """The outputs of the whole split; every sequence must have been added."""
         if self._has_spans:
             assert not np.isnan(self._answerable).any(), "a sequence was left out"
             return RawOutputs(start_logits=self._starts, end_logits=self._ends, answerable_logits=self._answerable)
-        assert self._scores is not None
-        assert not np.isnan(self._scores).any(), "a sequence was left out, or the model has diverged"
-        return RawOutputs(logits=self._scores)
+        assert self._logits is not None
+        assert not np.isnan(self._logits).any(), "a sequence was left out, or the model has diverged"
+        return RawOutputs(logits=self._logits)

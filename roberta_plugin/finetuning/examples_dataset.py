@@ -51,7 +51,7 @@ class ExamplesDataset(BlockDataset):
             seed: seed of the order.
             pad_to_multiple: T, or P, is a multiple of this.
             pack: lay the sequences of a batch end to end in one row instead of padding them.
-            max_length: most tokens of a sequence; the model needs it for packed rows.
+            max_length: most tokens in a sequence; max_seqlen of packed rows.
         """
         self.split = split
         self.pad_id, self.vocab_size, self.seed = pad_id, vocab_size, seed

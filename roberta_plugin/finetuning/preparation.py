@@ -26,7 +26,7 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, option_fields, options_for
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.prepared import NAME, Prepared, replace_folder
@@ -118,10 +118,13 @@ def _different_settings(
     prepared: Prepared, max_length: int | None, options: TaskOptions, *, is_whole: bool
 ) -> Iterator[str]:
     has = prepared.settings
+    given = {"max_length", *options.given("prepare")}
+    if not is_whole:  # what is not given is as in the folder
+        recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
+        options = options_for(prepared.task, {**recorded, **options.given("prepare")})
     wanted = benchmark_of(prepared.task).settings(
         prepared.task, max_length=has["max_length"] if max_length is None else max_length, options=options
     )
-    given = {"max_length", *options.given("prepare")}
     for name, value in wanted.items():
         if has.get(name) != value and (name in given or is_whole):
             yield f"it has {name.replace('_', '-')} {has.get(name)}, not {value}"

@@ -32,14 +32,14 @@ _POSSESSIVE = ("'s", "'")
 _EDIT, _VARIANT, _SAME_BEGINNING = 1.0, 0.5, 4
 # What a phrase costs that is not in the text as it stands: by word, for a word that the text lacks, for a pronoun.
 _LOOSE_WORD, _NEW_WORD, _PRONOUN_WITHIN = 0.25, 0.4, 1.5
-# What it costs that the hypothesis ends with the phrase where the clause goes on after the pronoun.
+# What it costs that the hypothesis ends with the phrase although the clause continues after the pronoun.
 _CUT_OFF = 0.5
 _GOES_ON = re.compile(r"\s*\w")
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Where the pronoun is in the text, and what the hypothesis says in its place."""
+    """Where the pronoun is in the text, and the phrase that replaces it in the hypothesis."""
 
     start: int  # characters of the text
     end: int
@@ -48,7 +48,7 @@ class Alignment:
 
 
 def align(text: str, hypothesis: str) -> Alignment | None:
-    """Find pronoun and phrase; None where the hypothesis agrees with the words around no pronoun."""
+    """Find pronoun and phrase; None if the hypothesis does not match the words around any pronoun."""
     in_text, in_hypothesis = list(_WORD.finditer(text)), list(_WORD.finditer(hypothesis))
     words, others = _plain(in_text), _plain(in_hypothesis)
     left = _edits(others, words)  # [a, p]: others[:a] against the words that end before p
@@ -74,12 +74,15 @@ def align(text: str, hypothesis: str) -> Alignment | None:
 
 
 def content_words(phrase: str) -> list[str]:
-    """Words of a phrase in lower case, without determiners at its beginning and a possessive ending."""
+    """Words of a phrase in lower case, without leading determiners and a possessive ending.
+
+    Example: "The old dog's" -> ["old", "dog"].
+    """
     return _content(_plain(list(_WORD.finditer(phrase))))
 
 
 def contains(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Whether `words` has `part` in it, one word after the other."""
+    """Whether the words of `part` follow each other in `words`."""
     return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
 
 

@@ -33,8 +33,8 @@ SEEDS = ("1", "2", "3", "4", "5")
 def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
     """The paper's settings (Table 10): 1e-5 after a warm-up of 6 %, linear decay, 4 epochs of batches of 16.
 
-    A batch of 16 questions is 64 sequences of up to 512 tokens; where the GPU has no room for them, `roberta finetune`
-    accumulates smaller ones with `--set batch-size=4`.
+    A batch of 16 questions is 64 sequences of up to 512 tokens; if they do not fit into
+    the GPU, `roberta finetune` accumulates smaller batches with `--set batch-size=4`.
     """
     updates = schedule(len(prepared.split("train")), batch_size=BATCH_SIZE, epochs=epochs or EPOCHS)
     return PaperRecipe(

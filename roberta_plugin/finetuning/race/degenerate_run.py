@@ -1,14 +1,13 @@
-"""Is a multiple-choice training stuck at chance? Windows of updates are looked at, by sums that are logged anyway.
+"""Whether a multiple-choice training is stuck at chance, judged by sums over windows of updates.
 
-A model that has come to see no difference between the options has the loss log(number of options) and is right as often
-as a die. Such a run seldom recovers, and would take its days to the end all the same. It is called degenerate when,
-over a whole window,
+A model that no longer distinguishes the options has the loss log(number of options) and the accuracy of guessing. Such
+a run seldom recovers, but would still use its days of computing time. It is called degenerate if, over a whole window,
 
     mean loss >= (1 - 0.01) * mean of log(number of options)   and
     right answers <= what chance gives + 3 standard deviations of that.
 
-The first has no upper bound: a loss above that of guessing is no better. With the default of 2,000 updates of 16
-questions with 4 options, 3 standard deviations are 0.7 points over 25 %. The window is half as long again as the
+The first condition has no upper bound: a loss above that of guessing is not better. With the default of 2,000 updates
+of 16 questions with 4 options, 3 standard deviations are 0.7 points over 25 %. The window is half as long again as the
 paper's warm-up on RACE (1,318 of 21,968 updates), so that a healthy run has left chance before the first window ends.
 """
 
@@ -48,14 +47,14 @@ class Sums:
 
 @dataclass
 class DegenerateRunWatch:
-    """Looks at one window of `patience` updates after the other. A resumed run begins a new window."""
+    """Watches consecutive windows of `patience` updates. A resumed run starts a new window."""
 
     patience: int
     updates: int = 0
     window: Sums = field(default_factory=Sums)
 
     def see(self, update: Sums) -> str | None:
-        """Take in an update; at the end of a window that was all at chance, say so, and what helps."""
+        """Add an update; at the end of a window that was at chance, return a message with usual causes."""
         self.window.add(update)
         self.updates += 1
         if self.updates < self.patience:
@@ -72,6 +71,6 @@ class DegenerateRunWatch:
             f"guessing gets {100 * window.chance_correct / number:.1f} %. Usual causes: the learning rate is too high, "
             "or starts without warm-up (the paper has --lr 1e-5, rising over the first 6 % of the updates: "
             "--warmup-updates); no pretrained checkpoint was loaded (give --finetune-from-model); --arch or its sizes "
-            "are not those of the checkpoint; or the model is too small for this task. Start again with that put "
-            "right: a collapsed run seldom recovers."
+            "are not those of the checkpoint; or the model is too small for this task. Mend the cause and start again: "
+            "a collapsed run seldom recovers."
         )

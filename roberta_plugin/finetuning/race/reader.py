@@ -1,13 +1,13 @@
 """Raw multiple-choice sets -> passages with their questions.
 
-Two forms are read. RACE's own, as its authors hand it out: FOLDER/{train,dev,test}/{middle,high}/NAME.txt, each file a
-JSON object with `article`, `questions`, `options`, `answers` (letters from A) and `id`. And JSON Lines for all other
-sets (SWAG, COPA, CommonsenseQA, ...): FOLDER/{train,valid,test}.jsonl, a question a line,
+Two formats are read. RACE's own: FOLDER/{train,dev,test}/{middle,high}/NAME.txt, each file a JSON object with
+`article`, `questions`, `options`, `answers` (letters from A) and `id`. And JSON Lines for all other sets (SWAG, COPA,
+CommonsenseQA, ...): FOLDER/{train,valid,test}.jsonl with one question per line,
 
     {"id": "17", "context": "She opens the hood.", "question": "Then, she", "options": ["...", "..."], "answer": 0}
 
-with any number of options from two on, also a different one from line to line; `question` may be empty, `answer` counts
-from 0, and the test split alone may leave it out. Everything is checked here, so that later steps need not.
+with two or more options, whose number may differ between lines. `question` may be empty, `answer` counts from 0, and
+only the test split may omit it. Everything is checked here, so that later stages need not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, short
 
 LEVELS = ("middle", "high")
-NO_LEVEL = -1  # of sets other than RACE
+NO_LEVEL = -1  # for sets other than RACE
 NO_ANSWER = -1
 _RACE_SPLITS = {"train": "train", "dev": "valid", "test": "test"}  # folder -> split of the prepared folder
 _PLAIN_SPLITS = ("train", "valid", "test")
@@ -29,7 +29,7 @@ _PLAIN_KEYS = ("id", "context", "question", "options")
 
 
 class ChoiceQuestion(NamedTuple):
-    """A question, its options, and which of them is right (from 0; `NO_ANSWER` where it is not told)."""
+    """A question, its options, and the index of the right one; `NO_ANSWER` if it is not known."""
 
     text: str
     options: tuple[str, ...]
@@ -64,7 +64,7 @@ def find_splits(task: str, raw: Path) -> dict[str, list[Path]]:
 
 
 def _race_files(folder: Path) -> list[Path]:
-    """Files of both levels, by number as they are named, so that the order is the same everywhere."""
+    """Files of both levels in numeric order, which is the same on every machine."""
     return [path for level in LEVELS for path in sorted((folder / level).glob("*.txt"), key=_by_number)]
 
 
@@ -79,20 +79,20 @@ def read_split(task: str, split: str, files: list[Path]) -> Iterator[Passage]:
         ValueError: naming the file, the line or id, the bad value and what would be right.
     """
     seen: dict[str, str] = {}
-    for path, place, content in _objects(files, one_a_line=task != "race"):
-        where = f"{place}, id {content['id']!r}" if isinstance(content, dict) and "id" in content else place
+    for path, location, content in _objects(files, one_per_line=task != "race"):
+        where = f"{location}, id {content['id']!r}" if isinstance(content, dict) and "id" in content else location
         if task == "race":
             passage = _race_passage(content, where, LEVELS.index(path.parent.name))
         else:
             passage = _plain_passage(content, where, split)
         if passage.id in seen:
             raise ValueError(f"{where}: {seen[passage.id]} has this id too. Ids must differ: remove or rename one.")
-        seen[passage.id] = place
+        seen[passage.id] = location
         yield passage
 
 
-def _objects(files: list[Path], *, one_a_line: bool) -> Iterator[tuple[Path, str, Any]]:
-    """Every JSON value of the files, with its file and its place for messages."""
+def _objects(files: list[Path], *, one_per_line: bool) -> Iterator[tuple[Path, str, Any]]:
+    """Every JSON value of the files, with its file and its location for messages."""
     for path in files:
         try:
             text = path.read_text(encoding="utf-8")
@@ -101,15 +101,15 @@ def _objects(files: list[Path], *, one_a_line: bool) -> Iterator[tuple[Path, str
                 f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8. Save the file as UTF-8."
             ) from None
         # Not splitlines(): U+2028 and its like may stand inside JSON's strings.
-        parts = text.split("\n") if one_a_line else [text]
+        parts = text.split("\n") if one_per_line else [text]
         for number, part in enumerate(parts, start=1):
-            if one_a_line and not part.strip():
+            if one_per_line and not part.strip():
                 continue
-            place = f"{path}, line {number}" if one_a_line else str(path)
+            location = f"{path}, line {number}" if one_per_line else str(path)
             try:
-                yield path, place, json.loads(part)
+                yield path, location, json.loads(part)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{place} is not valid JSON ({error}): unpack or write the file again.") from None
+                raise ValueError(f"{location} is not valid JSON ({error}): unpack or write the file again.") from None
 
 
 def _race_passage(content: Any, where: str, level: int) -> Passage:

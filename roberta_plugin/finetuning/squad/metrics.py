@@ -1,8 +1,8 @@
 """The official metrics of SQuAD: exact match and F1 of normalized texts, and the threshold for "no answer".
 
 Definitions are those of the two official scripts, evaluate-v1.1.py and evaluate-v2.0.py, with the same order of
-summation, so that numbers agree to the last digit. The scripts differ where a text is nothing once it is normalized:
-version 1.1 gives two such texts an F1 of 0, version 2.0 gives 1 and does not count such right answers at all.
+summation, so that numbers agree to the last digit. The scripts differ if a text is empty after normalization: version
+1.1 gives two such texts an F1 of 0, version 2.0 gives 1 and ignores such right answers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def normalize(text: str) -> str:
 
 
 def score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
-    """Scores of the answer `given`, against the best of the `right` ones for each; none are right: "" is.
+    """Scores of the answer `given` against the right answer that fits best; without right answers, "" is right.
 
     Args:
         task: "squad1" or "squad2": whose script's definition.
@@ -69,13 +69,13 @@ def best_threshold(
     has_answer: Sequence[bool],
     is_given: Sequence[bool],
 ) -> tuple[float, float]:
-    """The threshold that makes the mean score best, when a question with `null` above it counts as not answered.
+    """The threshold with the best mean score, if a question whose `null` is above it counts as not answered.
 
     Args:
-        scores: of the answer to each question, were it given.
+        scores: of the answer to each question, if it is given.
         null: probability of no answer.
         has_answer: whether the question has an answer.
-        is_given: whether the answer is a text at all, and not "" already.
+        is_given: whether the answer is a text, not "".
 
     Returns:
         The best mean score (0 to 100) and the threshold. As in the official script, questions of equal `null` pass the
@@ -97,17 +97,17 @@ def evaluate(
     *,
     null: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """What the official script prints, 0 to 100, its totals left out.
+    """What the official script prints, 0 to 100, without its totals.
 
     Args:
         task: "squad1" or "squad2".
         right: the right answers to each question by id, in the order of the file.
         given: the answer to each.
-        null: with squad2, the probability of no answer to each; it is not applied, but the best thresholds are looked
-            for.
+        null: with squad2, the probability of no answer to each; it is not applied, but the best thresholds are
+            determined.
 
     Returns:
-        exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 where there are such questions
+        exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
         and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
 
     Raises:

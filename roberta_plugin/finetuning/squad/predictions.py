@@ -40,16 +40,16 @@ class Candidate(NamedTuple):
     start: int
     """First character in the passage."""
     stop: int
-    """Character behind the last one."""
+    """The character after the last one."""
 
 
 class Decoded(NamedTuple):
-    """What is said of a question."""
+    """The answers to a question."""
 
     candidates: list[Candidate]
-    """The most probable first, each with another text."""
+    """The most probable first, with distinct texts."""
     null_probability: float
-    """How probable it is to have no answer."""
+    """Probability that the question has no answer."""
 
 
 def decode(
@@ -64,15 +64,15 @@ def decode(
     Args:
         questions: of the split.
         members: raw outputs of one model or several.
-        n_best: number of candidates of a question.
-        max_answer_length: tokens of an answer at most.
+        n_best: number of candidates per question.
+        max_answer_length: most tokens of an answer.
     """
     logits = [member.answerable_logits for member in members if member.answerable_logits is not None]
     starts = [member.start_logits for member in members if member.start_logits is not None]
     ends = [member.end_logits for member in members if member.end_logits is not None]
-    assert len(logits) == len(starts) == len(ends) == len(members) > 0, "these are no outputs of a span head"
+    assert len(logits) == len(starts) == len(ends) == len(members) > 0, "these are not outputs of a span head"
     in_window = logsumexp(log_expit(np.array(logits, dtype=np.float64)), axis=0) - np.log(len(members))  # (W,)
-    null = expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact where it is tiny
+    null = expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact for tiny values
     result = []
     for windows in questions.windows_of:
         found = []
@@ -94,18 +94,18 @@ def best_of_window(
     number: int = 1,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> list[tuple[float, int, int]]:
-    """The best spans of a window: log-probability, given that it holds the answer; first and last position.
+    """The best spans of a window: log-probability, given that the window holds the answer; first and last position.
 
-    A span begins with a token that has its best window here and is not blank, so that its text is not empty. There may
-    be none.
+    A span starts with a token whose best window this is and that is not blank, so that its text is not empty. There may
+    be no such span.
 
     Args:
         questions: of the split.
         window: which window.
-        starts: each member's scores of the positions to begin the answer.
-        ends: each member's scores of the positions to end it.
-        number: how many spans at most.
-        max_answer_length: tokens of an answer at most.
+        starts: each member's logits of the positions to start the answer.
+        ends: each member's logits of the positions to end it.
+        number: most spans to return.
+        max_answer_length: most tokens of an answer.
     """
     columns = questions.columns
     first, length = columns["passage"][window], columns["passage_length"][window]
@@ -124,15 +124,17 @@ def best_spans(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """The spans with the greatest sums of a start score (P,) and an end score (P,).
 
+    Example: starts [0, 3, 1], ends [2, 0, 2], one span of at most 2 tokens -> the span from token 1 to 2, score 5.
+
     Args:
-        starts: of each token to begin the answer.
-        ends: of each token to end it.
-        own: where an answer may begin.
-        number: how many, at most.
-        length: tokens of a span at most.
+        starts: score of each token to start the answer.
+        ends: score of each token to end it.
+        own: where an answer may start.
+        number: most spans to return.
+        length: most tokens of a span.
 
     Returns:
-        Scores, first and last tokens; the best first, of equal ones that which begins, then that which ends, earlier.
+        Scores, first and last tokens; the best first; ties go to the span that starts, then ends, earlier.
     """
     padded = np.concatenate([ends, np.full(length - 1, -np.inf)])
     following = np.lib.stride_tricks.sliding_window_view(padded, length)  # (P, M): ends from each start on
@@ -147,7 +149,7 @@ def best_spans(
 
 
 def _mean_log_probabilities(members: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Scores (P,) of each member -> logarithm of the mean of their probabilities (P,)."""
+    """Logits (P,) of each member -> logarithm of the mean of their probabilities (P,)."""
     mean: NDArray[np.float64] = logsumexp(log_softmax(np.array(members, dtype=np.float64), axis=1), axis=0) - np.log(
         len(members)
     )
@@ -155,7 +157,7 @@ def _mean_log_probabilities(members: Sequence[NDArray[np.float32]]) -> NDArray[n
 
 
 def _different(questions: Questions, found: Sequence[tuple[Any, ...]], number: int) -> list[Candidate]:
-    """The first `number` candidates with texts of their own."""
+    """The first `number` candidates with distinct texts."""
     candidates: dict[str, Candidate] = {}
     for value, window, start, end in found:
         text = questions.text(window, start, end)

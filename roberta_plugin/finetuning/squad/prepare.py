@@ -1,15 +1,15 @@
-"""SQuAD files -> a prepared folder: an example a window, one sequence `<s> question </s> </s> part of passage </s>`.
+"""SQuAD files -> a prepared folder: one example per window, with a sequence `<s> question </s> </s> part </s>`.
 
-Columns: `question`, the number of the question; `passage`, the position of the first token of the passage's part,
-`passage_token`, which token of the passage that is, and `passage_length`, tokens of the part; `best_start` and
-`best_stop`, positions of the tokens whose best window this is (see `windows`); `has_answer`, whether the answer lies in
-the window, and `start` and `end`, positions of its first and last token, 0 where it does not.
+Columns: `question`, the index of the question; `passage`, the position in the window of the first token of the
+passage's part, `passage_token`, its index in the passage, and `passage_length`, the tokens of the part; `best_start`
+and `best_stop`, the range of positions whose best window this is (see `inputs`); `has_answer`, whether the answer lies
+in the window, and `start` and `end`, the positions of its first and last token, or 0.
 
 Records: {"passage": number, "text"} for each passage, and {"question": number, "id", "text", "passage", "answers"} for
-each question, whose answers are texts, or null where they are not told.
+each question, whose answers are texts, or null if they are not known.
 
 Arrays: `char_starts` and `char_ends`, characters of the tokens of all passages, one passage after the other, and
-`is_blank`, whether there is nothing but white space; passage i has those from `first_token[i]` to `first_token[i + 1]`.
+`is_blank`, whether a token is only white space; passage i has those from `first_token[i]` to `first_token[i + 1]`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadFile, SquadQue
 
 logger = logging.getLogger(__name__)
 
-# Pretraining's text has no line ends; a space of the same length keeps the places of all characters.
+# Pretraining's text has no line ends; a space of the same length leaves the offsets of all characters unchanged.
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 
 
@@ -55,8 +55,8 @@ def prepare(
 ) -> None:
     """See `benchmarks.Benchmark.prepare`.
 
-    The place of an answer that is not at its `answer_start` is looked for; an answer that the passage does not hold is
-    left out of training. SPLIT.doubtful.jsonl in the folder lists these answers, and those that start or end within a
+    An answer that is not at its `answer_start` is searched for; an answer that the passage does not contain is left out
+    of training. SPLIT.doubtful.jsonl in the folder lists these answers, and those that start or end within a
     token, whose tokens hold more than the answer.
     """
     layout = WindowLayout.of(max_length, options)
@@ -107,7 +107,7 @@ class _SplitMaker:
         self.doubtful = list(content.misplaced)
 
     def run(self, description: str) -> None:
-        """Write the split, and say what was cut and left out."""
+        """Write the split, and log what was cut and left out."""
         numbers = range(len(self._content.passages))
         passages = [self._locate(number) for number in tqdm(numbers, desc=description, mininterval=1.0)]
         self._split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
@@ -130,7 +130,7 @@ class _SplitMaker:
         logger.info(
             f"{description}: {counts['questions']:,} questions, {counts['windows']:,} windows, {counts['answers']:,} "
             f"of them with the answer; {counts['cut']:,} questions were cut to {self._layout.question_length} tokens, "
-            f"{counts['without a place']:,} left out because the passage does not hold their answer"
+            f"{counts['without a place']:,} left out because the passage does not contain their answer"
         )
         if counts["fit no window"]:
             logger.warning(
@@ -152,10 +152,10 @@ class _SplitMaker:
         return found
 
     def _target(self, question: SquadQuestion, passage: LocatedTokens) -> tuple[int, int] | None:
-        """First and last token of the answer to be learned: the first that tokens stand for, as well as may be."""
+        """First and last token of the answer to learn: of the first answer that whole tokens spell, if any does."""
         inexact = []
         for answer in question.answers or ():
-            text = answer.text.strip()  # a token may begin with the space behind the answer
+            text = answer.text.strip()  # a token may start with the space after the answer
             start = answer.start + len(answer.text) - len(answer.text.lstrip())
             span = tokens_of(passage, start, start + len(text)) if answer.start >= 0 else None
             if span is None:
@@ -215,5 +215,5 @@ def _list_doubtful(path: Path, answers: list[dict[str, Any]]) -> None:
     inexact = sum("tokens" in answer for answer in answers)
     logger.warning(
         f"{path} lists doubtful answers: {len(answers) - nowhere - inexact:,} that are not at their answer_start but "
-        f"elsewhere in the passage, {nowhere:,} that are nowhere in it, {inexact:,} that begin or end within a token"
+        f"elsewhere in the passage, {nowhere:,} that are nowhere in it, {inexact:,} that start or end within a token"
     )

@@ -1,4 +1,4 @@
-"""A prepared split read back: its questions and right answers, and the text of a span of a window."""
+"""A prepared split as questions with their right answers; and a span of a window as text of the passage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Questions:
 
     Attributes:
         ids: of the questions.
-        answers: texts of the right answers to each; empty where there are none, None where they are not told.
+        answers: texts of the right answers to each; empty if it has none, None if they are not known.
     """
 
     def __init__(self, split: PreparedSplit, task: str) -> None:
@@ -39,16 +39,19 @@ class Questions:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the right answers to all questions are told."""
+        """Whether the right answers to all questions are known."""
         return all(answers is not None for answers in self.answers)
 
     @cached_property
     def right(self) -> Mapping[str, Sequence[str]]:
-        """The right answers by id; of a labelled split."""
+        """The right answers by id; only of a labelled split."""
         return {id_: answers or () for id_, answers in zip(self.ids, self.answers, strict=True)}
 
     def characters(self, window: int, start: int, end: int) -> tuple[int, int]:
-        """Positions `start` to `end` of a window -> characters of the passage, without white space around them."""
+        """Positions `start` to `end` of a window -> characters of the passage, without white space around them.
+
+        Example: the positions of the tokens " New" and " York" in "In New York." -> (3, 11).
+        """
         question = self.columns["question"][window]
         passage = self._passage_of[question]
         shift = self._first_token[passage] + self.columns["passage_token"][window] - self.columns["passage"][window]
@@ -79,11 +82,11 @@ class Questions:
 
     @cached_property
     def columns(self) -> dict[str, list[int]]:
-        """The split's columns as lists, of which single numbers are taken faster."""
+        """The split's columns as lists, whose single numbers are faster to read."""
         return {name: values.tolist() for name, values in self.split.columns.items()}
 
     def is_blank(self, window: int) -> NDArray[np.bool_]:
-        """Whether each token of the passage in a window is white space alone (tokens,)."""
+        """Whether each token of the passage in a window is only white space (tokens,)."""
         passage = self._passage_of[self.columns["question"][window]]
         first = self._first_token[passage] + self.columns["passage_token"][window]
         blank: NDArray[np.bool_] = self._is_blank[first : first + self.columns["passage_length"][window]]

@@ -1,10 +1,12 @@
-"""Official SQuAD files, version 1.1 or 2.0 -> passages and questions; each thing that is wrong is named or mended.
+"""Official SQuAD files, version 1.1 or 2.0 -> passages and questions, checked.
 
     {"version": "v2.0", "data": [{"title": ..., "paragraphs": [{"context": "...", "qas": [
         {"id": "...", "question": "...", "is_impossible": false, "answers": [{"text": "...", "answer_start": 17}]}]}]}]}
 
-Version 1.1 has no `is_impossible`. A test file may leave `answers` out. Where an answer is not at its `answer_start`,
-the nearest place that holds it is taken; where none does, it has no place. Both kinds are listed.
+Version 1.1 has no `is_impossible`. A test file may omit `answers`. If an answer is not at its `answer_start`, its
+nearest occurrence in the passage is taken; without any, its start is `NO_PLACE`. Both kinds are listed in `misplaced`.
+
+Example: the answer {"text": "Paris", "answer_start": 3} of "In Paris." -> SquadAnswer("Paris", 3).
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ NO_PLACE = -1
 
 
 class SquadAnswer(NamedTuple):
-    """A right answer, and its first character in the passage; `NO_PLACE` where the passage does not hold it."""
+    """A right answer, and its first character in the passage; `NO_PLACE` if the passage does not contain it."""
 
     text: str
     start: int
 
 
 class SquadQuestion(NamedTuple):
-    """A question about the passage with this number; `answers` is None where they are not told."""
+    """A question about the passage of this index; `answers` is None if they are not known."""
 
     id: str
     text: str
@@ -43,12 +45,12 @@ class SquadQuestion(NamedTuple):
 
 @dataclass
 class SquadFile:
-    """What a file holds."""
+    """The content of a file."""
 
     path: Path
     """The file."""
     passages: list[str] = field(default_factory=list)
-    """Texts, each different from the others."""
+    """The distinct passages."""
     questions: list[SquadQuestion] = field(default_factory=list)
     """In the order of the file."""
     misplaced: list[dict[str, Any]] = field(default_factory=list)
@@ -80,9 +82,9 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
     """Read and check a file.
 
     Args:
-        task: "squad1" or "squad2": whether a question may have no answer.
+        task: "squad1", or "squad2", where a question may have no answer.
         path: the file.
-        needs_answers: whether `answers` must be there, as in all but test files.
+        needs_answers: whether `answers` is required, as in all but test files.
         strict: refuse answers that are not at their `answer_start`.
 
     Raises:
@@ -122,7 +124,7 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
 
 
 def locate(context: str, text: str, start: int) -> int:
-    """The place of `text` in `context` that is nearest to `start`, the earlier one of two; `NO_PLACE` if there is none.
+    """The occurrence of `text` in `context` nearest to `start` (ties: the earlier one); `NO_PLACE` without any.
 
     Example: "a cat, a dog", "a", 5 -> 7.
     """

@@ -1,0 +1,38 @@
+"""The settings of the procedure from Python; the procedure itself is in unit/cli and integration/test_finetune.py."""
+
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.experiments.finetune import FinetuneSettings, gpus_of_a_run, is_finished
+from roberta_plugin.finetuning.options import RaceOptions
+
+REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "rte"}, "There is no fine-tuning task 'rte'; there are CoLA, "),
+        ({"epochs": 0}, "--epochs must be 1 or more, got 0"),
+        ({"num_parallel": 0}, "--parallel must be 1 or more, got 0"),
+        ({"retries": -1}, "--retries must be 0 or more, got -1"),
+        ({"gpus_per_run": -1}, "--gpus-per-run must be 0 or more, got -1"),
+        ({"slurm": {}}, "--slurm needs a time limit"),
+        ({"options": RaceOptions()}, "RTE has GlueOptions, got RaceOptions"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_when_they_are_made(changes, message):
+    with pytest.raises(ValueError, match=message):
+        FinetuneSettings(**{"task": "RTE", **REQUIRED, **changes})
+
+
+def test_slurm_gives_a_run_the_gpus_that_it_is_asked_for():
+    settings = FinetuneSettings(task="RTE", **REQUIRED, slurm={"time": "60", "gpus_per_node": "h100:4"})
+    assert gpus_of_a_run(settings) == 4
+
+
+def test_a_grid_with_failed_runs_is_finished_and_one_with_waiting_runs_is_not():
+    assert is_finished({"best_cell": "a", "states": {"done": 3, "failed": 1}})
+    assert not is_finished({"best_cell": "a", "states": {"done": 3, "waiting": 1}})
+    assert not is_finished({"best_cell": None, "states": {"failed": 4}})

@@ -1,0 +1,44 @@
+"""Preparing from Python, and the comparison of a folder with what is asked for; the command is in unit/cli."""
+
+import json
+
+import pytest
+
+from roberta_plugin.finetuning.options import RaceOptions, SquadOptions
+from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
+from tests.tiny_suites import write_tokenizer
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "raw").mkdir()
+    line = {"id": "1", "context": "good", "question": "bad", "options": ["a", "b"], "answer": 1}
+    (tmp_path / "raw" / "train.jsonl").write_text(json.dumps(line) + "\n")
+    return PrepareSettings(
+        task="multiple_choice",
+        raw=tmp_path / "raw",
+        tokenizer=write_tokenizer(tmp_path / "tokenizer"),
+        output_dir=tmp_path / "out",
+        max_length=40,
+        options=RaceOptions(question_length=20),
+    )
+
+
+def test_the_folder_has_the_settings_and_is_returned(settings):
+    prepared = prepare(settings)
+    assert prepared.folder == settings.output_dir
+    assert prepared.settings == {"max_length": 40, "question_length": 20, "order": "passage"}
+    assert len(prepared.split("train")) == 1
+
+
+def test_only_what_is_given_is_compared_unless_the_official_files_are(settings):
+    prepared = prepare(settings)
+    check_same(prepared)
+    check_same(prepared, raw=settings.raw, max_length=40, options=settings.options)
+    check_same(prepared, options=RaceOptions(order="passage"))
+    with pytest.raises(ValueError, match="it has order passage, not question"):
+        check_same(prepared, options=RaceOptions(order="question"))
+    with pytest.raises(ValueError, match=r"--max-length 40 leaves no token|it has question-length 20, not 128"):
+        check_same(prepared, raw=settings.raw)
+    with pytest.raises(ValueError, match="multiple_choice has RaceOptions, got SquadOptions"):
+        check_same(prepared, options=SquadOptions())
