@@ -125,7 +125,7 @@ class _Collected:
         self._has_spans = False
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch: scores (S, C), or `SpanScores`."""
+        """Keep the outputs of a batch: scores (S, C), or `SpanLogits`."""
         first = self._split.first
         rows = np.concatenate([np.arange(first[example], first[example + 1]) for example in batch["id"].tolist()])
         if isinstance(output, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Faults 1, 2 and 6: checkpoints that torch >= 2.6 refuses to load, alone or on several ranks, and damaged ones."""
+"""Faults 1, 2 and 12: checkpoints that torch >= 2.6 refuses to load, alone or on several ranks, and damaged ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broadcast_object(obj: Any, src_rank: int, group: object, dist_device: torch.
 def load_checked(
     path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
 ) -> dict[str, Any]:
-    """Load a checkpoint whose checksums are right; fairseq's `load_checkpoint_to_cpu`, see fault 6.
+    """Load a checkpoint whose checksums are right; fairseq's `load_checkpoint_to_cpu`, see fault 12.
 
     Raises:
         ValueError: if the file is damaged, or no checkpoint of fairseq.

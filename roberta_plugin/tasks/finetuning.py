@@ -76,7 +76,7 @@ class FineTuningTask(BlockTask):
         return dictionary
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
-        """What the model says of each sequence of a batch: scores (S, C), or a `SpanScores` (S, T)."""
+        """What the model says of each sequence of a batch: scores (S, C), or a `SpanLogits` (S, T)."""
         found = model(**sample["net_input"], **self.head_arguments)[0]
         # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
