@@ -95,7 +95,8 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
 
 def install() -> None:
     """Put these functions in the place of fairseq's."""
-    PathManager.copy = staticmethod(atomic_copy)
+    if PathManager.copy is not atomic_copy:
+        PathManager.copy = staticmethod(atomic_copy)
     checkpoint_utils.torch_persistent_save = save_whole
     checkpoint_utils._torch_persistent_save = save_once
     wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
