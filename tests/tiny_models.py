@@ -7,7 +7,10 @@ from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture
 
+from roberta_plugin import register
 from roberta_plugin.models.roberta import FastRobertaModel
+
+register()  # fairseq finds our models and tasks whatever another test has imported first
 
 MAX_POSITIONS = 40
 
