@@ -1,8 +1,12 @@
-"""Checkpoint files: whether one is whole, and what a killed process left of one.
+"""Checkpoint files: whether one is whole, why one is refused, and what a killed process left of one.
 
-Since torch 1.6 a checkpoint is a zip archive that keeps a CRC-32 of every tensor, which `torch.load` does not compare.
-Checking them all costs 0.3 s of CPU time a GB (measured with zlib of CPython 3.11), beside reading the file, which
-loading it does anyway: less than a second for a base model, two for a large one, with Adam's state.
+Checkpoints are read in two places, which share the checks and the sentences of this file: fairseq's own loading
+(`fairseq_workarounds/checkpoint_loading.py`), and ours (`models/checkpoints/loading.py`) for a file that anybody may
+have written. Both read with `weights_only=True`: tensors, plain values and argparse.Namespace, nothing that can run.
+
+Since torch 1.6 a checkpoint is a zip archive with a CRC-32 of every tensor, which `torch.load` does not compare.
+Checking them all costs 0.3 s of CPU time per GB (measured with zlib of CPython 3.11), besides reading the file, which
+loading does anyway: less than a second for a base model with Adam's state, two seconds for a large one.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import pickle
+import re
 import zipfile
 from pathlib import Path
 
@@ -19,9 +25,9 @@ REMEDY = "Use another checkpoint, or bring this one back from a copy."
 
 
 def fault_of(path: str | os.PathLike[str]) -> str | None:
-    """What is wrong with a checkpoint file, None if every part of it has the checksum that was written with it.
+    """What is wrong with a checkpoint file; None if every part of it has the checksum that was written with it.
 
-    Files of torch < 1.6 are plain pickles without checksums: of those only an empty one is found.
+    Files of torch < 1.6 are plain pickles without checksums: only an empty one is detected.
 
     Raises:
         OSError: if there is no such file, or it cannot be read.
@@ -37,7 +43,7 @@ def fault_of(path: str | os.PathLike[str]) -> str | None:
                 if min((entry.header_offset for entry in archive.infolist()), default=0):
                     return "other bytes stand before its contents"
                 wrong = archive.testzip()
-        except Exception as error:  # damage raises nearly anything: BadZipFile, EOFError, EINVAL of a wild seek ...
+        except Exception as error:  # damage raises nearly anything: BadZipFile, EOFError, EINVAL of a seek ...
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
             return f"it was cut off or overwritten ({error})"
@@ -45,7 +51,7 @@ def fault_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def check_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Refuse a damaged checkpoint before anything of it is used.
+    """Refuse a damaged checkpoint before any of it is used.
 
     Raises:
         ValueError: if the file is damaged; names it, the damage and the remedy.
@@ -56,17 +62,36 @@ def check_checkpoint(path: str | os.PathLike[str]) -> None:
         raise ValueError(f"The checkpoint {os.fspath(path)} is damaged: {fault}. {REMEDY}")
 
 
+def unlisted_class(error: Exception) -> str | None:
+    """The class or function for which torch refused to read a file, if that is why it raised `error`."""
+    found = re.search(r"(?:GLOBAL|class|function|type) ([\w.]+\.[\w.]+)", str(error))
+    return found[1] if found and isinstance(error, pickle.UnpicklingError) else None
+
+
+def explain_refusal(path: str | os.PathLike[str], error: Exception) -> str:
+    """Why `torch.load` could not read a file, in a sentence; torch's own text advises to read it unsafely."""
+    name = unlisted_class(error)
+    if name is not None:
+        return (
+            f"{os.fspath(path)} holds the Python object {name}, and reading it could run code of the file: it is not "
+            "opened. Checkpoints of fairseq-train hold tensors and plain values only."
+        )
+    detail = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    detail = "" if isinstance(error, pickle.UnpicklingError) else f" ({detail})"
+    return f"{os.fspath(path)} cannot be read as a checkpoint{detail}: it is cut off, damaged or of another format."
+
+
 def lock_unfinished(file: int) -> None:
     """Mark an open temporary file (its descriptor) as being written, until it is closed or the process ends."""
-    with contextlib.suppress(OSError):  # a file system without locks: `remove_unfinished` cannot see that it is in use
+    with contextlib.suppress(OSError):  # without locks, `remove_unfinished` cannot see that the file is in use
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def remove_unfinished(save_dir: Path) -> list[str]:
     """Remove what killed processes left of checkpoints that they were writing; return the names.
 
-    Such a file has a temporary name: ours is hidden, fairseq's own ends in .pt.tmp. One that another process is
-    writing at this moment stays.
+    Such a file has a temporary name: ours is hidden, fairseq's own ends in .pt.tmp. A file that another process is
+    writing stays.
     """
     removed = []
     for path in sorted({*save_dir.glob(".*.pt.*.tmp"), *save_dir.glob("*.pt.tmp")}):

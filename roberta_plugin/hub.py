@@ -21,6 +21,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from roberta_plugin import register
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -35,7 +36,7 @@ CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 
 
 class Filling(NamedTuple):
-    """One answer of `fill_mask`: the text with this answer in place, its probability, and the answer alone."""
+    """One answer of `fill_mask`: the text with the mask filled, the answer's probability, and the answer itself."""
 
     text: str
     probability: float
@@ -51,7 +52,7 @@ class RobertaHub(nn.Module):
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self._to_model_id = np.asarray(vocabulary.tokenizer_to_model(tokenizer), dtype=np.int64)
-        self._is_no_text = torch.from_numpy(vocabulary.never_masked())  # such a token is nobody's answer
+        self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens are not answers
         self._to_tokenizer_id = np.asarray(vocabulary.model_to_tokenizer(tokenizer), dtype=np.int64)
 
     @classmethod
@@ -64,19 +65,20 @@ class RobertaHub(nn.Module):
     ) -> RobertaHub:
         """Load a checkpoint for use, in evaluation mode, on the CPU, with all of its classification heads.
 
-        Nothing in the file is run, whatever it asks for: see `checkpoint_model.py`.
+        No code of the file runs: see `models/checkpoints/building.py`.
 
         Args:
-            folder: where the checkpoint lies.
-            checkpoint_file: its name; by default checkpoint_best.pt, checkpoint_last.pt or model.pt, the first found.
-            data: folder with dict.txt, or with input0/dict.txt as fairseq's sentence_prediction has it; by default
-                `folder` itself if it has one, else the folder that the checkpoint was trained on.
+            folder: the folder of the checkpoint.
+            checkpoint_file: its name; by default the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
+            data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default `folder`
+                itself if it has one, else the folder that the checkpoint was trained on.
             tokenizer: folder with the tokenizer's files; by default that of dict.txt, or `folder`.
 
         Raises:
             FileNotFoundError: if the checkpoint, dict.txt or the tokenizer's files are not there.
-            ValueError: if the checkpoint is damaged, or of a model that is not built.
+            ValueError: if the checkpoint is damaged, or its model is not one of ours or of fairseq's roberta.
         """
+        register()
         path = find_checkpoint(Path(folder), checkpoint_file)
         state = load_state(path)
         dictionary_path = find_dictionary(path, state, data)
@@ -88,12 +90,12 @@ class RobertaHub(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are, and where results come out."""
+        """The device of the parameters and of results."""
         return next(self.model.parameters()).device
 
     @property
     def max_positions(self) -> int:
-        """Tokens in a sequence at most, <s> and </s> included."""
+        """The most tokens in a sequence, <s> and </s> included."""
         return int(self.model.max_positions())  # type: ignore[operator]
 
     def encode(self, sentence: str, *more_sentences: str, no_separator: bool = False) -> Tensor:
@@ -138,8 +140,8 @@ class RobertaHub(nn.Module):
     def fill_mask(self, text: str, topk: int = 5) -> list[Filling] | list[list[Filling]]:
         """The `topk` most probable tokens for each `<mask>` of the text, most probable first.
 
-        One mask: a list of fillings. Several: a list of such lists, one a mask; each answer is put in place of its
-        own mask, the other masks being left as they are, and its probability does not depend on the other answers.
+        One mask: a list of fillings. Several: a list of such lists, one per mask. Each answer fills its own mask and
+        leaves the other masks in the text; its probability does not depend on the other answers.
 
         Raises:
             ValueError: if the text has no mask, or too many tokens for the model.
@@ -152,7 +154,7 @@ class RobertaHub(nn.Module):
         tokens = self._as_batch(self.encode(text))
         is_mask = tokens.eq(self.vocabulary.mask_id)  # (1, T)
         logits = self.model(tokens, masked_tokens=is_mask)[0]  # (masks, V)
-        probabilities = logits.float().softmax(dim=-1).masked_fill(self._is_no_text.to(logits.device), 0.0)
+        probabilities = logits.float().softmax(dim=-1).masked_fill(self._never_filled.to(logits.device), 0.0)
         probabilities, ids = probabilities.topk(min(topk, logits.size(-1)), dim=-1)
         fillings = [
             [
@@ -212,7 +214,7 @@ class RobertaHub(nn.Module):
 
 
 def find_checkpoint(folder: Path, name: str | None) -> Path:
-    """The checkpoint called `name` in `folder`, or the first of the usual names that is there."""
+    """The checkpoint called `name` in `folder`, or the first of the usual names that exists."""
     names = (name,) if name else CHECKPOINT_NAMES
     for candidate in names:
         if (folder / candidate).is_file():
@@ -224,7 +226,7 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
 
 
 def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:
-    """The dict.txt of `data` if given, else of the checkpoint's own folder, else of where it was trained from."""
+    """The dict.txt of `data` if given, else of the checkpoint's own folder, else of the folder it was trained on."""
     candidates = [Path(data)] if data is not None else [checkpoint.parent]
     if data is None:
         trained_on = saved_options(state)[0].get("data")

@@ -7,7 +7,10 @@ from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture
 
+from roberta_plugin import register
 from roberta_plugin.models.roberta import FastRobertaModel
+
+register()  # fairseq finds our models and tasks whatever another test has imported first
 
 MAX_POSITIONS = 40
 
@@ -67,12 +70,12 @@ def make_batch(lengths=(17, 9, 1, 13), *, seed: int = 0):
 
 
 def gathered(masked, targets):
-    """The same as `masked` (B, T) and `targets` (M,) in the form that our model takes: positions and answers (B, Q)."""
+    """The same as `masked` (B, T) and `targets` (M,) in the form that our model takes: positions and labels (B, Q)."""
     room = int(masked.sum(dim=1).max()) + 1
     positions = torch.zeros(len(masked), room, dtype=torch.int64)
-    answers = torch.ones_like(positions)
+    labels = torch.ones_like(positions)
     left = iter(targets.tolist())
     for row, chosen in enumerate(masked):
         for column, position in enumerate(chosen.nonzero()[:, 0].tolist()):
-            positions[row, column], answers[row, column] = position, next(left)
-    return {"positions": positions, "answers": answers, "number": len(targets)}
+            positions[row, column], labels[row, column] = position, next(left)
+    return {"positions": positions, "labels": labels, "number": len(targets)}

@@ -1,4 +1,8 @@
-"""Scores of sequences that compete -> one row of choices an example.
+"""Logits of competing sequences -> one row per example.
+
+Example: of two examples, the first has 3 sequences and the second 2. Then O = 4:
+
+    by_example([a, b, c, d, e], [0, 3, 5])  ->  [[a, b, c, -inf], [d, e, -inf, -inf]]
 
 Shapes: B examples in the batch, S sequences of all of them, O = S - B + 1.
 """
@@ -9,14 +13,14 @@ import torch
 from torch import Tensor
 
 
-def by_example(scores: Tensor, first: Tensor) -> Tensor:
-    """Scores of all sequences (S,), where example b has those from first[b] to first[b + 1] -> (B, O), -inf elsewhere.
+def by_example(logits: Tensor, first: Tensor) -> Tensor:
+    """Logits (S,), of which example b has those from first[b] to first[b + 1] -> (B, O), -inf elsewhere.
 
-    O is a bound that is known without asking the device for the largest number of sequences.
+    O bounds the number of sequences of an example; it is known without a device-to-host sync.
     """
-    num_sequences, num_examples = len(scores), len(first) - 1
-    rows = torch.arange(num_examples, device=scores.device)
+    num_sequences, num_examples = len(logits), len(first) - 1
+    rows = torch.arange(num_examples, device=logits.device)
     example = rows.repeat_interleave(first.diff(), output_size=num_sequences)  # (S,)
-    place = torch.arange(num_sequences, device=scores.device) - first[example]  # (S,), within the example
-    choices = scores.new_full((num_examples, num_sequences - num_examples + 1), -torch.inf)
-    return choices.index_put((example, place), scores)
+    place = torch.arange(num_sequences, device=logits.device) - first[example]  # (S,), within the example
+    choices = logits.new_full((num_examples, num_sequences - num_examples + 1), -torch.inf)
+    return choices.index_put((example, place), logits)

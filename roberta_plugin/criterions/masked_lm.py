@@ -21,7 +21,7 @@ from roberta_plugin.criterions import metrics
 
 @dataclass
 class RobertaMaskedLMCriterionConfig(FairseqDataclass):
-    """The loss has no options: what is predicted is the task's choice."""
+    """The loss has no options; the task chooses what is predicted."""
 
 
 @register_criterion("roberta_masked_lm", dataclass=RobertaMaskedLMCriterionConfig)
@@ -37,7 +37,7 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
             model: ours or fairseq's, possibly wrapped for data-parallel training.
             sample: a batch with "net_input", "target" (B, T) holding pad where nothing is predicted, "ntokens" and
                 "nsentences"; with "predicted", our models compute the loss without forming all scores.
-            reduce: sum the loss over positions; the alternative, a loss a position, has no use here.
+            reduce: sum the loss over positions; per-position losses are not supported.
 
         Raises:
             ValueError: if `reduce` is False.
@@ -54,11 +54,11 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
         else:
             is_predicted = sample["target"].ne(self.padding_idx)
             targets = sample["target"][is_predicted]  # (B, T) -> (M,)
-            scores = model(**sample["net_input"], masked_tokens=is_predicted)[0]  # (M, V)
-            loss = F.cross_entropy(scores.float(), targets, reduction="sum")
+            logits = model(**sample["net_input"], masked_tokens=is_predicted)[0]  # (M, V)
+            loss = F.cross_entropy(logits.float(), targets, reduction="sum")
             sample_size = targets.numel()
             if not model.training:
-                log["num_correct"] = scores.argmax(dim=-1).eq(targets).sum()
+                log["num_correct"] = logits.argmax(dim=-1).eq(targets).sum()
                 log["num_counted"] = sample_size
         return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
 

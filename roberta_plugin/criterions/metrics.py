@@ -1,6 +1,6 @@
-"""Sums from all workers -> what the log shows.
+"""Sums of all ranks -> the figures of the log.
 
-Every criterion logs sums only, so that fairseq may add the logs of all ranks before it reduces them.
+Every criterion logs sums only, so fairseq may add the logs of all ranks before it reduces them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch import Tensor
 
 
 def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-    """Log `loss` (bits a predicted token), `ppl` = 2^loss, `padding` and, where it was counted, `accuracy` (percent).
+    """Log `loss` (bits per predicted token), `ppl` = 2^loss, `padding` and, where it was counted, `accuracy` (percent).
 
-    `padding` is the share of positions that were computed for nothing. fairseq's `wps` counts tokens without them.
+    `padding` is the share of positions that are padding, in percent. fairseq's `wps` does not count them.
 
-    `accuracy` is the share of predicted positions whose most probable token is the right one. It needs the logits,
-    which the fused training loss never forms: validation counts it, training does not.
+    `accuracy` is the share of predicted positions whose most probable token is correct. It needs the logits, which the
+    training loss never forms, so only validation has it.
     """
     outputs = list(logging_outputs)
     sample_size = sum(output.get("sample_size", 0) for output in outputs)
-    if sample_size == 0:  # no position of these batches was predicted: there is nothing to average
+    if sample_size == 0:  # no position of these batches is predicted
         return
     loss = sum(output.get("loss", 0) for output in outputs)
     metrics.log_scalar("loss", loss / sample_size / math.log(2), sample_size, round=3)
@@ -71,7 +71,7 @@ def _stall(meters: Mapping[str, Any]) -> float:
 
 
 def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-    """Log `loss` (nats an example) and `padding` (percent of the positions)."""
+    """Log `loss` (nats per example) and `padding` (percent of the positions)."""
     outputs = list(logging_outputs)
     sample_size = sum(output.get("sample_size", 0) for output in outputs)
     if sample_size == 0:
@@ -83,10 +83,10 @@ def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
 
 
 class TensorSum(MetersDict._DerivedMeter):  # type: ignore[misc]
-    """A tensor added up over the batches of a validation.
+    """A tensor summed over the batches of a validation.
 
-    A derived meter, because these alone are left out of checkpoints: fairseq keeps the others of a validation for ever,
-    and can make none but its own kinds again when a run is resumed.
+    It is a derived meter because fairseq leaves only these out of checkpoints: it saves all other meters, and on
+    resuming can only rebuild its own kinds.
     """
 
     def __init__(self) -> None:
@@ -103,10 +103,12 @@ class TensorSum(MetersDict._DerivedMeter):  # type: ignore[misc]
 
 
 def placed(values: Tensor, index: Tensor, *, size: int) -> Tensor:
-    """Rows `values` (B, ...) put at `index` (B,) of a tensor of zeros (size, ...), float64.
+    """Rows `values` (B, ...) at `index` (B,) of a tensor of zeros (size, ...), float64.
 
-    The sum of these over all batches of all ranks holds every row in its place, so that a metric which is no mean over
-    examples can be computed of the whole.
+    Summed over all batches of all ranks, it holds the rows of the whole split, for metrics that are not a mean over
+    examples.
+
+    Example: placed([7, 8], [3, 1], size=4) is [0, 8, 0, 7].
     """
     result = torch.zeros(size, *values.shape[1:], dtype=torch.float64, device=values.device)
     result[index] = values.to(torch.float64)
@@ -134,7 +136,7 @@ def log_from_sums(
         function: sums by name, float64 tensors -> the metric.
         num_examples: fairseq asks for metrics after every batch as well; with this number, the answer is NaN, at no
             cost, until the sum called `counted` has as many.
-        priority: its place in the log.
+        priority: its order in the log.
     """
 
     def derive(meters: Mapping[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Which task a fine-tuning criterion goes with: the one of its name, whose batches and outputs it reads."""
+"""A fine-tuning criterion reads the batches and outputs of one task: the task of its name."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 All options of all questions of a batch go through the model at once; a question may have any number of them. Works with
 our models and with any fairseq model that has classification heads as `roberta` has.
 
-Shapes: B questions in the batch, S options of all of them, O places for the options of a question.
+Shapes: B questions in the batch, S options of all of them, O columns for the options of a question.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class RaceCriterion(FairseqCriterion):
         """Return (loss in nats, number of questions, sums to log).
 
         Args:
-            model: ours or fairseq's, with a head that gives one score.
+            model: ours or fairseq's, with a head of one class.
             sample: a batch of `ExamplesDataset` with the columns `label`, the right option from 0, and `level`.
-            reduce: sum the loss over questions; the alternative, a loss a question, has no use here.
+            reduce: sum the loss over questions; per-question losses are not supported.
 
         Raises:
             ValueError: if `reduce` is False.
         """
         if not reduce:
             raise ValueError("The criterion race returns the summed loss only: call it with reduce=True.")
-        scores = self.task.outputs(model, sample)  # (S, 1)
-        choices = by_example(scores[:, 0].float(), sample["offsets"])  # -> (B, O)
+        logits = self.task.outputs(model, sample)  # (S, 1)
+        choices = by_example(logits[:, 0].float(), sample["offsets"])  # -> (B, O)
         labels = sample["columns"]["label"]
         loss = F.cross_entropy(choices, labels, reduction="sum")
         is_right = choices.detach().argmax(dim=1).eq(labels)  # (B,)
@@ -101,12 +101,12 @@ class RaceCriterion(FairseqCriterion):
 
 
 def chance(counts: Tensor) -> dict[str, Tensor]:
-    """What guessing gives for questions with these numbers of options (B,): sums, see `degenerate_run.Sums`."""
+    """Sums for guessing, of questions with these numbers of options (B,); see `degenerate_run.Sums`."""
     share = 1.0 / counts
     sums = {"chance_loss": -share.log(), "chance_correct": share, "chance_variance": share * (1 - share)}
     return {name: values.sum() for name, values in sums.items()}
 
 
 def _accuracy(meters: Mapping[str, Any], group: str) -> float:
-    """Percent of right answers, of the counts that were added up."""
+    """Percent of correct answers, from the summed counts."""
     return 100.0 * float(meters[f"_num_correct{group}"].sum) / float(meters[f"_num_counted{group}"].sum)

@@ -29,13 +29,14 @@ Sums = dict[str, Any]
 
 @dataclass
 class RobertaSentencePredictionCriterionConfig(FairseqDataclass):
-    """Options for WNLI alone; the other losses have none."""
+    """Options for WNLI; the other losses have none."""
 
     margin_alpha: float = field(
-        default=5.0, metadata={"help": "WNLI: weight of the margin against the log-probability of the right phrase"}
+        default=5.0,
+        metadata={"help": "WNLI: weight of the margin loss relative to the log-probability of the right phrase"},
     )
     margin_beta: float = field(
-        default=0.4, metadata={"help": "WNLI: by how much the right phrase must be ahead, in nats a token"}
+        default=0.4, metadata={"help": "WNLI: margin of the right phrase over the others, in nats per token"}
     )
     phrase_cross_entropy: bool = field(
         default=False,
@@ -76,7 +77,7 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         Args:
             model: ours or fairseq's, possibly wrapped for data-parallel training.
             sample: a batch of `ExamplesDataset` with the columns that `finetuning/glue/prepare.py` describes.
-            reduce: sum the loss over examples; the alternative, a loss an example, has no use here.
+            reduce: sum the loss over examples; per-example losses are not supported.
 
         Raises:
             ValueError: if `reduce` is False.
@@ -121,8 +122,8 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         """(S, 1): the first phrase of each example against its rivals, where it is the right one.
 
         The loss is that of fairseq's examples/roberta/wsc/wsc_criterion.py, after Kocijan et al. 2019: for each rival,
-        -right + alpha * max(0, rival - right + beta). Their paper and ours do not tell alpha and beta; the defaults are
-        those of fairseq's recipe for WinoGrande.
+        -right + alpha * max(0, rival - right + beta). Neither paper states alpha and beta; the defaults are those
+        of fairseq's recipe for WinoGrande.
         """
         labels, counts = sample["columns"]["label"].long(), sample["offsets"].diff()
         choices = by_example(scores[:, 0], sample["offsets"])  # (S,) -> (B, O), -inf where there is no phrase

@@ -37,7 +37,7 @@ class Squad2CriterionConfig(FairseqDataclass):
     """Options of the criterion."""
 
     max_answer_length: int = field(
-        default=MAX_ANSWER_LENGTH, metadata={"help": "tokens of an answer at most, in validation"}
+        default=MAX_ANSWER_LENGTH, metadata={"help": "most tokens of an answer, in validation"}
     )
 
 
@@ -65,7 +65,7 @@ class Squad2Criterion(FairseqCriterion):
         Args:
             model: with a span head.
             sample: a batch of `ExamplesDataset` with the columns of `finetuning/squad/prepare.py`.
-            reduce: sum the loss over windows; the alternative, a loss a window, has no use here.
+            reduce: sum the loss over windows; per-window losses are not supported.
 
         Raises:
             ValueError: if `reduce` is False.
@@ -147,9 +147,9 @@ def between(like: Tensor, start: Tensor, stop: Tensor) -> Tensor:
     return (positions >= start[:, None]) & (positions < stop[:, None])
 
 
-def log_probabilities(scores: Tensor, is_choice: Tensor) -> Tensor:
-    """Scores (B, T) -> logarithms of probabilities among the choices (B, T), fp32, -inf elsewhere."""
-    return scores.float().masked_fill(~is_choice, -torch.inf).log_softmax(dim=1)
+def log_probabilities(logits: Tensor, is_choice: Tensor) -> Tensor:
+    """Logits (B, T) -> log-probabilities among the choices (B, T), fp32, -inf elsewhere."""
+    return logits.float().masked_fill(~is_choice, -torch.inf).log_softmax(dim=1)
 
 
 def span_part(log_probs: Tensor, position: Tensor, has_answer: Tensor) -> Tensor:

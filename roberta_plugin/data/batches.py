@@ -2,6 +2,11 @@
 
 Stage of the flow in `roberta_plugin/data/__init__.py`.
 
+Example: blocks of 3 and 2 tokens, <s> 0, pad 1, a multiple of 4:
+
+    tokens  ... 11 12 2 13 2 ...      ->      0 11 12  2
+    starts  [s, s + 3], lengths [3, 2]        0 13  2  1
+
 Shapes: B blocks, T positions: <s>, the tokens of the longest block, and padding up to a multiple.
 """
 
@@ -16,7 +21,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
 
 
 def pad_width(longest: int, *, multiple: int) -> int:
-    """Positions of a batch whose longest block has `longest` tokens, <s> not counted."""
+    """T of a batch whose longest block has `longest` tokens, <s> not counted; 3 tokens and multiple 8: 8."""
     return -(-(longest + 1) // multiple) * multiple
 
 
@@ -41,7 +46,7 @@ def check_batch(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Refuse ids of `batch` outside the vocabulary, if they are in the ranges `starts`, `lengths` of `source`.
+    """Refuse ids outside the vocabulary in `batch`, which holds the ranges `starts`, `lengths` of `source`.
 
     Raises:
         ValueError: naming the file, the line, the id and what to do.

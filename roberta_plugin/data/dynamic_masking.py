@@ -1,10 +1,17 @@
 """Dynamic masking: blocks of tokens -> (masked input, targets), in one pass for both.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. A pure function of (seed, pass, block index) and the block's
-tokens: any worker can make any block, a resumed run sees the same masks, and neither the other blocks of a batch nor
-its padding change them. Paper sections 2.1 (what is replaced) and 4.1 (static and dynamic masking).
+tokens: any worker can make any block, a resumed run sees the same masks, and a block's mask depends neither on the
+other blocks of its batch nor on padding. Paper sections 2.1 (what is replaced) and 4.1 (static and dynamic masking).
 
-Shapes: B blocks, T positions, V vocabulary, M chosen positions in the batch, Q room for those of one block.
+Example: of the block <s> the cat sat down </s>, "cat" and "down" are chosen (ids 0 11 12 13 14 2, <mask> M, pad 1):
+
+    tokens     0 11  M 13 14  2     "cat" became <mask>; "down" stays as it is (10 % of the chosen)
+    targets    1  1 12  1 14  1     the original id where a token is predicted
+    positions  2  4                 the same gathered: where, ...
+    labels    12 14                 ... and what
+
+Shapes: B blocks, T positions, V vocabulary, M predicted positions in the batch, Q the most of one block.
 """
 
 from __future__ import annotations
@@ -25,14 +32,14 @@ _CHOICE, _REPLACEMENT = 0, 1  # what a key is for: part of it
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingRecipe:
-    """What is predicted and what the model sees in its place; defaults are the paper's."""
+    """Which tokens are predicted, and what the model sees instead of them; defaults are the paper's."""
 
     mask_prob: float = 0.15
     """Share of the maskable tokens (or words) to predict."""
     leave_unmasked_prob: float = 0.1
-    """Probability that a predicted token stays as it is."""
+    """Probability that a predicted token stays as it is in the input."""
     random_token_prob: float = 0.1
-    """Probability that a predicted token is replaced by a random one; all others become <mask>."""
+    """Probability that a predicted token is replaced by a random one; the others become <mask>."""
     whole_words: bool = False
     """Choose words instead of tokens, and predict all tokens of a chosen word."""
     num_static_masks: int = 0
@@ -70,14 +77,14 @@ class Masked(NamedTuple):
     """The original id where a token is predicted, pad elsewhere (B, T)."""
     positions: NDArray[np.int64]
     """The predicted positions of each block from left to right (B, Q), then 0."""
-    answers: NDArray[np.int64]
+    labels: NDArray[np.int64]
     """The original ids at `positions` (B, Q), then pad."""
     num_predicted: int
-    """M, the number of all predicted positions."""
+    """M, the number of predicted positions in the batch."""
 
 
 class Masker:
-    """A recipe on a vocabulary."""
+    """Masks blocks by a recipe, for one vocabulary."""
 
     def __init__(
         self,
@@ -93,9 +100,9 @@ class Masker:
         """Prepare the tables.
 
         Args:
-            recipe: what to do.
+            recipe: what is predicted, and how it is replaced.
             mask_id: id of <mask>.
-            pad_id: id of <pad>, which marks positions that are not predicted in the targets.
+            pad_id: id of <pad>, which the targets hold where nothing is predicted.
             never_masked: ids that are never predicted (V,).
             never_drawn: ids that never replace another token (V,).
             word_starts: ids that begin a word (V,), for `whole_words`.
@@ -106,7 +113,9 @@ class Masker:
         """
         recipe.check()
         if recipe.whole_words and word_starts is None:
-            raise ValueError("--mask-whole-words needs a tokenizer that tells where words begin: give its folder.")
+            raise ValueError(
+                "--mask-whole-words needs a tokenizer that knows where words begin: give its --tokenizer-folder."
+            )
         self.recipe = recipe
         self.mask_id = mask_id
         self.pad_id = pad_id
@@ -127,7 +136,7 @@ class Masker:
     def of(
         cls, vocabulary: Vocabulary, recipe: MaskingRecipe, *, word_starts: NDArray[np.bool_] | None = None
     ) -> Masker:
-        """The recipe on a vocabulary's own tables."""
+        """A masker with the tables of a vocabulary."""
         return cls(
             recipe,
             mask_id=vocabulary.mask_id,
@@ -146,11 +155,13 @@ class Masker:
         Of the n maskable tokens (or words) of a block, exactly floor(mask_prob * n + u) are chosen, without
         replacement, where u is uniform in [0, 1): mask_prob * n on average.
 
+        Example: of 10 tokens with mask_prob 0.15, one or two are chosen, each with probability 1/2.
+
         Args:
             tokens: ids (B, T), padded; not changed.
             seed: seed of the run.
-            passes: how many times each block has come up, this time included (B,).
-            indices: number of each block in its data (B,).
+            passes: how many times each block has come up, including this time (B,).
+            indices: number of each block in the data (B,).
         """
         if self.recipe.num_static_masks:
             passes = (passes - 1) % self.recipe.num_static_masks + 1
@@ -168,13 +179,13 @@ class Masker:
         counts = np.bincount(rows, minlength=len(tokens))
         columns = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
         shape = (len(tokens), self._room(tokens.shape[1], counts))
-        gathered, answers = np.zeros(shape, dtype=np.int64), np.full(shape, self.pad_id, dtype=np.int64)
+        gathered, labels = np.zeros(shape, dtype=np.int64), np.full(shape, self.pad_id, dtype=np.int64)
         gathered[rows, columns] = positions
-        answers[rows, columns] = original
-        return Masked(masked, targets, gathered, answers, len(at))
+        labels[rows, columns] = original
+        return Masked(masked, targets, gathered, labels, len(at))
 
     def _room(self, num_positions: int, counts: NDArray[np.int64]) -> int:
-        """Q: what suffices for any block of this many positions, so that batches of one width have one shape."""
+        """Q: enough for any block of this many positions, so that batches of the same width have the same shape."""
         if self.recipe.whole_words:
             return int(counts.max(initial=0))
         return int(self.recipe.mask_prob * num_positions) + 1
@@ -194,7 +205,7 @@ class Masker:
         return chosen
 
     def _draw_candidates(self, is_candidate: NDArray[np.bool_], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Choose among the candidates of each block (B, T): those with the smallest random numbers."""
+        """Choose the candidates with the smallest random numbers of each block (B, T)."""
         draws = bits32(keys, is_candidate.shape[1])
         draws = np.where(is_candidate, np.minimum(draws, _CANNOT_BE_CHOSEN - np.uint32(1)), _CANNOT_BE_CHOSEN)
         uniform = (finalize(~keys) >> np.uint64(11)) * 2.0**-53
@@ -202,13 +213,13 @@ class Masker:
         in_order = np.sort(draws, axis=1)
         last = np.take_along_axis(in_order, np.maximum(num_chosen - 1, 0)[:, None], axis=1)
         chosen: NDArray[np.bool_] = (draws <= last) & (num_chosen > 0)[:, None]
-        for row in np.flatnonzero(chosen.sum(axis=1) != num_chosen):  # equal numbers at the limit: the first win
+        for row in np.flatnonzero(chosen.sum(axis=1) != num_chosen):  # equal numbers at the limit: take the first ones
             chosen[row] = False
             chosen[row, np.argsort(draws[row], kind="stable")[: num_chosen[row]]] = True
         return chosen
 
     def _replace(self, original: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """What the model sees in the place of the chosen tokens (M,), from 64 random bits each (M,)."""
+        """What the model sees instead of the chosen tokens (M,), from 64 random bits for each (M,)."""
         recipe = self.recipe
         kind = bits >> _HALF
         leave_below = round(recipe.leave_unmasked_prob * 2**32)

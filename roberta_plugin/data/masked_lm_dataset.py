@@ -3,7 +3,7 @@
 Last stage of the flow in `roberta_plugin/data/__init__.py`: wires mmap_tokens, blocks, batches, dynamic_masking and
 block_order together.
 
-The pass of a block tells which mask it gets.
+The mask of a block depends on its pass: how many times the block has come up.
 
 Shapes: B blocks in a batch, T positions, N blocks in the dataset.
 """
@@ -36,11 +36,18 @@ class Source(NamedTuple):
 class MaskedLMDataset(BlockDataset):
     """Masked batches of the blocks of all sources.
 
-    A batch is {"id" (B,), "pass" (B,), "nsentences", "ntokens" (pads not counted), "npairs"
-    (their pairs within a block), "net_input": {"src_tokens" (B, T),
-    "src_lengths" (B,), "has_padding"}, "target" (B, T), pad where nothing is predicted, "predicted": {"positions" and
-    "answers" (B, Q), "number"}, the same gathered}; arrays are int64 tensors. A packed batch has one row (B = 1) and,
-    in the place of has_padding, "packing" with the edges of its blocks; see `packing`.
+    A batch is a dict; arrays are int64 tensors:
+
+        id, pass        (B,)    numbers of the blocks, and how many times each has come up
+        nsentences      B
+        ntokens         tokens, pads not counted
+        npairs          pairs of tokens within a block, for the FLOPs of attention
+        net_input       src_tokens (B, T), src_lengths (B,), has_padding
+        target          (B, T)  the original id where a token is predicted, else pad
+        predicted       positions, labels (B, Q): the same, gathered; number: how many are predicted
+
+    A packed batch has one row (B = 1) and, instead of has_padding, packing: positions (1, T), cu_seqlens (S + 1,),
+    max_seqlen; its predicted has cu_seqlens and max_seqlen too. See `packing`.
     """
 
     def __init__(
@@ -68,13 +75,13 @@ class MaskedLMDataset(BlockDataset):
             pad_id: id of <pad>.
             vocab_size: ids must lie below it.
             seed: seed of the order and of the masks.
-            mixture: for each corpus, of one or several sources, its blocks and how many of them an epoch takes
-                (default: all blocks of all sources).
+            mixture: for each corpus (one or several sources), its number of blocks and how many of them an epoch
+                takes (default: all blocks of all sources).
             shard: which of `num_shards` data folders this is; each serves every num_shards-th epoch.
-            num_shards: number of data folders that take turns.
+            num_shards: how many data folders take turns.
             pad_to_multiple: T, or the length of the row with `pack`, is a multiple of this.
             pack: lay the blocks of a batch end to end in one row instead of padding them.
-            max_length: tokens of a block at most, <s> included; told to the model with packed rows.
+            max_length: most tokens in a block, <s> included; max_seqlen of packed rows.
         """
         self.sources = list(sources)
         self.masker = masker
@@ -143,34 +150,34 @@ class MaskedLMDataset(BlockDataset):
         return batch
 
     def _padded(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
-        # Told, so that the model need not look, for which a GPU would have to be waited for.
+        # Known on the host, so the model needs no device-to-host sync to find out.
         has_padding = bool(lengths.min() < masked.tokens.shape[1])
         return {
             "net_input": {"src_tokens": masked.tokens, "has_padding": has_padding},
             "target": masked.targets,
-            "predicted": {"positions": masked.positions, "answers": masked.answers},
+            "predicted": {"positions": masked.positions, "labels": masked.labels},
         }
 
     def _packed(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
-        longest = max(self.max_length, int(lengths.max()))
-        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple, longest=longest)
-        predicted = {"positions": row.predicted, "answers": row.answers, "edges": row.predicted_edges}
+        max_seqlen = max(self.max_length, int(lengths.max()))
+        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple, max_seqlen=max_seqlen)
+        predicted = {"positions": row.predicted, "labels": row.labels, "cu_seqlens": row.cu_seqlens_q}
         return {
             "net_input": {
                 "src_tokens": row.tokens,
-                "packing": {"positions": row.positions, "edges": row.edges, "longest": longest},
+                "packing": {"positions": row.positions, "cu_seqlens": row.cu_seqlens, "max_seqlen": max_seqlen},
             },
             "target": row.targets,
-            # The room that is left belongs to one of the blocks. The number is the same for every batch, as their shape
-            # may be.
-            "predicted": {**predicted, "longest": longest + PREDICTED_MULTIPLE},
+            # The rounded-up rest of `predicted` counts to the last block. A bound of the options alone: a number that
+            # changes from batch to batch would make torch.compile compile again.
+            "predicted": {**predicted, "max_seqlen": max_seqlen + PREDICTED_MULTIPLE},
         }
 
     def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens (B, T) of some blocks, <s> first, and how many each has (B,)."""
         parts = [(source, rows, *source.blocks.bounds(local)) for source, rows, local in self._by_source(indices)]
         longest = max(int(lengths.max()) for _, _, _, lengths in parts)
-        multiple = 1 if self.pack else self.pad_to_multiple  # a packed row is rounded up as a whole
+        multiple = 1 if self.pack else self.pad_to_multiple  # of packed rows, the row is rounded up
         batch = np.full((len(indices), pad_width(longest, multiple=multiple)), self.pad_id)
         batch[:, 0] = self.bos_id
         all_lengths = np.empty(len(indices), dtype=np.int64)

@@ -1,8 +1,18 @@
-"""A padded batch -> one row of sequences end to end, for models that keep sequences apart by their edges.
+"""A padded batch -> one row of sequences end to end, for attention kernels with `cu_seqlens`.
 
-Stage of the flow in `roberta_plugin/data/__init__.py`, in place of padding (--pack-sequences). What the blocks do not
-fill of the row is cut into sequences of padding, none longer than a block may be: attention kernels are given that
-length and leave what lies beyond it uninitialized. Sizes are rounded up, so that many batches have one shape.
+Stage of the flow in `roberta_plugin/data/__init__.py`, instead of padding (--pack-sequences). The rest of the row is
+cut into sequences of padding no longer than `max_seqlen`: attention kernels leave positions beyond that length
+uninitialized. Sizes are rounded up, so that many batches have the same shape.
+
+Example: two blocks of 3 and 2 tokens (_ is pad), `multiple` 4, `max_seqlen` 3, where 8 and 5 are to be predicted:
+
+    padded                packed
+    tokens  0 M 9         tokens        0 M 9 0 M _ _ _     positions   0 1 2 0 1 0 0 0
+            0 M _         cu_seqlens    0 3 5 8             (two blocks, one sequence of padding)
+    labels  8             predicted     1 4                 labels      8 5
+            5             cu_seqlens_q  0 1 2 2             (one predicted position per block)
+
+With `multiple` above 1, `predicted` and `cu_seqlens` have more entries than shown: they are rounded up as well.
 
 Shapes: B blocks, T positions of a padded block, Q room for its predicted ones; N positions of the row, M room for its
 predicted ones, S sequences: the blocks, the padding at the end, and empty ones.
@@ -29,18 +39,19 @@ class PackedRow(NamedTuple):
     targets: NDArray[np.int64]
     """The original id where a token is predicted, pad elsewhere (1, N)."""
     positions: NDArray[np.int64]
-    """Where in its block each token is, from 0 (1, N)."""
-    edges: NDArray[np.int32]
-    """Sequence s is at edges[s] to edges[s + 1] (S + 1,)."""
+    """The position of each token in its block, from 0 (1, N)."""
+    cu_seqlens: NDArray[np.int32]
+    """Sequence s has the positions cu_seqlens[s] to cu_seqlens[s + 1] (S + 1,)."""
     predicted: NDArray[np.int64]
     """The predicted positions of the row (1, M), then 0."""
-    answers: NDArray[np.int64]
+    labels: NDArray[np.int64]
     """The original ids at `predicted` (1, M), then pad."""
-    predicted_edges: NDArray[np.int32]
-    """Which of `predicted` belong to sequence s (S + 1,); the room that is left belongs to the last block."""
+    cu_seqlens_q: NDArray[np.int32]
+    """Sequence s has the entries cu_seqlens_q[s] to cu_seqlens_q[s + 1] of `predicted` (S + 1,); the rest belongs to
+    the last block."""
 
 
-def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: int, longest: int) -> PackedRow:
+def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: int, max_seqlen: int) -> PackedRow:
     """Lay the blocks of a masked batch end to end.
 
     Args:
@@ -48,41 +59,44 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
         lengths: tokens of each block (B,), <s> included.
         pad_id: id of <pad>.
         multiple: N is a multiple of this.
-        longest: no sequence has more positions.
+        max_seqlen: no sequence has more positions.
     """
     num_tokens = int(lengths.sum())
     num_positions = -(-num_tokens // multiple) * multiple
     is_token = np.arange(masked.tokens.shape[1]) < lengths[:, None]  # (B, T)
-    places = np.broadcast_to(np.arange(masked.tokens.shape[1]), is_token.shape)
+    positions = np.broadcast_to(np.arange(masked.tokens.shape[1]), is_token.shape)
 
-    is_answer = masked.answers != pad_id  # (B, Q)
+    is_predicted = masked.labels != pad_id  # (B, Q)
     starts = np.cumsum(lengths) - lengths
-    counts = is_answer.sum(axis=1)
+    counts = is_predicted.sum(axis=1)
     room = num_predicted = int(counts.sum())
-    padding = padding_edges(num_tokens, num_positions, longest=longest)
+    padding = padding_starts(num_tokens, num_positions, max_seqlen=max_seqlen)
     num_sequences = len(lengths) + len(padding)
     if multiple > 1:
         room = -(-num_predicted // PREDICTED_MULTIPLE) * PREDICTED_MULTIPLE
         num_sequences = -(-num_sequences // SEQUENCES_MULTIPLE) * SEQUENCES_MULTIPLE
-    edges = np.full(num_sequences + 1, num_positions, dtype=np.int32)
-    edges[: len(lengths)] = starts
-    edges[len(lengths) : len(lengths) + len(padding)] = padding
-    predicted_edges = np.full(num_sequences + 1, room, dtype=np.int32)
-    predicted_edges[: len(lengths)] = np.cumsum(counts) - counts
+    cu_seqlens = np.full(num_sequences + 1, num_positions, dtype=np.int32)
+    cu_seqlens[: len(lengths)] = starts
+    cu_seqlens[len(lengths) : len(lengths) + len(padding)] = padding
+    cu_seqlens_q = np.full(num_sequences + 1, room, dtype=np.int32)
+    cu_seqlens_q[: len(lengths)] = np.cumsum(counts) - counts
     return PackedRow(
         tokens=_row(masked.tokens[is_token], num_positions, fill=pad_id),
         targets=_row(masked.targets[is_token], num_positions, fill=pad_id),
-        positions=_row(places[is_token], num_positions, fill=0),
-        edges=edges,
-        predicted=_row((masked.positions + starts[:, None])[is_answer], room, fill=0),
-        answers=_row(masked.answers[is_answer], room, fill=pad_id),
-        predicted_edges=predicted_edges,
+        positions=_row(positions[is_token], num_positions, fill=0),
+        cu_seqlens=cu_seqlens,
+        predicted=_row((masked.positions + starts[:, None])[is_predicted], room, fill=0),
+        labels=_row(masked.labels[is_predicted], room, fill=pad_id),
+        cu_seqlens_q=cu_seqlens_q,
     )
 
 
-def padding_edges(num_tokens: int, num_positions: int, *, longest: int) -> NDArray[np.int64]:
-    """Where the sequences of padding begin, of at most `longest` positions, that fill a row from `num_tokens` on."""
-    return np.arange(num_tokens, num_positions, longest)
+def padding_starts(num_tokens: int, num_positions: int, *, max_seqlen: int) -> NDArray[np.int64]:
+    """Starts of the sequences of padding, of at most `max_seqlen` positions, that fill a row from `num_tokens` on.
+
+    Example: padding_starts(5, 12, max_seqlen=3) is [5, 8, 11].
+    """
+    return np.arange(num_tokens, num_positions, max_seqlen)
 
 
 def _row(values: NDArray[np.int64], width: int, *, fill: int) -> NDArray[np.int64]:

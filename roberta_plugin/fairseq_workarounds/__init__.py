@@ -1,6 +1,6 @@
-"""Every fairseq fault that this plugin works around, in one place; `install()` runs once, when the plugin registers.
+"""Every fault of fairseq that this plugin works around; `install()` runs when the plugin registers.
 
-A fault has a number here and a file that mends it:
+Each fault has a number and the file that works around it:
 
 1. **Resuming fails under torch >= 2.6** (`checkpoint_loading`). fairseq calls `torch.load` without `weights_only`,
    whose default is now True and refuses `argparse.Namespace`, the one class beyond plain types and tensors that its
@@ -52,9 +52,12 @@ A fault has a number here and a file that mends it:
 16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
    tasks call `logging.basicConfig` at import, the first with level DEBUG: a program that had no set-up of its own then
    prints every library's debugging. We import fairseq where these calls change nothing.
+17. **Warnings that a user cannot act on** (`foreign_warnings`). fairseq calls deprecated functions of hydra and torch,
+   and asks for pinned memory where there is no GPU: eight warnings per training. We filter exactly these. (The line
+   "Please install tensorboardX" is printed before fairseq loads any plugin, so it stays.)
 
-In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` are there for signals instead of 9.
-8 to 10 wrap functions of fairseq's training loop (`training_loop`).
+In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Files that
+wrap functions of fairseq do so with `training_loop.wrap`.
 """
 
 from roberta_plugin.fairseq_workarounds import logging_setup  # isort: skip  -- before anything else of fairseq is imported
@@ -63,6 +66,7 @@ from roberta_plugin.fairseq_workarounds import (
     checkpoint_loading,
     checkpoint_writing,
     finished_training,
+    foreign_warnings,
     help_text,
     interruption,
     master_weights,
@@ -87,6 +91,7 @@ _WORKAROUNDS = (
     master_weights,
     amp_scaling,
     state_names,
+    foreign_warnings,
 )
 
 

@@ -1,4 +1,4 @@
-"""Fault 8: --amp divides gradients by the loss scale twice, and forgets the scale in checkpoints."""
+"""Fault 14: --amp divides gradients by the loss scale twice, and forgets the scale in checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KEY = "grad_scaler"
 
 
 def step(self: Any) -> None:
-    """Update the parameters with gradients that `clip_grad_norm` has unscaled; see fault 8."""
+    """Update the parameters with gradients that `clip_grad_norm` has unscaled; see fault 14."""
     self.scaler.step(self.optimizer)  # the object that was unscaled; fairseq gives the wrapper around it
     self.scaler.update()
 

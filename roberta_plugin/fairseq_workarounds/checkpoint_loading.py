@@ -1,11 +1,10 @@
-"""Faults 1, 2 and 6: checkpoints that torch >= 2.6 refuses to load, alone or on several ranks, and damaged ones."""
+"""Faults 1, 2 and 12: checkpoints that torch >= 2.6 refuses to load, alone or on several ranks, and damaged ones."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import pickle
-import re
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
-from roberta_plugin.checkpoint_files import REMEDY, check_checkpoint
+from roberta_plugin.checkpoint_files import REMEDY, check_checkpoint, explain_refusal, unlisted_class
 
 _fairseq_load = checkpoint_utils.load_checkpoint_to_cpu
 _fairseq_broadcast = distributed_utils._broadcast_object_slow
@@ -33,10 +32,10 @@ def broadcast_object(obj: Any, src_rank: int, group: object, dist_device: torch.
 def load_checked(
     path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
 ) -> dict[str, Any]:
-    """Load a checkpoint whose checksums are right; fairseq's `load_checkpoint_to_cpu`, see fault 6.
+    """Load a checkpoint whose checksums are right; fairseq's `load_checkpoint_to_cpu`, see fault 12.
 
     Raises:
-        ValueError: if the file is damaged, or no checkpoint of fairseq.
+        ValueError: if the file is damaged or not a checkpoint of fairseq.
         UnpicklingError: if it holds objects that could run code.
         OSError: if there is no such file, or it cannot be read.
     """
@@ -47,16 +46,8 @@ def load_checked(
     except (OSError, MemoryError):
         raise
     except Exception as error:  # torch.load and fairseq's upgrade of old layouts raise nearly anything
-        refused = re.search(r"Unsupported (?:global|class|operand)[^.\n]*[\w.]*", str(error))
-        if isinstance(error, pickle.UnpicklingError) and refused:
-            raise pickle.UnpicklingError(
-                f"The checkpoint {path} is not loaded, since it could run code ({refused.group()}): a checkpoint of "
-                "fairseq holds tensors, plain values and argparse.Namespace alone. Use one from a source you trust."
-            ) from error
-        reason = (str(error).strip() or "nothing more is known").splitlines()[0]
-        raise ValueError(
-            f"{path} cannot be read as a checkpoint of fairseq ({type(error).__name__}: {reason}). {REMEDY}"
-        ) from error
+        kind = ValueError if unlisted_class(error) is None else pickle.UnpicklingError
+        raise kind(f"{explain_refusal(path, error)} {REMEDY}") from error
     return state
 
 

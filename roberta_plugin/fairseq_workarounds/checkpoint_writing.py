@@ -1,4 +1,4 @@
-"""Faults 3 and 5: a `checkpoint_last.pt` that a kill can cut off, and a full disk that ruins checkpoints."""
+"""Faults 3 and 11: a `checkpoint_last.pt` that a kill can cut off, and a full disk that ruins checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def save_whole(obj: Any, filename: str, async_write: bool = False) -> None:
     """Write a checkpoint so that `filename` is at every moment either the old file or the whole new one.
 
     Same signature as fairseq's `torch_persistent_save`. Each attempt goes to a fresh temporary file, whose checksums
-    are compared before it takes the name; see fault 5.
+    are compared before it takes the name; see fault 11.
 
     Raises:
         OSError: if it cannot be written, after a minute of trying where the cause may pass.
@@ -95,7 +95,8 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
 
 def install() -> None:
     """Put these functions in the place of fairseq's."""
-    PathManager.copy = staticmethod(atomic_copy)
+    if PathManager.copy is not atomic_copy:
+        PathManager.copy = staticmethod(atomic_copy)
     checkpoint_utils.torch_persistent_save = save_whole
     checkpoint_utils._torch_persistent_save = save_once
     wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)

@@ -1,4 +1,4 @@
-"""Fault 5: a finished training that trains on when it is started again."""
+"""Fault 8: a finished training that trains on when it is started again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def why_finished(cfg: Any, *, updates: int, hours: float) -> str | None:
 
 
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """An epoch of fairseq's, unless there is nothing left to train; see fault 5."""
+    """An epoch of fairseq's, unless there is nothing left to train; see fault 8."""
     # The time of this run does not count, in which ranks may differ; fairseq looks at it after each update.
     hours = trainer._previous_training_time / 3600
     reason = why_finished(cfg, updates=trainer.get_num_updates(), hours=hours)

@@ -1,4 +1,4 @@
-"""Fault 6: a Ctrl-C or SIGTERM that loses all since the last checkpoint.
+"""Fault 9: a Ctrl-C or SIGTERM that loses all since the last checkpoint.
 
 All ranks have to stop at the same update. Who has got a signal says so in what the ranks tell each other of an update
 anyway, the criterion's logging output (`announce`, `hear`; called by our tasks), so that no collective is added.
@@ -130,7 +130,7 @@ def hear(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
 
 
 def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any) -> None:
-    """fairseq's start of a program on all its ranks; see fault 6."""
+    """fairseq's start of a program on all its ranks; see fault 9."""
     interruption.begin()
     try:
         fairseqs(cfg, main, **options)

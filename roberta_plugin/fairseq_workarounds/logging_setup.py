@@ -1,4 +1,4 @@
-"""Fault 5: importing fairseq sets up the logging of the whole program.
+"""Fault 16: importing fairseq sets up the logging of the whole program.
 
 This module has to be imported before anything of fairseq.
 """

@@ -1,4 +1,4 @@
-"""Fault 7: checkpoints of --fp16 and --bf16 that lack a part of the optimizer's state."""
+"""Fault 13: checkpoints of --fp16 and --bf16 that lack a part of the optimizer's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault 7: two trainings at once in one save folder."""
+"""Fault 10: two trainings at once in one save folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault 9: states of fairseq's criterion and optimizer, which ours take over, are refused for their names."""
+"""Fault 15: states of fairseq's criterion and optimizer, which ours take over, are refused for their names."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.batches import check_batch
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder
-from roberta_plugin.data.packing import padding_edges
+from roberta_plugin.data.packing import padding_starts
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 
@@ -27,8 +27,8 @@ class ExamplesDataset(BlockDataset):
     A batch is {"id" (B,), "pass" (B,), "nsentences": B, "ntokens" (pads not counted), "npositions" (pads counted),
     "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"},
     "offsets" (B + 1,): example b has the rows offsets[b] to offsets[b + 1], "columns": {name: (B,)}}; whole numbers are
-    int64, others float64. A packed batch has one row (1, P) and, instead of has_padding, "packing" with the
-    edges of its sequences.
+    int64, others float64. A packed batch has one row (1, P) and, instead of has_padding, "packing": {"positions" (1, P),
+    "cu_seqlens" (S + 1,), "max_seqlen"}.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class ExamplesDataset(BlockDataset):
         tokens = np.full((len(rows), width), self.pad_id, dtype=np.int64)
         for place, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
             tokens[place, :length] = self.split.sequences[row]
-        # Told, so that the model need not look, for which a GPU would have to be waited for.
+        # Known on the host, so the model needs no device-to-host sync to find out.
         return {"src_tokens": tokens, "has_padding": bool(lengths.min() < width)}
 
     def _packed(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
-        """One row; what the sequences do not fill of it is cut into sequences of padding."""
+        """One row; the rest of it is cut into sequences of padding."""
         num_tokens = int(lengths.sum())
         width = _round_up(num_tokens, self.pad_to_multiple)
         starts = np.cumsum(lengths) - lengths
@@ -129,10 +129,11 @@ class ExamplesDataset(BlockDataset):
         tokens[0, :num_tokens] = np.concatenate([self.split.sequences[row] for row in rows.tolist()])
         positions = np.zeros((1, width), dtype=np.int64)
         positions[0, :num_tokens] = np.arange(num_tokens) - np.repeat(starts, lengths)
-        longest = max(self.max_length, int(lengths.max()))
-        padding = padding_edges(num_tokens, width, longest=longest)
-        edges = np.array([*starts, *padding, width], dtype=np.int32)  # (S + 1,), more with padding
-        return {"src_tokens": tokens, "packing": {"positions": positions, "edges": edges, "longest": longest}}
+        max_seqlen = max(self.max_length, int(lengths.max()))
+        padding = padding_starts(num_tokens, width, max_seqlen=max_seqlen)
+        cu_seqlens = np.array([*starts, *padding, width], dtype=np.int32)  # (S + 1,), more with padding
+        packing = {"positions": positions, "cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
+        return {"src_tokens": tokens, "packing": packing}
 
 
 def _round_up(number: Any, multiple: int) -> Any:

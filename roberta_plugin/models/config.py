@@ -48,7 +48,7 @@ class FastRobertaConfig(FairseqDataclass):
         },
     )
     attention_backend: ATTENTION_BACKENDS = field(  # type: ignore[valid-type]
-        default="auto", metadata={"help": "how the attention product is computed; auto chooses by device and dropout"}
+        default="auto", metadata={"help": "how attention is computed; auto chooses by device, dropout and batch"}
     )
     load_checkpoint_heads: bool = field(
         default=False, metadata={"help": "take over the classification heads found in a checkpoint"}
@@ -91,7 +91,7 @@ def read_config(args: Any, *, max_positions: int | None) -> FastRobertaConfig:
 
 
 def check_config(cfg: FastRobertaConfig) -> None:
-    """Refuse options that describe no model.
+    """Refuse options that do not describe a model.
 
     Raises:
         ValueError: naming the option, its value and what would be right.

@@ -11,16 +11,19 @@ from torch import Tensor, nn
 
 
 class LearnedPositions(nn.Embedding):
-    """Position embeddings counted as fairseq counts them: the first token has row pad_id + 1, padding row pad_id."""
+    """Position embeddings numbered as in fairseq: the first token has row pad_id + 1, padding has row pad_id."""
 
     def __init__(self, max_positions: int, dim: int, *, pad_id: int) -> None:
         super().__init__(max_positions + pad_id + 1, dim, padding_idx=pad_id)
         self.pad_id = pad_id
 
     def forward(self, tokens: Tensor, *, is_padding: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """Ids (B, T) -> (B, T, D), or (T, D) where nothing is padding and all rows would be equal.
+        """Ids (B, T) -> (B, T, D), or (T, D) if nothing is padding, when all blocks would get the same.
 
-        `positions` (B, T), 0 for the first token of a sequence, say where each token is; else it is counted.
+        `positions` (B, T), 0 for the first token of a sequence, give the position of each token; without them, tokens
+        are counted.
+
+        Example: with pad_id 1, the ids [0, 8, 9, 1] get the rows [2, 3, 4, 1].
         """
         first = self.pad_id + 1
         if positions is not None:

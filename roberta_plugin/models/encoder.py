@@ -1,9 +1,9 @@
-"""The Transformer encoder: embeddings and a stack of layers, normalized after each sublayer as BERT is.
+"""The Transformer encoder: embeddings and a stack of layers, with the layer norm after each sublayer, as in BERT.
 
 Attribute names are fairseq's, so that state dicts agree.
 
-Shapes: B blocks (1 in a packed row), S sequences of a packed row, T positions, Q positions of a block that are asked
-for, D model dimension.
+Shapes: B blocks (1 in a packed row), S sequences of a packed row, T positions, Q positions whose features are
+wanted, D model dimension.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D), or (B, Q, D) of the positions in `queries` (B, Q, D) alone."""
+        """(B, T, D) -> (B, T, D), or (B, Q, D) for the positions in `queries` (B, Q, D) only."""
         residual = x if queries is None else queries
         attended = self.self_attn(x, is_padding=is_padding, sequences=sequences, queries=queries)
         x = self.self_attn_layer_norm(residual + self.dropout(attended))
@@ -85,7 +85,7 @@ class SentenceEncoder(nn.Module):
         self.layernorm_embedding = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout_prob)
         self.layers = nn.ModuleList(layers)
-        self.register_buffer("version", torch.tensor([3.0]))  # fairseq's encoder has it and looks for it
+        self.register_buffer("version", torch.tensor([3.0]))  # fairseq's encoder expects it in the state dict
 
     def forward(
         self,
@@ -100,17 +100,17 @@ class SentenceEncoder(nn.Module):
 
         Args:
             tokens: ids, padded.
-            has_padding: whether any of them is <pad>; None looks, for which a GPU has to be waited for.
-            keep_hidden: whether to return what is between the layers.
-            packing: {"positions" (1, T), "edges" (S + 1,), "longest"}: the row holds S sequences end to end, which do
-                not see each other.
-            predicted: {"positions" (B, Q)} and, in a packed row, {"edges" (S + 1,), "longest"}: return the features
-                (B, Q, D) of these positions alone. The last layer then computes no others: nothing else is made of it.
+            has_padding: whether any of them is <pad>; None looks at the tokens, which costs a device-to-host sync.
+            keep_hidden: whether to return the embeddings and the output of every layer too.
+            packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end,
+                and attention stays within each.
+            predicted: {"positions" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}: return the
+                features (B, Q, D) of these positions only; the last layer computes no others.
         """
         is_padding, sequences, positions = None, None, None
         if packing is not None:
             positions = packing["positions"]
-            sequences = Sequences(*2 * (packing["edges"],), *2 * (packing["longest"],))
+            sequences = Sequences.of_row(packing)
         elif has_padding is not False:
             is_padding = tokens.eq(self.pad_id)
             is_padding = is_padding if has_padding or is_padding.any() else None
@@ -126,8 +126,7 @@ class SentenceEncoder(nn.Module):
             hidden += [x] if keep_hidden else []
         if predicted is not None:
             queries = x.gather(1, predicted["positions"][..., None].expand(-1, -1, x.size(-1)))  # -> (B, Q, D)
-            if sequences is not None:
-                sequences = sequences._replace(cu_seqlens_q=predicted["edges"], max_seqlen_q=predicted["longest"])
+            sequences = None if sequences is None else sequences.for_predicted(predicted)
             return self._run(last, x, is_padding, sequences, queries), []
         x = self._run(last, x, is_padding, sequences)
         return x, [*hidden, x] if keep_hidden else []

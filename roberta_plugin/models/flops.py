@@ -1,4 +1,4 @@
-"""What a training step costs in arithmetic, and what devices can do: for the figures in the training log.
+"""FLOPs of a training step, and the peak FLOP/s of devices: for the figures in the training log.
 
 Letters: L layers, h model dimension, f feed-forward dimension, V vocabulary.
 """
@@ -21,13 +21,13 @@ def training_flops(
     num_pairs: int,
     num_predicted: int,
 ) -> float:
-    """FLOPs of forward and backward, a multiply-add being two.
+    """FLOPs of forward and backward, counting a multiply-add as two.
 
         6 L (4 h^2 + 2 h f) tokens  +  12 L h pairs  +  6 (h^2 + h V) predicted
 
-    6 FLOPs a weight and token (Kaplan et al. 2020, section 2.1), the two products of attention for each pair of
-    positions that see each other, and the LM head where something is predicted. Padding does not count, nor does what
-    is computed twice; the last layer counts in full, as everywhere where MFU is quoted.
+    6 FLOPs per weight and token (Kaplan et al. 2020, section 2.1), the two matmuls of attention for each pair of
+    positions that attend to each other, and the LM head for each predicted position. Padding and recomputation do not
+    count. The last layer counts in full, as is usual for MFU.
 
     Args:
         num_layers: L.
@@ -44,12 +44,12 @@ def training_flops(
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """What the device can do in this type, FLOP/s; 0 where we do not know."""
+    """Peak FLOP/s of the device in this type; 0 if unknown."""
     if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
         return 0.0
     return peak_of(torch.cuda.get_device_name(device))
 
 
 def peak_of(device_name: str) -> float:
-    """The peak in half precision of a device of this name; 0 where we do not know."""
+    """Peak FLOP/s in half precision of the device with this name; 0 if unknown."""
     return next((peak for model, peak in HALF_PRECISION_PEAKS.items() if model in device_name), 0.0)

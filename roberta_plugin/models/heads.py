@@ -17,12 +17,12 @@ from roberta_plugin.models.linear_cross_entropy import summed_cross_entropy
 
 
 class MaskedLMHead(nn.Module):
-    """Features -> scores of the vocabulary, or straight to the loss."""
+    """Features -> logits over the vocabulary, or the loss directly."""
 
     def __init__(
         self, dim: int, *, activation: Callable[[Tensor], Tensor], vocab_size: int, weight: nn.Parameter | None
     ) -> None:
-        """With `weight` (V, D), the token embeddings, scores are products with them; else with an own matrix."""
+        """The output matrix is `weight` (V, D), the token embeddings, or without it a matrix of the head's own."""
         super().__init__()
         self.dense = Linear(dim, dim)
         self.activation = activation
@@ -31,21 +31,21 @@ class MaskedLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:
-        """(B, T, D) -> scores (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""
+        """(B, T, D) -> logits (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""
         if masked_tokens is not None:
             features = features[masked_tokens]  # (B, T, D) -> (M, D)
         return linear(self._transform(features), self.weight, self.bias)
 
-    def loss(self, features: Tensor, answers: Tensor, *, pad_id: int) -> Tensor:
-        """Features (..., D) of the predicted positions, their `answers` (...) -> summed cross-entropy (), fp32, nats.
+    def loss(self, features: Tensor, labels: Tensor, *, pad_id: int) -> Tensor:
+        """Features (..., D) of the predicted positions and their `labels` (...) -> summed cross-entropy (), fp32, nats.
 
-        Where the answer is pad, nothing is predicted.
+        Positions whose label is pad do not count.
         """
-        features, answers = features.flatten(0, -2), answers.flatten()
-        if features.device.type == "cpu":  # a GPU would have to be waited for
-            is_meant = answers.ne(pad_id)
-            features, answers = features[is_meant], answers[is_meant]
-        return summed_cross_entropy(self._transform(features), self.weight, self.bias, answers, ignored=pad_id)
+        features, labels = features.flatten(0, -2), labels.flatten()
+        if features.device.type == "cpu":  # on a GPU, indexing by a mask is a device-to-host sync
+            is_predicted = labels.ne(pad_id)
+            features, labels = features[is_predicted], labels[is_predicted]
+        return summed_cross_entropy(self._transform(features), self.weight, self.bias, labels, ignored=pad_id)
 
     def _transform(self, features: Tensor) -> Tensor:
         transformed: Tensor = self.layer_norm(self.activation(self.dense(features)))
@@ -53,7 +53,7 @@ class MaskedLMHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """Features of the first token -> scores of the classes, with fairseq's parameter names."""
+    """Features of the first token -> logits of the classes, with fairseq's parameter names."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class ClassificationHead(nn.Module):
         """(B, T, D) -> (B, C)."""
         x = self.dropout(features[:, 0])  # (B, T, D) -> (B, D): <s>
         x = self.dropout(self.activation(self.dense(x)))
-        scores: Tensor = self.out_proj(x)
-        return scores
+        logits: Tensor = self.out_proj(x)
+        return logits
 
 
-class SpanScores(NamedTuple):
-    """Scores of a span head, logits."""
+class SpanLogits(NamedTuple):
+    """Logits of a span head."""
 
     start: Tensor
-    """Of each token to begin the answer (B, T)."""
+    """Each token as the first of the answer (B, T)."""
     end: Tensor
-    """Of each token to end it (B, T)."""
+    """Each token as the last of the answer (B, T)."""
     answerable: Tensor
-    """Of the text holding an answer (B,)."""
+    """The text containing an answer (B,)."""
 
 
 class SpanHead(nn.Module):
@@ -101,7 +101,7 @@ class SpanHead(nn.Module):
             dim, inner_dim=inner_dim, num_classes=1, activation=activation, dropout_prob=dropout_prob
         )
 
-    def forward(self, features: Tensor) -> SpanScores:
+    def forward(self, features: Tensor) -> SpanLogits:
         """(B, T, D) -> two (B, T) and one (B,)."""
         start, end = self.span(features).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
-        return SpanScores(start, end, self.answerable(features)[:, 0])
+        return SpanLogits(start, end, self.answerable(features)[:, 0])

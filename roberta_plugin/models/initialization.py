@@ -1,4 +1,4 @@
-"""BERT's initial weights: the only place that draws them."""
+"""BERT's initial weights; only this file draws them."""
 
 from __future__ import annotations
 

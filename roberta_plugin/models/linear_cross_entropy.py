@@ -1,10 +1,10 @@
-"""Cross-entropy of a linear layer's output, without ever holding all of that output.
+"""Cross-entropy of a linear layer's output, without holding all of that output at once.
 
-    loss = sum over m of -log softmax(x_m W^T + b)[y_m], where y_m is not the id to be ignored
+    loss = sum over m of -log softmax(x_m W^T + b)[y_m], over the rows whose y_m is not the ignored id
 
-On a GPU with a torch that has it, `F.linear_cross_entropy` does it in chunks. On a CPU, where that function either
-keeps all scores or is slow, our own loop over chunks does: the scores of a chunk stay in the cache, and the gradients
-are computed while they are there. Everything else takes the plain path. All paths pass one parity test.
+On a GPU, `F.linear_cross_entropy` computes it in chunks, if torch has that function. On a CPU, where that function
+keeps all logits or is slow, our own loop over chunks does: the logits of a chunk stay in the cache, and the gradients
+are computed from them there. All other cases take the plain path. All paths pass one parity test.
 
 Shapes: M rows, D dimension, V vocabulary.
 """
@@ -33,7 +33,7 @@ def summed_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tenso
 
 
 def choose_path(x: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]:
-    """Which of the functions below serves an input like `x`."""
+    """The function below that computes it for inputs like `x`."""
     if x.device.type == "cpu" and x.dtype == torch.float32:
         return chunked
     if x.device.type == "cuda" and has_fused():
@@ -47,12 +47,12 @@ def has_fused() -> bool:
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """All scores (M, V) at once; their softmax in fp32."""
+    """All logits (M, V) at once; their softmax in fp32."""
     return F.cross_entropy(F.linear(x, weight, bias).float(), targets, reduction="sum", ignore_index=ignored)
 
 
 def fused(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """torch's own chunks."""
+    """In chunks, by torch."""
     losses = F.linear_cross_entropy(
         x,
         weight,
@@ -67,7 +67,7 @@ def fused(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int
 
 
 def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """Our own chunks: the gradients are computed in the forward pass, so it needs a single backward pass."""
+    """In chunks, by our own loop: the forward pass computes the gradients too, so only one backward pass may follow."""
     counts = targets.ne(ignored)
     return _Chunked.apply(x[counts], weight, bias, targets[counts])  # type: ignore[no-any-return, no-untyped-call]
 
@@ -79,17 +79,17 @@ class _Chunked(torch.autograd.Function):
         weight_grad, bias_grad = None, torch.zeros_like(bias)
         loss = x.new_zeros(())
         for start in range(0, x.size(0), ROWS_IN_CHUNK):
-            rows, answers = x[start : start + ROWS_IN_CHUNK], targets[start : start + ROWS_IN_CHUNK, None]
-            scores = linear(rows, weight, bias)  # (rows, V)
-            of_answers = scores.gather(1, answers)
-            largest = scores.amax(dim=1, keepdim=True)
-            sums = scores.sub_(largest).exp_().sum(dim=1, keepdim=True)
-            loss += (sums.log() + largest - of_answers).sum()
-            # d loss / d scores = softmax - one-hot
-            scores.div_(sums).scatter_add_(1, answers, scores.new_full((len(rows), 1), -1.0))
-            x_grad[start : start + ROWS_IN_CHUNK] = linear(scores, weight.t())
-            weight_grad = linear(scores.t(), rows.t()) if weight_grad is None else weight_grad.addmm_(scores.t(), rows)
-            bias_grad += scores.sum(dim=0)
+            rows, labels = x[start : start + ROWS_IN_CHUNK], targets[start : start + ROWS_IN_CHUNK, None]
+            logits = linear(rows, weight, bias)  # (rows, V)
+            of_labels = logits.gather(1, labels)
+            largest = logits.amax(dim=1, keepdim=True)
+            sums = logits.sub_(largest).exp_().sum(dim=1, keepdim=True)
+            loss += (sums.log() + largest - of_labels).sum()
+            # d loss / d logits = softmax - one-hot
+            logits.div_(sums).scatter_add_(1, labels, logits.new_full((len(rows), 1), -1.0))
+            x_grad[start : start + ROWS_IN_CHUNK] = linear(logits, weight.t())
+            weight_grad = linear(logits.t(), rows.t()) if weight_grad is None else weight_grad.addmm_(logits.t(), rows)
+            bias_grad += logits.sum(dim=0)
         ctx.save_for_backward(x_grad, torch.zeros_like(weight) if weight_grad is None else weight_grad, bias_grad)
         return loss
 

@@ -1,9 +1,9 @@
-"""The registered model `fast_roberta` and its sizes: config -> encoder -> heads, in fairseq's words.
+"""The registered model `fast_roberta` and its sizes: config -> encoder -> heads, in fairseq's terms.
 
-State dicts have the names of fairseq's `roberta`: either model loads what the other has saved.
+Parameters have the names of fairseq's `roberta`: each model loads the checkpoints of the other.
 
-Shapes: B blocks, T positions, D model dimension, Q and M predicted positions of a block and of
-the batch, V vocabulary, C classes.
+Shapes: B blocks, T positions, S sequences (B, or those of a packed row), D model dimension, Q and M predicted positions
+of a block and of the batch, V vocabulary, C classes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from fairseq.models import (
-    FairseqEncoder,
-    FairseqEncoderModel,
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import FairseqEncoder, FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
 from roberta_plugin.models.attention.registry import choose_backend
+from roberta_plugin.models.attention.sequences import first_positions
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
 from roberta_plugin.models.checkpoints.names import from_older_fairseq
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
@@ -36,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
-    """The sentence encoder with the masked-LM head on top."""
+    """The sentence encoder and the masked-LM head on top of it."""
 
     def __init__(self, cfg: FastRobertaConfig, dictionary: Any) -> None:
         super().__init__(dictionary)
@@ -68,59 +63,34 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         self.lm_head = MaskedLMHead(dim, activation=activation, vocab_size=len(dictionary), weight=embeddings)
 
     def forward(
-        self,
-        src_tokens: Tensor,
-        *,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        masked_tokens: Tensor | None = None,
-        predicted: Mapping[str, Any] | None = None,
-        first_only: bool = False,
-        has_padding: bool | None = None,
-        packing: Mapping[str, Any] | None = None,
+        self, src_tokens: Tensor, *, return_all_hiddens: bool = False, **layout: Any
     ) -> tuple[Tensor, dict[str, Any]]:
-        """See `FastRobertaModel.forward`; with `first_only`, the features (S, 1, D) of each sequence's <s> alone."""
-        if first_only:
-            places = first_tokens(src_tokens, packing)
-            features, _ = self.sentence_encoder(src_tokens, has_padding=has_padding, packing=packing, predicted=places)
-            return features.reshape(-1, 1, features.size(-1)), {"inner_states": None}  # (B, Q, D) -> (S, 1, D)
-        features, hidden = self.sentence_encoder(
-            src_tokens,
-            has_padding=has_padding,
-            packing=packing,
-            keep_hidden=return_all_hiddens,
-            predicted=predicted,
-        )
-        if predicted is not None:
-            return self.lm_head.loss(features, predicted["answers"], pad_id=self.sentence_encoder.pad_id), {}
-        # fairseq's models hand these out with time first
-        extra = {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
-        if features_only:
-            return features, extra
-        return self.lm_head(features, masked_tokens=masked_tokens), extra
+        """Features (B, T, D), {"inner_states": ...}; `layout` is has_padding and packing of the model's forward."""
+        features, hidden = self.sentence_encoder(src_tokens, keep_hidden=return_all_hiddens, **layout)
+        # (B, T, D) -> (T, B, D)
+        return features, {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
+
+    def masked_lm_loss(self, src_tokens: Tensor, predicted: Mapping[str, Any], **layout: Any) -> Tensor:
+        """Summed cross-entropy () of the labels at the predicted positions; see `FastRobertaModel.forward`."""
+        features, _ = self.sentence_encoder(src_tokens, predicted=predicted, **layout)
+        return self.lm_head.loss(features, predicted["labels"], pad_id=self.sentence_encoder.pad_id)
+
+    def first_features(self, src_tokens: Tensor, **layout: Any) -> Tensor:
+        """Features (S, 1, D) of each sequence's <s>; the last layer computes no others."""
+        positions = first_positions(src_tokens, layout["packing"])
+        features: Tensor = self.sentence_encoder(src_tokens, predicted=positions, **layout)[0]
+        return features.reshape(-1, 1, features.size(-1))  # (B, 1, D) or (1, S, D) -> (S, 1, D)
 
     def max_positions(self) -> int:
-        """Tokens in a block at most."""
+        """The most tokens in a block."""
         assert self.cfg.max_positions is not None
         return self.cfg.max_positions
 
 
 def _tokens_per_sample(task: Any) -> int | None:
-    """The option of a task of fairseq's that has it and does not answer for it, as multilingual_masked_lm."""
-    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args alone
+    """Option of fairseq tasks whose max_positions() is None, such as multilingual_masked_lm."""
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args only
     return getattr(options, "tokens_per_sample", None)
-
-
-def first_tokens(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Where each sequence's <s> is, in the form of `predicted`: for them alone the last layer is computed."""
-    if packing is None:
-        return {"positions": tokens.new_zeros(len(tokens), 1)}
-    edges = packing["edges"]  # (S + 1,)
-    return {
-        "positions": edges[None, :-1].long(),  # (S + 1,) -> (1, S)
-        "edges": torch.arange(len(edges), dtype=edges.dtype, device=edges.device),
-        "longest": 1,
-    }
 
 
 @register_model("fast_roberta", dataclass=FastRobertaConfig)
@@ -136,14 +106,14 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.classification_heads = nn.ModuleDict()
         self.span_heads = nn.ModuleDict()
         self.apply(initialize)
-        self._has_said_how = False
+        self._has_logged_backend = False
         if cfg.compile_layers:
             for layer in encoder.sentence_encoder.layers:
-                layer.compile()  # in place: names of parameters stay
+                layer.compile()  # in place: parameters keep their names
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
-        """Build the model for the task's vocabulary; without --max-positions it has the task's length."""
+        """Build the model for the task's vocabulary; without --max-positions, for the task's length."""
         cfg = read_config(args, max_positions=task.max_positions() or _tokens_per_sample(task))
         return cls(cfg, RobertaEncoder(cfg, task.source_dictionary))
 
@@ -156,15 +126,15 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         tokenizer: str | None = None,
         **others: Any,
     ) -> Any:
-        """A `RobertaHub`, as fairseq's `RobertaModel.from_pretrained` returns its hub interface.
+        """A `RobertaHub`, called as fairseq's `RobertaModel.from_pretrained`.
 
         Args:
             model_name_or_path: the folder of the checkpoint.
-            checkpoint_file: see `RobertaHub.from_pretrained`, as for the next.
-            data_name_or_path: folder with dict.txt and the tokenizer's files; one that begins with "." lies in the
-                folder of the checkpoint.
-            tokenizer: folder with the tokenizer's files, if not that of dict.txt.
-            others: refused.
+            checkpoint_file: see `RobertaHub.from_pretrained`; so is `tokenizer`.
+            data_name_or_path: folder with dict.txt and the tokenizer's files; one that begins with "." is relative to
+                the folder of the checkpoint.
+            tokenizer: folder with the tokenizer's files, if it is another one.
+            others: not allowed.
 
         Raises:
             TypeError: for bpe="gpt2" and other options of fairseq's tokenizers.
@@ -173,8 +143,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
         if others:
             raise TypeError(
-                f"FastRobertaModel.from_pretrained does not take {', '.join(others)}: the tokenizer is that of the "
-                "files in data_name_or_path."
+                f"FastRobertaModel.from_pretrained does not take {', '.join(others)}: it reads the tokenizer from "
+                "the files in data_name_or_path."
             )
         if data_name_or_path is not None and data_name_or_path.startswith("."):
             data_name_or_path = os.path.join(model_name_or_path, data_name_or_path)
@@ -194,40 +164,47 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         packing: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> tuple[Any, dict[str, Any]]:
-        """Ids -> scores, features or the loss, and {"inner_states": ...}.
+        """Ids -> (logits, features or the loss, {"inner_states": ...}).
+
+        Without options the result is the logits (B, T, V); the first of these that is given changes it:
+
+            predicted                  the loss ()
+            classification_head_name   that head's logits (S, C); the padding of a packed row may add some at the end
+            span_head_name             that head's `SpanLogits`
+            features_only              features (B, T, D)
+            masked_tokens              logits of these positions only (M, V)
 
         Args:
             src_tokens: ids (B, T), each row beginning with <s>, padded on the right.
-            src_lengths: not needed; fairseq's batches hold it.
-            features_only: return features (B, T, D) instead of scores.
-            return_all_hiddens: put the embeddings and each layer's output, (T, B, D) as in fairseq, into the extra.
-            classification_head_name: return this head's scores (B, C), or (S, C) of a packed row, whose padding may
-                count as sequences at its end.
-            span_head_name: return this head's `SpanScores`.
-            masked_tokens: bool (B, T): score these positions only, (M, V) instead of (B, T, V).
-            predicted: {"positions" (B, Q), "answers" (B, Q)}: return the summed cross-entropy () of these answers,
-                in nats and fp32, and nothing in the extra; an answer that is <pad> does not count.
-            has_padding: whether a row is padded; where it is not told, the tokens are looked at.
-            packing: {"positions" (1, T), "edges" (S + 1,), "longest"}: the one row holds S sequences end to end.
-            others: what else fairseq's tasks put into their batches, as src_id; not needed, as in fairseq's roberta.
+            src_lengths: not needed; fairseq's batches contain it.
+            features_only: whether to return features.
+            return_all_hiddens: also return the embeddings and each layer's output as inner_states, each (T, B, D) as in
+                fairseq.
+            classification_head_name: name of a classification head.
+            span_head_name: name of a span head.
+            masked_tokens: bool (B, T).
+            predicted: {"positions" (B, Q), "labels" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,),
+                "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
+            has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
+            packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
+            others: other entries of the batches of fairseq's tasks, such as src_id; ignored, as in fairseq's roberta.
         """
-        if self.training and not self._has_said_how:
+        if self.training and not self._has_logged_backend:
             self._log_backend_once(src_tokens, packing)
-        output, extra = self.encoder(
-            src_tokens,
-            features_only=features_only or classification_head_name is not None or span_head_name is not None,
-            first_only=classification_head_name is not None and not return_all_hiddens,
-            return_all_hiddens=return_all_hiddens,
-            masked_tokens=masked_tokens,
-            predicted=predicted,
-            has_padding=has_padding,
-            packing=packing,
-        )
+        layout = {"has_padding": has_padding, "packing": packing}
+        if predicted is not None:
+            return self.encoder.masked_lm_loss(src_tokens, predicted, **layout), {}
+        if classification_head_name is not None and not return_all_hiddens:
+            features = self.encoder.first_features(src_tokens, **layout)
+            return self.classification_heads[classification_head_name](features), {"inner_states": None}
+        features, extra = self.encoder(src_tokens, return_all_hiddens=return_all_hiddens, **layout)
         if classification_head_name is not None:
-            output = self.classification_heads[classification_head_name](output)
+            return self.classification_heads[classification_head_name](features), extra
         if span_head_name is not None:
-            output = self.span_heads[span_head_name](output)
-        return output, extra
+            return self.span_heads[span_head_name](features), extra
+        if features_only:
+            return features, extra
+        return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
 
     def training_flops(self, *, num_tokens: int, num_pairs: int, num_predicted: int) -> float:
         """FLOPs of a training step on a batch of these sizes; see `flops.training_flops`."""
@@ -242,7 +219,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         )
 
     def num_compiled_graphs(self) -> int:
-        """Graphs that torch.compile has made in this process so far; shapes that keep changing make ever more."""
+        """Graphs that torch.compile has made in this process so far; more and more if shapes keep changing."""
         if not self.cfg.compile_layers:
             return 0
         from torch._dynamo.utils import counters
@@ -250,19 +227,19 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return int(counters["stats"]["unique_graphs"])
 
     def peak_flops(self) -> float:
-        """What the device of the parameters can do in their type, FLOP/s; 0 where we do not know."""
+        """Peak FLOP/s of the parameters' device in their type; 0 if unknown."""
         return peak_flops(self.encoder.lm_head.bias.device, self.encoder.lm_head.bias.dtype)
 
     def _log_backend_once(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
-        """Log, once a training, which attention backend was chosen and for what."""
-        self._has_said_how = True
+        """Log once per training which attention backend was chosen, and for what."""
+        self._has_logged_backend = True
         weight = self.encoder.lm_head.bias
         backend = choose_backend(
             str(self.cfg.attention_backend),
             device=weight.device,
             dtype=weight.dtype,
             dropout_prob=self.cfg.attention_dropout,
-            longest=src_tokens.size(1) if packing is None else packing["longest"],
+            max_seqlen=src_tokens.size(1) if packing is None else packing["max_seqlen"],
             is_packed=packing is not None,
         )
         batches = "padded batches" if packing is None else "packed rows"
@@ -272,19 +249,19 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         )
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
-        """Scores -> probabilities or their logarithms, in fp32."""
-        scores: Tensor = net_output[0].float()
-        return scores.log_softmax(dim=-1) if log_probs else scores.softmax(dim=-1)
+        """Logits -> probabilities or their logarithms, in fp32."""
+        logits: Tensor = net_output[0].float()
+        return logits.log_softmax(dim=-1) if log_probs else logits.softmax(dim=-1)
 
     @property
     def supported_targets(self) -> set[str]:
-        """fairseq asks for it; the targets are the input's own tokens."""
+        """Required by fairseq: the targets are the input's own tokens."""
         return {"self"}
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
     ) -> None:
-        """Add a head called `name`, or replace it, with fresh weights."""
+        """Add a head called `name` with fresh weights, or replace it."""
         assert num_classes is not None
         if name in self.classification_heads:
             logger.warning(f"the classification head {name!r} is replaced by a new one with {num_classes} classes")
@@ -293,7 +270,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.classification_heads[name] = head
 
     def register_span_head(self, name: str) -> None:
-        """Add a head called `name` that finds spans, with fresh weights."""
+        """Add a span head called `name` with fresh weights."""
         head = SpanHead(self.cfg.encoder_embed_dim, **self._head_options(None))
         head.apply(initialize)
         self.span_heads[name] = head
@@ -306,7 +283,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         }
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
-        """Bring a state dict of fairseq's `roberta`, of any age, to our names, and settle its heads, in place."""
+        """Rename the parameters of any version of fairseq's `roberta` to ours and reconcile the heads, in place."""
         renamed = from_older_fairseq(state_dict)
         state_dict.clear()
         state_dict.update(renamed)

@@ -7,7 +7,7 @@ moment, fairseq before it, so its epsilon is effectively larger in the first few
 
 Under --memory-efficient-fp16 and -bf16 fairseq hands over the model's half-precision parameters themselves. The
 optimizer then keeps fp32 masters of its own, and makes fp32 gradients for a part of the parameters at a time: the same
-updates as under --fp16 and --bf16 with 4 bytes a parameter less, the fp32 copy of the gradients. (fairseq's `adam`
+updates as under --fp16 and --bf16 with 4 bytes per parameter less, the fp32 copy of the gradients. (fairseq's `adam`
 keeps no masters there, and rounds its updates away: a change below 0.4 % of a bf16 weight is lost.)
 
 With --layer-lr-decay the learning rate falls from the heads to the embeddings, by this factor a layer (Clark et al.
@@ -43,8 +43,8 @@ class RobertaAdamWConfig(FairseqDataclass):
     layer_lr_decay: float = field(
         default=1.0,
         metadata={
-            "help": "in fine-tuning, each layer's learning rate is that of the layer above it times this; heads have "
-            "the full one, embeddings the lowest. 1: the same for all"
+            "help": "in fine-tuning, the learning rate of each layer is this times that of the layer above; heads have "
+            "the full rate, embeddings the lowest. 1: the same rate for all"
         },
     )
     lr: list[float] = II("optimization.lr")
@@ -54,7 +54,7 @@ def parse_betas(value: Any) -> tuple[float, float]:
     """Read "(0.9, 0.98)" or a pair of numbers.
 
     Raises:
-        ValueError: if it is no pair of numbers in [0, 1).
+        ValueError: if it is not a pair of numbers in [0, 1).
     """
     parts = value.strip("()[] ").split(",") if isinstance(value, str) else list(value)
     try:
@@ -70,7 +70,7 @@ def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dic
     """Parameters by the number of layers above them, the fewest first; "lr_scale" is their share of the learning rate.
 
     Raises:
-        ValueError: if `decay` is none, or a parameter does not tell its layer.
+        ValueError: if `decay` is not in (0, 1], or the layer of a parameter is unknown.
     """
     if not 0.0 < decay <= 1.0:
         raise ValueError(f"--layer-lr-decay must lie above 0 and be at most 1, got {decay}.")

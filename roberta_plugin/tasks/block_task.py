@@ -33,7 +33,7 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         super().__init__(cfg)
         self.dictionary = dictionary
         self.vocabulary = vocabulary
-        self._has_said_what_is_ignored = False
+        self._has_warned_of_ignored_options = False
         self._iterators: weakref.WeakSet[BlockEpochIterator] = weakref.WeakSet()
 
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
@@ -69,7 +69,7 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
             RuntimeError: if torchrun has started several processes, and fairseq trains alone in each.
         """
         check_launch(num_shards)
-        self._say_what_is_ignored()
+        self._warn_of_ignored_options()
         self.check_limits(max_positions=max_positions, max_tokens=max_tokens)
         self._end_old_workers()
         # fairseq's update_epoch_batch_itr wants new batches in every epoch, which there are anyhow
@@ -102,9 +102,9 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         self._iterators.add(iterator)
         return iterator
 
-    def _say_what_is_ignored(self) -> None:
-        if not self._has_said_what_is_ignored:
-            self._has_said_what_is_ignored = True
+    def _warn_of_ignored_options(self) -> None:
+        if not self._has_warned_of_ignored_options:
+            self._has_warned_of_ignored_options = True
             for sentence in ignored_options(self.cfg):
                 logger.warning(sentence)
 

@@ -13,9 +13,7 @@ class FineTuningConfig(FairseqDataclass):
     """Options of a fine-tuning task."""
 
     data: str = field(default=MISSING, metadata={"help": "folder made by `roberta prepare`"})
-    max_positions: int = field(
-        default=512, metadata={"help": "positions of the model: as many as the pretrained one has"}
-    )
+    max_positions: int = field(default=512, metadata={"help": "number of positions of the pretrained model"})
     classification_head_name: str = field(
         default="sentence_classification_head", metadata={"help": "name of the new head in the checkpoint"}
     )

@@ -41,7 +41,7 @@ class RobertaMaskedLMConfig(FairseqDataclass):
             "(DOC-SENTENCES); eos = one sentence"
         },
     )
-    tokens_per_sample: int = field(default=512, metadata={"help": "tokens in a block at most, <s> included"})
+    tokens_per_sample: int = field(default=512, metadata={"help": "most tokens in a block, <s> included"})
     mask_prob: float = field(default=0.15, metadata={"help": "share of the tokens to predict"})
     leave_unmasked_prob: float = field(
         default=0.1, metadata={"help": "probability that a predicted token stays as it is in the input"}

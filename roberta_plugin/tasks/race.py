@@ -71,7 +71,7 @@ class RaceTask(FineTuningTask):
         """Open a split of the prepared folder, whose answers must be known.
 
         Raises:
-            ValueError: if an answer is not told, as in the test split of some sets.
+            ValueError: if an answer is unknown, as in the test split of some sets.
         """
         labels = self.prepared.split(split).columns["label"]
         if (labels < 0).any():

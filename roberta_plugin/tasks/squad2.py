@@ -38,7 +38,7 @@ class Squad2Task(FineTuningTask):
 
     @property
     def head_arguments(self) -> dict[str, Any]:
-        """Arguments of the model's forward that ask for the task's scores."""
+        """Arguments of the model's forward that select the span head."""
         return {"span_head_name": self.cfg.classification_head_name}
 
     def register_heads(self, model: Any) -> None:

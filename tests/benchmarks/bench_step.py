@@ -51,7 +51,7 @@ def make_batches(count: int, *, num_blocks: int) -> list[dict]:
                 "target": torch.from_numpy(masked.targets),
                 "predicted": {
                     "positions": torch.from_numpy(masked.positions),
-                    "answers": torch.from_numpy(masked.answers),
+                    "labels": torch.from_numpy(masked.labels),
                     "number": masked.num_predicted,
                 },
                 "ntokens": tokens.size,

@@ -78,8 +78,8 @@ def test_some_positions_alone_may_attend(name):
 
 
 def make_sequences(q_lengths, k_lengths):
-    edges = [torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (q_lengths, k_lengths)]
-    return Sequences(*edges, max(q_lengths), max(k_lengths))
+    cu_seqlens = [torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (q_lengths, k_lengths)]
+    return Sequences(*cu_seqlens, max(q_lengths), max(k_lengths))
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -164,15 +164,15 @@ def test_dropout_keeps_the_mean_and_has_the_right_spread(name, is_packed):
     assert float((found - 1).square().mean()) == pytest.approx(float(variance), rel=0.05)
 
 
-def choose(name="auto", *, device="cpu", dtype=torch.float32, dropout_prob=0.1, longest=512, is_packed=False):
-    options = {"dtype": dtype, "dropout_prob": dropout_prob, "longest": longest, "is_packed": is_packed}
+def choose(name="auto", *, device="cpu", dtype=torch.float32, dropout_prob=0.1, max_seqlen=512, is_packed=False):
+    options = {"dtype": dtype, "dropout_prob": dropout_prob, "max_seqlen": max_seqlen, "is_packed": is_packed}
     return choose_backend(name, device=torch.device(device), **options)
 
 
 def test_the_choice_follows_device_length_and_dropout(monkeypatch):
     assert choose().name == choose(is_packed=True).name == "onednn"
-    assert choose(longest=32).name == "eager"
-    assert choose(longest=32, dropout_prob=0.0).name == "sdpa"
+    assert choose(max_seqlen=32).name == "eager"
+    assert choose(max_seqlen=32, dropout_prob=0.0).name == "sdpa"
     assert choose(device="cuda").name == "sdpa"
     monkeypatch.setattr(attention_backends, "has_onednn", lambda: False)
     assert choose().name == "eager"

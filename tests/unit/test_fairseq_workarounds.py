@@ -1,8 +1,10 @@
 """Each workaround repairs the fault that it names, and only that."""
 
 import argparse
+import ast
 import os
 import pickle
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -17,6 +19,25 @@ from roberta_plugin import fairseq_workarounds
 from roberta_plugin.fairseq_workarounds import checkpoint_writing
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import write_data_bin
+
+fairseq_workarounds.install()
+FOLDER = REPOSITORY / "roberta_plugin" / "fairseq_workarounds"
+
+
+def test_every_fault_of_the_list_has_one_file_which_names_it():
+    listed = fairseq_workarounds.__doc__ or ""
+    by_file: dict[str, list[str]] = {}
+    for number, name in re.findall(r"(?m)^(\d+)\. [^(]*\(`(\w+)`\)", listed):
+        by_file.setdefault(name, []).append(number)
+    numbers = [number for found in by_file.values() for number in found]
+    assert sorted(map(int, numbers)) == list(range(1, len(numbers) + 1)) and len(numbers) >= 17
+    for path in FOLDER.glob("*.py"):
+        text = path.read_text()
+        head = re.match(r"Faults? ([\d, and]+):", ast.get_docstring(ast.parse(text)) or "")
+        own = re.findall(r"\d+", head[1]) if head else []
+        if path.stem != "__init__":
+            assert own == by_file.get(path.stem, []), f"{path.name} says {own}, the list {by_file.get(path.stem)}"
+            assert set(re.findall(r"see fault (\d+)", text)) <= set(own), path.name
 
 
 class Unlisted:
@@ -57,10 +78,32 @@ def test_a_copy_refuses_to_overwrite_unless_told(tmp_path):
     assert (tmp_path / "b").read_text() == "b"
 
 
+TWICE = """
+import sys
+import fairseq_cli.train
+import roberta_plugin
+from roberta_plugin import fairseq_workarounds
+
+def everything():
+    \"\"\"All attributes of fairseq's modules and of their classes.\"\"\"
+    owners = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in ("fairseq", "fairseq_cli")]
+    owners += [value for owner in owners for value in vars(owner).values() if isinstance(value, type)]
+    return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}
+
+assert fairseq_cli.train.train.wrappers, "nothing is installed"
+before = everything()
+fairseq_workarounds.install()
+after = everything()
+changed = [name for (owner, name), value in before.items() if after[owner, name] is not value]
+assert before.keys() == after.keys() and not changed, changed
+print("the same")
+"""
+
+
 def test_installing_twice_changes_nothing():
-    before = PathManager.copy
-    fairseq_workarounds.install()
-    assert PathManager.copy is before is checkpoint_writing.atomic_copy
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, cwd=REPOSITORY, timeout=200)
+    assert done.stdout.splitlines()[-1:] == ["the same"], done.stderr
+    assert PathManager.copy is checkpoint_writing.atomic_copy
 
 
 BF16 = f"""

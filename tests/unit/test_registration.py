@@ -3,6 +3,7 @@
 fairseq returns its own class, without a word, for a task or model name that is already taken.
 """
 
+import os
 import subprocess
 import sys
 
@@ -45,22 +46,55 @@ folder = tempfile.mkdtemp()
 os.symlink({str(REPOSITORY / "roberta_plugin")!r}, os.path.join(folder, "other_name"))
 """ + USER_DIR.replace(repr(str(REPOSITORY / "roberta_plugin")), 'os.path.join(folder, "other_name")')
 
+REGISTER = "\nimport roberta_plugin\nroberta_plugin.register()\n"
 ORDERS = {
-    "plain import alone": "import roberta_plugin",
+    "plain import and register": REGISTER,
     "fairseq first": "import fairseq.tasks, fairseq.models, fairseq.criterions\nimport roberta_plugin",
-    "plugin first": "import roberta_plugin\nimport fairseq.tasks, fairseq.models, fairseq.criterions",
+    "plugin first": "import roberta_plugin\nimport fairseq.tasks, fairseq.models, fairseq.criterions" + REGISTER,
     "user-dir alone": USER_DIR,
-    "plain import, then user-dir": "import roberta_plugin\n" + USER_DIR,
+    "plain import, then user-dir, then register": "import roberta_plugin\n" + USER_DIR + REGISTER,
     "user-dir, then plain import": USER_DIR + "\nimport roberta_plugin",
+    "user-dir, then register twice": USER_DIR + 2 * REGISTER,
     "user-dir, a link of another name": LINK,
     "plain import, then such a link": "import roberta_plugin\n" + LINK,
+    "the hub's module": "import roberta_plugin.hub" + REGISTER,
 }
+
+
+def run(*arguments, folder=REPOSITORY):
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+    )
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_name_is_ours(order):
-    done = subprocess.run(
-        [sys.executable, "-c", ORDERS[order] + CHECK], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
-    )
+    done = run("-c", ORDERS[order] + CHECK)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith("all ours")
+
+
+@pytest.mark.parametrize("name", ["roberta.py", "train_it.py"])
+def test_the_name_of_a_script_does_not_matter(tmp_path, name):
+    (tmp_path / name).write_text("import fairseq\nimport roberta_plugin\n" + CHECK)
+    done = run(name, folder=tmp_path)
+    assert done.stdout.rstrip().endswith("all ours"), done.stderr
+
+
+def test_a_plain_import_registers_nothing_and_prints_nothing():
+    done = run("-c", "import sys, roberta_plugin\nassert 'fairseq' not in sys.modules and 'torch' not in sys.modules")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "module", ["roberta_plugin.launch.rendezvous", "roberta_plugin.data.binarize.workers", "roberta_plugin.cli"]
+)
+def test_light_modules_stay_light(module):
+    """A thousand processes import the first, and every worker of `roberta binarize` the second."""
+    done = run("-c", f"import sys, {module}\nprint(*sys.modules)")
+    loaded = done.stdout.split()
+    assert module in loaded, done.stderr
+    heavy = {"torch", "fairseq", "hydra", "omegaconf", "matplotlib", "transformers", "tensorboard"}
+    assert not heavy & set(loaded)
+    assert len(loaded) < 500, f"{module} loads {len(loaded)} modules"

@@ -1,4 +1,4 @@
-"""What every attention backend is: the signature, written once.
+"""The signature that every attention backend has.
 
 Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head dimension. A packed
 row has B = 1 and `sequences`; a padded batch has none.
@@ -16,15 +16,15 @@ from roberta_plugin.models.attention.sequences import Sequences
 
 
 class AttentionMask(NamedTuple):
-    """What may be attended to: everything, or not the padding, or nothing of another sequence."""
+    """What each position may attend to: everything, everything but padding, or its own sequence only."""
 
     is_padding: Tensor | None = None
     """Positions that may not be attended to (B, T)."""
     sequences: Sequences | None = None
-    """Where the sequences of a packed row are."""
+    """The sequences of a packed row."""
 
     def allowed(self, q: Tensor, k: Tensor) -> Tensor | None:
-        """The same as a mask, bool, broadcast to (B, H, Q, T); None where everything may be attended to."""
+        """As a bool tensor that broadcasts to (B, H, Q, T), True where attention is allowed; None: everywhere."""
         if self.sequences is not None:
             return self.sequences.is_same_sequence(q.size(2), k.size(2))
         return None if self.is_padding is None else ~self.is_padding[:, None, None, :]
@@ -34,7 +34,7 @@ class AttentionBackend(ABC):
     """softmax(q k^T / sqrt(K)) v, with dropout of the attention weights.
 
     Attributes:
-        name: what --attention-backend calls it.
+        name: its name for --attention-backend.
         serves_padded: whether it takes padded batches.
         serves_packed: whether it takes packed rows.
     """
@@ -44,7 +44,7 @@ class AttentionBackend(ABC):
     serves_packed = True
 
     def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:  # noqa: B027  (runs everywhere)
-        """Raise a RuntimeError that says what is missing if this backend cannot run so."""
+        """Raise a RuntimeError that names what is missing, if this backend cannot run here."""
 
     def __call__(
         self,
@@ -58,10 +58,11 @@ class AttentionBackend(ABC):
     ) -> Tensor:
         """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
 
-        Positions where `is_padding` (B, T) is set are not attended to; with `sequences`, nothing of another one is.
+        Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
+        own sequence.
         """
         return self.attend(q, k, v, AttentionMask(is_padding, sequences), dropout_prob)
 
     @abstractmethod
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
-        """The same, with what is visible in one."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
+        """The same, with padding and sequences in one `mask`."""

@@ -1,6 +1,6 @@
-"""The attention product in fp32 on a CPU: one head of one sequence at a time, so that its weights stay in the cache.
+"""Attention in fp32 on a CPU: one head of one sequence at a time, so that its weights stay in the cache.
 
-Each of the six matrix products of forward and backward goes through oneDNN, and dropout draws as `dropout` does.
+All six matmuls of forward and backward go through oneDNN; dropout uses the random numbers of `cpu.dropout`.
 
 Shapes: B blocks, H heads, T positions, Q positions that attend, K head dimension; q and t of them in one sequence.
 """
@@ -16,19 +16,19 @@ from torch import Tensor
 
 from roberta_plugin.models.attention.base import AttentionMask
 from roberta_plugin.models.cpu.dropout import LEVELS, draw_words, kept, scale_of_kept
-from roberta_plugin.models.cpu.linear import product
+from roberta_plugin.models.cpu.linear import onednn_linear
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
     """softmax(q k^T / sqrt(K)) v of q (B, H, Q, K), k and v (B, H, T, K); see `AttentionBackend`."""
-    sequences = visible.sequences
+    sequences = mask.sequences
     if sequences is None:
         segments = [Segment(block, slice(0, q.size(2)), slice(0, k.size(2))) for block in range(q.size(0))]
     else:
-        edges = zip(pairwise(sequences.cu_seqlens_q.tolist()), pairwise(sequences.cu_seqlens_k.tolist()), strict=True)
-        segments = [Segment(0, slice(*of_q), slice(*of_k)) for of_q, of_k in edges if of_q[0] < of_q[1]]
+        bounds = zip(pairwise(sequences.cu_seqlens_q.tolist()), pairwise(sequences.cu_seqlens_k.tolist()), strict=True)
+        segments = [Segment(0, slice(*of_q), slice(*of_k)) for of_q, of_k in bounds if of_q[0] < of_q[1]]
     level = round(dropout_prob * LEVELS)
-    output: Tensor = _Attention.apply(q, k, v, visible.is_padding, segments, level)  # type: ignore[no-untyped-call]
+    output: Tensor = _Attention.apply(q, k, v, mask.is_padding, segments, level)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
 
 
 def _heads(segments: list[Segment], num_heads: int) -> Iterator[tuple[Segment, int, slice]]:
-    """Every head of every segment, and where its weights lie in a flat array of all of them."""
+    """Every head of every segment, and the slice of its weights in the flat array of all weights."""
     end = 0
     for segment in segments:
         size = segment.shape[0] * segment.shape[1]
@@ -66,15 +66,15 @@ class _Attention(torch.autograd.Function):
         words = draw_words(weights.shape) if level else None
         # (B, Q, H, K) in memory: the caller joins the heads without a copy
         output = q.new_zeros(batch, num_queries, heads, dim).transpose(1, 2)
-        for segment, head, place in _heads(segments, heads):
+        for segment, head, at in _heads(segments, heads):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
-            scores = product(q[at_q], k[at_k])  # (q, K), (t, K) -> (q, t)
+            logits = onednn_linear(q[at_q], k[at_k])  # (q, K), (t, K) -> (q, t)
             if is_padding is not None:
-                scores.masked_fill_(is_padding[segment.block, segment.k], float("-inf"))
-            used = torch.softmax(scores, dim=-1, out=weights[place].view(segment.shape))
+                logits.masked_fill_(is_padding[segment.block, segment.k], float("-inf"))
+            used = torch.softmax(logits, dim=-1, out=weights[at].view(segment.shape))
             if words is not None:
-                used = used * kept(words[place].view(segment.shape), level)
-            output[at_q] = product(used, v[at_k].t())
+                used = used * kept(words[at].view(segment.shape), level)
+            output[at_q] = onednn_linear(used, v[at_k].t())
         ctx.save_for_backward(q, k, v, weights, words)
         ctx.level, ctx.segments = level, segments
         return output.mul_(scale_of_kept(level))
@@ -85,16 +85,16 @@ class _Attention(torch.autograd.Function):
         q, k, v, weights, words = ctx.saved_tensors
         output_grad = gradients[0].contiguous() * scale_of_kept(ctx.level)
         q_grad, k_grad, v_grad = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for segment, head, place in _heads(ctx.segments, q.size(1)):
+        for segment, head, at in _heads(ctx.segments, q.size(1)):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
-            used = of_softmax = weights[place].view(segment.shape)
-            used_grad = product(output_grad[at_q], v[at_k])  # (q, K), (t, K) -> (q, t)
+            used = of_softmax = weights[at].view(segment.shape)
+            used_grad = onednn_linear(output_grad[at_q], v[at_k])  # (q, K), (t, K) -> (q, t)
             if words is not None:
-                mask = kept(words[place].view(segment.shape), ctx.level)
-                used = used * mask
-                used_grad.mul_(mask)
-            v_grad[at_k] = product(used.t(), output_grad[at_q].t())
-            scores_grad = torch._softmax_backward_data(used_grad, of_softmax, -1, torch.float32)
-            q_grad[at_q] = product(scores_grad, k[at_k].t())
-            k_grad[at_k] = product(scores_grad.t(), q[at_q].t())
+                keep = kept(words[at].view(segment.shape), ctx.level)
+                used = used * keep
+                used_grad.mul_(keep)
+            v_grad[at_k] = onednn_linear(used.t(), output_grad[at_q].t())
+            logits_grad = torch._softmax_backward_data(used_grad, of_softmax, -1, torch.float32)
+            q_grad[at_q] = onednn_linear(logits_grad, k[at_k].t())
+            k_grad[at_k] = onednn_linear(logits_grad.t(), q[at_q].t())
         return q_grad.mul_(q.size(-1) ** -0.5), k_grad, v_grad, None, None, None

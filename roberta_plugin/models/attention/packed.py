@@ -1,6 +1,6 @@
 """Attention backends for packed rows: sequences of different lengths end to end, without padding.
 
-`sequences` must be given; see `attention_backend`.
+They need `sequences`; see `base`.
 
 Shapes: H heads, N positions of the row, K head dimension.
 """
@@ -23,16 +23,16 @@ class NestedAttention(AttentionBackend):
     name = "nested"
     serves_padded = False
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
-        sequences = visible.sequences
+        sequences = mask.sequences
         assert sequences is not None
         cu_seqlens_q, cu_seqlens_k = sequences.cu_seqlens_q.long(), sequences.cu_seqlens_k.long()
         q, k, v = (
             torch.nested.nested_tensor_from_jagged(
-                rows_of(x).contiguous(), offsets=edges, min_seqlen=0, max_seqlen=longest
+                rows_of(x).contiguous(), offsets=cu_seqlens, min_seqlen=0, max_seqlen=max_seqlen
             ).transpose(1, 2)
-            for x, edges, longest in (
+            for x, cu_seqlens, max_seqlen in (
                 (q, cu_seqlens_q, sequences.max_seqlen_q),
                 (k, cu_seqlens_k, sequences.max_seqlen_k),
                 (v, cu_seqlens_k, sequences.max_seqlen_k),
@@ -60,11 +60,11 @@ class VarlenAttention(AttentionBackend):
         if missing:
             raise RuntimeError(f"attention backend 'varlen' needs {'; '.join(missing)}. Use --attention-backend auto.")
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
         from torch.nn.attention.varlen import varlen_attn
 
-        sequences = visible.sequences
+        sequences = mask.sequences
         assert sequences is not None
         output = varlen_attn(rows_of(q), rows_of(k), rows_of(v), *sequences)
         assert isinstance(output, Tensor)
@@ -87,18 +87,18 @@ class FlashAttention(AttentionBackend):
         if missing:
             raise RuntimeError(f"attention backend 'flash' needs {'; '.join(missing)}. Use --attention-backend auto.")
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
         from flash_attn import flash_attn_varlen_func
 
-        sequences = visible.sequences
+        sequences = mask.sequences
         assert sequences is not None
         output: Tensor = flash_attn_varlen_func(rows_of(q), rows_of(k), rows_of(v), *sequences, dropout_p=dropout_prob)
         return output.transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """(1, H, N, K) -> (N, H, K), as kernels for packed rows have it."""
+    """(1, H, N, K) -> (N, H, K), the layout of kernels for packed rows."""
     return x[0].transpose(0, 1)
 
 

@@ -1,6 +1,7 @@
-"""How the attention product is computed: interchangeable backends behind one signature.
+"""The attention backends for padded batches, and the choice among all backends.
 
-`eager` is the plain reference; all others pass its parity test. A backend that cannot run says why and what to use.
+`eager` is the plain reference; every backend passes the same parity test against it. A backend that cannot run raises
+an error that says why and which one to use.
 
 Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head dimension. A packed
 row has B = 1 and `sequences`; a padded batch has none.
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roberta_plugin.models.attention import onednn as cpu_attention
+from roberta_plugin.models.attention import onednn
 from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
 from roberta_plugin.models.attention.packed import FlashAttention, NestedAttention, VarlenAttention, has_module
 from roberta_plugin.models.cpu.dropout import dropout
@@ -24,28 +25,28 @@ class EagerAttention(AttentionBackend):
 
     name = "eager"
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
-        scores = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
-        may_attend = visible.allowed(q, k)
-        if may_attend is not None:
-            scores = scores.masked_fill(~may_attend, float("-inf"))
-        weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
+        logits = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
+        allowed = mask.allowed(q, k)
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed, float("-inf"))
+        weights = F.softmax(logits, dim=-1, dtype=torch.float32).to(v.dtype)
         return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
 
 
 class SdpaAttention(AttentionBackend):
     """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist.
 
-    For packed rows it needs a mask of all pairs of positions: right, but neither fast nor small.
+    For packed rows it builds a mask of all pairs of positions: correct, but slow and large.
     """
 
     name = "sdpa"
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
-        may_attend = visible.allowed(q, k)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=may_attend, dropout_p=dropout_prob)
+        allowed = mask.allowed(q, k)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout_prob)
 
 
 class OneDnnAttention(AttentionBackend):
@@ -61,10 +62,10 @@ class OneDnnAttention(AttentionBackend):
                 f"{device.type!r}, oneDNN {'available' if has_onednn() else 'missing'}. Use --attention-backend sdpa."
             )
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`; other types than fp32 take the plain way."""
-        attend = cpu_attention.attend if serves(q, k, v) else BACKENDS["eager"].attend
-        return attend(q, k, v, visible, dropout_prob)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`; other types than fp32 go to `eager`."""
+        attend = onednn.attend if serves(q, k, v) else BACKENDS["eager"].attend
+        return attend(q, k, v, mask, dropout_prob)
 
 
 _ALL: tuple[AttentionBackend, ...] = (
@@ -78,25 +79,31 @@ _ALL: tuple[AttentionBackend, ...] = (
 BACKENDS = {backend.name: backend for backend in _ALL}
 BACKEND_NAMES = tuple(BACKENDS)
 FEW_THREADS = 8
-SHORT = 160  # positions: below, eager and sdpa were faster on 2 cores, with 8,192 positions in a batch
+SHORT = 160  # positions: below this, eager and sdpa were faster on 2 cores, with 8,192 positions per batch
 
 
 def choose_backend(
-    name: str, *, device: torch.device, dtype: torch.dtype, dropout_prob: float, longest: int, is_packed: bool = False
+    name: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    dropout_prob: float,
+    max_seqlen: int,
+    is_packed: bool = False,
 ) -> AttentionBackend:
-    """The backend called `name`, or for `auto` the fastest one that is faithful.
+    """The backend called `name`; for `auto`, the fastest one that is exact.
 
-    On a CPU with few cores and sequences that are not short (`longest`), that is `onednn`. Else its products, of one
-    head each, are too small, and eager serves where there is dropout, which torch's own kernel does not have on a CPU,
-    or where rows are packed. On a GPU, packed rows in half
-    precision go to flash-attn where it is installed, to torch's varlen where there is no dropout, else to nested.
+    On a CPU: `onednn` for few threads and sequences of SHORT positions or more (shorter ones make its matmuls, of one
+    head each, too small); else `eager` with dropout, which torch's own kernel lacks on a CPU, or with packed rows; else
+    `sdpa`. On a GPU: `sdpa` for padded batches. Packed rows in half precision go to flash-attn if it is installed, to
+    torch's varlen if there is no dropout, and else to `nested`.
 
     Raises:
         ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
         RuntimeError: if the backend cannot run here.
     """
     if name == "auto":
-        name = _fastest(device, dtype=dtype, dropout_prob=dropout_prob, longest=longest, is_packed=is_packed)
+        name = _fastest(device, dtype=dtype, dropout_prob=dropout_prob, max_seqlen=max_seqlen, is_packed=is_packed)
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]
@@ -110,9 +117,9 @@ def choose_backend(
     return backend
 
 
-def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, longest: int, is_packed: bool) -> str:
+def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool) -> str:
     if device.type == "cpu":
-        if has_onednn() and torch.get_num_threads() <= FEW_THREADS and (longest >= SHORT or is_packed):
+        if has_onednn() and torch.get_num_threads() <= FEW_THREADS and (max_seqlen >= SHORT or is_packed):
             return "onednn"
         return "eager" if dropout_prob > 0 or is_packed else "sdpa"
     if not is_packed:

@@ -1,4 +1,4 @@
-"""Self-attention: projections and heads; the product itself is a backend's.
+"""Self-attention: projections and heads; a backend computes the attention.
 
 Shapes: B blocks, T positions, Q positions that attend, D model dimension, H heads, K = D / H.
 """
@@ -36,7 +36,8 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """(B, T, D) -> (B, T, D), or (B, Q, D) where `queries` (B, Q, D) attend to `x` instead of x itself.
 
-        Positions where `is_padding` (B, T) is set are not attended to; with `sequences`, nothing of another one is.
+        Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
+        own sequence.
         """
         if queries is None:
             q, k, v = self._project(x, self.q_proj, self.k_proj, self.v_proj)
@@ -49,7 +50,7 @@ class SelfAttention(nn.Module):
             device=q.device,
             dtype=q.dtype,
             dropout_prob=dropout_prob,
-            longest=k.size(2) if sequences is None else sequences.max_seqlen_k,
+            max_seqlen=k.size(2) if sequences is None else sequences.max_seqlen_k,
             is_packed=sequences is not None,
         )
         attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
@@ -57,7 +58,7 @@ class SelfAttention(nn.Module):
         return output
 
     def _project(self, x: Tensor, *projections: nn.Linear) -> tuple[Tensor, ...]:
-        """(B, T, D) -> one (B, H, T, K) a projection: several matrices on disk, one product at run time."""
+        """(B, T, D) -> one (B, H, T, K) per projection: separate matrices on disk, one matmul at run time."""
         weight = torch.cat([projection.weight for projection in projections])  # (nD, D)
         bias = torch.cat([projection.bias for projection in projections])
         joined = linear(x, weight, bias)  # (B, T, D) -> (B, T, nD)

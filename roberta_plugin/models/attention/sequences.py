@@ -1,21 +1,24 @@
-"""Sequences laid end to end in one row, without padding between them.
+"""Sequences end to end in one packed row: where each begins, for the attention kernels.
 
-Shapes: S sequences, N positions of the row.
+Example: three sequences of 4, 2 and 3 positions lie in a row of 9. cu_seqlens is [0, 4, 6, 9], and max_seqlen is 4.
+
+Shapes: B blocks, T positions, S sequences, N positions of a row, Q positions that attend.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 
 class Sequences(NamedTuple):
-    """Where the sequences of a row begin and end, for those that attend (q) and those attended to (k).
+    """Bounds of the sequences of a row, for the positions that attend (q) and those attended to (k).
 
-    Both have the same number of sequences; a predicted position, for instance, attends to its own sequence only. A
-    sequence may be empty, so that the number of edges need not change from batch to batch.
+    Both have the same number of sequences. A sequence may be empty, so that the number of sequences can be the same in
+    every batch.
     """
 
     cu_seqlens_q: Tensor
@@ -23,9 +26,19 @@ class Sequences(NamedTuple):
     cu_seqlens_k: Tensor
     """The same for the positions attended to (S + 1,)."""
     max_seqlen_q: int
-    """No sequence has more positions that attend; known to the CPU."""
+    """No sequence has more positions that attend; an int, so no kernel launch waits for the device."""
     max_seqlen_k: int
     """No sequence has more positions attended to."""
+
+    @classmethod
+    def of_row(cls, packing: Mapping[str, Any]) -> Sequences:
+        """Every position of the row attends to its own sequence; `packing` as in `FastRobertaModel.forward`."""
+        cu_seqlens, max_seqlen = packing["cu_seqlens"], packing["max_seqlen"]
+        return cls(cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens, max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen)
+
+    def for_predicted(self, predicted: Mapping[str, Any]) -> Sequences:
+        """Only the predicted positions attend, each to its own sequence."""
+        return self._replace(cu_seqlens_q=predicted["cu_seqlens"], max_seqlen_q=predicted["max_seqlen"])
 
     def is_same_sequence(self, num_q: int, num_k: int) -> Tensor:
         """Whether a position may attend to another (num_q, num_k), bool."""
@@ -33,3 +46,18 @@ class Sequences(NamedTuple):
         of_q = torch.bucketize(torch.arange(num_q, device=device), self.cu_seqlens_q[1:], right=True)
         of_k = torch.bucketize(torch.arange(num_k, device=device), self.cu_seqlens_k[1:], right=True)
         return of_q[:, None] == of_k[None, :]
+
+
+def first_positions(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The position of each sequence's <s>, in the form of `predicted`: the last layer is computed for these only.
+
+    Example: for the row above, {"positions": [[0, 4, 6]], "cu_seqlens": [0, 1, 2, 3], "max_seqlen": 1}.
+    """
+    if packing is None:
+        return {"positions": tokens.new_zeros(len(tokens), 1)}  # (B, 1)
+    cu_seqlens = packing["cu_seqlens"]
+    return {
+        "positions": cu_seqlens[None, :-1].long(),  # (S + 1,) -> (1, S)
+        "cu_seqlens": torch.arange(len(cu_seqlens), dtype=cu_seqlens.dtype, device=cu_seqlens.device),
+        "max_seqlen": 1,
+    }

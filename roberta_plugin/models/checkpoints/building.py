@@ -76,7 +76,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """The listed options of a checkpoint's model, checked, for `build_model` of a fairseq task.
 
     Args:
-        state: what `checkpoint_file.load_state` gave.
+        state: what `loading.load_state` returned.
         path: its file, for errors.
 
     Raises:
@@ -103,7 +103,7 @@ def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.
     """The checkpoint's model with its parameters and all of its heads, in evaluation mode, on the CPU.
 
     Args:
-        state: what `checkpoint_file.load_state` gave.
+        state: what `loading.load_state` returned.
         path: its file, for errors.
         dictionary: fairseq's, with <mask>.
 

@@ -1,4 +1,4 @@
-"""A checkpoint's heads and sizes beside those of the model that shall load it.
+"""Compare a checkpoint's heads and sizes with those of the model that loads it.
 
 The encoder must fit. Heads need not: fine-tuning starts from a model with other heads, or none.
 """
@@ -35,7 +35,7 @@ class HasHeads(Protocol):
 
 
 def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
-    """Take the checkpoint's heads over, or drop those that the model does not have like this; ours fill the gaps."""
+    """Load the heads of the checkpoint that fit the model, drop the others, and keep the model's own for the rest."""
     if model.cfg.load_checkpoint_heads:
         _register_heads(model, state)
     own = {name: value for name, value in model.state_dict().items() if name.startswith((CLASSIFICATION, SPAN))}

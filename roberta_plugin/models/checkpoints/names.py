@@ -71,7 +71,7 @@ def positions_of(state: Mapping[str, Tensor]) -> Tensor:
     """
     found = next((value for name, value in state.items() if name.endswith("embed_positions.weight")), None)
     if found is None:
-        raise ValueError("There are no embeddings of positions: this is no checkpoint of a RoBERTa.")
+        raise ValueError("There are no position embeddings: this is not a checkpoint of a RoBERTa.")
     return found
 
 
@@ -79,7 +79,7 @@ def to_hugging_face(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Ours -> RobertaForMaskedLM; classification heads stay behind.
 
     Raises:
-        ValueError: for a parameter that Hugging Face's model has no place for.
+        ValueError: for a parameter without a counterpart in Hugging Face's model.
     """
     renamed: dict[str, Tensor] = {}
     for name, value in state.items():
@@ -96,7 +96,7 @@ def from_hugging_face(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """RobertaForMaskedLM -> ours; the one token type is added to all positions, which is what it does.
 
     Raises:
-        ValueError: for a parameter that our model has no place for.
+        ValueError: for a parameter without a counterpart in our model.
     """
     back = {theirs: ours for ours, theirs in HUGGING_FACE.items()}
     ignored = {TOKEN_TYPES, "lm_head.bias", "roberta.embeddings.position_ids"}

@@ -14,7 +14,7 @@ from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSIT
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 
 _ENCODER = "encoder.sentence_encoder."
-# Not told by the parameters, and what fairseq's roberta has where its checkpoint says nothing.
+# Options that do not follow from the parameters, and the defaults of fairseq's roberta.
 _KEPT = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}
 
 
@@ -25,7 +25,7 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
         state: what a checkpoint file holds: "model", and "cfg" or, in older ones, "args".
 
     Raises:
-        ValueError: if it is no checkpoint of a RoBERTa.
+        ValueError: if it is not a checkpoint of a RoBERTa.
     """
     try:
         parameters = from_older_fairseq(state["model"])
@@ -33,9 +33,9 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
         num_positions = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
         ffn_dim = len(parameters[f"{_ENCODER}layers.0.fc1.weight"])
     except KeyError as error:
-        raise ValueError(f"This is no checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
+        raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
     except (TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:  # parameters of odd shapes
-        raise ValueError(f"This is no checkpoint of a RoBERTa in fairseq's layout: {error}.") from error
+        raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error}.") from error
     numbers = {name.split(".")[3] for name in parameters if name.startswith(f"{_ENCODER}layers.")}
     _, kept = saved_options(state)
     if "encoder_attention_heads" not in kept:

@@ -1,6 +1,6 @@
-"""What makes a training step fast on a CPU; other devices keep torch's own operators.
+"""Faster training steps on a CPU; other devices use torch's own operators.
 
-linear        fp32 matrix products through oneDNN
+linear        fp32 linear layers through oneDNN
 dropout       16 random bits per element instead of one Bernoulli draw
 activations   the activation functions by name
 """

@@ -1,9 +1,8 @@
-"""Dropout that costs little on a CPU as well.
+"""Dropout that is cheap on a CPU.
 
-torch draws one Bernoulli number an element there, from a serial generator, which takes longer than the matrix
-products around it. Here 64 random bits serve four elements, 16 bits each: the probability is rounded to a multiple of
-1/65536, and the scale is that of the rounded one, so that the expectation stays exact. On other devices torch's own
-dropout runs.
+torch draws one Bernoulli number per element there, from a serial generator, which takes longer than the matmuls around
+it. Here 64 random bits serve four elements, 16 bits each. The probability is rounded to a multiple of 1/65536, and the
+scale follows the rounded probability, so the expectation stays exact. Other devices use torch's own dropout.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ LEVELS = 2**16
 
 
 class Dropout(nn.Module):
-    """Set elements to 0 with `probability` in training, and scale the others so that the expectation stays."""
+    """In training, set elements to 0 with `probability` and scale the others to keep the expectation."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
@@ -51,12 +50,12 @@ def draw_words(shape: torch.Size) -> Tensor:
 
 def kept(words: Tensor, level: int) -> Tensor:
     """1.0 for the elements that stay, 0.0 for those dropped, each with probability level / 65536."""
-    # Written as fp32 at once: products with bool, and masked_fill, are several times slower on a CPU.
+    # Written as fp32 directly: multiplying by bool, and masked_fill, are several times slower on a CPU.
     return torch.ge(words, level - LEVELS // 2, out=torch.empty(words.shape, dtype=torch.float32))
 
 
 def scale_of_kept(level: int) -> float:
-    """What the elements that stay are multiplied by."""
+    """The factor for the elements that stay."""
     return LEVELS / (LEVELS - level)
 
 

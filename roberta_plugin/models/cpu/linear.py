@@ -1,8 +1,8 @@
-"""Matrix products in fp32 on a CPU, through oneDNN where torch has it.
+"""Linear layers in fp32 on a CPU, through oneDNN where torch has it.
 
 torch multiplies fp32 matrices with MKL, which reaches half of oneDNN's speed on processors of AMD and the same on
-Intel's (tests/benchmarks/results). oneDNN is inside torch as well; the operator that calls it has no derivative, which
-is added here. The precision is fp32 throughout.
+Intel's (tests/benchmarks/results). torch contains oneDNN as well, but its operator has no derivative, which is added
+here. The precision is fp32 throughout.
 
 Shapes: M rows, K inputs, N outputs.
 """
@@ -24,20 +24,20 @@ def has_onednn() -> bool:
 
 
 def serves(*tensors: Tensor) -> bool:
-    """Whether oneDNN can multiply these tensors: fp32, on the CPU, none empty, and not inside of torch.compile."""
+    """Whether oneDNN can multiply these tensors: fp32, on the CPU, none empty, and not inside torch.compile."""
     if torch.compiler.is_compiling():
         return False
     return has_onednn() and all(t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() for t in tensors)
 
 
-def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a b^T + bias for `a` (M, K), `b` (N, K), `bias` (N,) -> (M, N); no derivative."""
+def onednn_linear(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a b^T + bias for `a` (M, K), `b` (N, K), `bias` (N,) -> (M, N); without a derivative."""
     result: Tensor = torch.ops.mkldnn._linear_pointwise(_dense(a), _dense(b), bias, "none", [], "")
     return result
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """The matrix without gaps between its rows or columns: with gaps, oneDNN takes a path a thousand times slower."""
+    """The matrix without gaps between its rows or columns: with gaps, oneDNN is a thousand times slower."""
     return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 
@@ -51,7 +51,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` by the function above."""
+    """`nn.Linear` that computes with the function above."""
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., K) -> (..., N)."""
@@ -62,7 +62,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return product(x, weight, bias)
+        return onednn_linear(x, weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -71,7 +71,7 @@ class _Linear(torch.autograd.Function):
         (gradient,) = gradients
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         return (
-            product(gradient, weight.t()) if needs_x else None,
-            product(gradient.t(), x.t()) if needs_weight else None,
+            onednn_linear(gradient, weight.t()) if needs_x else None,
+            onednn_linear(gradient.t(), x.t()) if needs_weight else None,
             gradient.sum(dim=0) if needs_bias else None,
         )

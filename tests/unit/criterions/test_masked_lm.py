@@ -26,7 +26,7 @@ class LogitsModel(torch.nn.Module):
 
 
 class LossModel(LogitsModel):
-    """Like ours: the summed loss of the gathered answers."""
+    """Like ours: the summed loss of the gathered labels."""
 
     computes_masked_lm_loss = True
 
@@ -43,7 +43,7 @@ class LossModel(LogitsModel):
         if predicted is None:
             return super().forward(src_tokens, src_lengths, masked_tokens)
         logits = self.table(src_tokens.gather(1, predicted["positions"])).flatten(0, 1)
-        return F.cross_entropy(logits, predicted["answers"].flatten(), reduction="sum", ignore_index=PAD), {}
+        return F.cross_entropy(logits, predicted["labels"].flatten(), reduction="sum", ignore_index=PAD), {}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def sample():
     target = torch.full_like(tokens, PAD)
     target[0, 1], target[0, 3], target[1, 2] = 9, 6, 4
     net_input = {"src_tokens": tokens, "src_lengths": torch.tensor([5, 4])}
-    predicted = {"positions": torch.tensor([[1, 3], [2, 0]]), "answers": torch.tensor([[9, 6], [4, PAD]]), "number": 3}
+    predicted = {"positions": torch.tensor([[1, 3], [2, 0]]), "labels": torch.tensor([[9, 6], [4, PAD]]), "number": 3}
     return {
         "net_input": net_input,
         "target": target,
@@ -102,7 +102,7 @@ def test_validation_counts_right_answers(criterion, sample):
 
 def test_a_batch_without_predicted_positions_has_zero_loss_and_can_be_trained_on(criterion, sample):
     sample["target"].fill_(PAD)
-    sample["predicted"]["answers"].fill_(PAD)
+    sample["predicted"]["labels"].fill_(PAD)
     sample["predicted"]["number"] = 0
     for model in (LogitsModel().train(), LossModel().train()):
         loss, sample_size, _ = criterion(model, sample)

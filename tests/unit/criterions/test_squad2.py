@@ -13,7 +13,7 @@ from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.squad.metrics import evaluate
 from roberta_plugin.finetuning.squad.predictions import decode
 from roberta_plugin.finetuning.squad.questions import Questions
-from roberta_plugin.models.heads import SpanScores
+from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_squad import write_prepared
 
 
@@ -29,7 +29,7 @@ class TableModel(torch.nn.Module):
         self.answerable = torch.nn.Parameter(torch.randn(num_windows, generator=generator) * 2)
 
     def scores(self, windows, width):
-        return SpanScores(self.start[windows, :width], self.end[windows, :width], self.answerable[windows])
+        return SpanLogits(self.start[windows, :width], self.end[windows, :width], self.answerable[windows])
 
 
 @pytest.fixture(scope="module", params=["squad1", "squad2"])

@@ -49,11 +49,11 @@ def mask(masker, tokens, *, seed=1, passes=1, indices=None):
 def assert_gathered(masked):
     """The gathered form tells the same as the one in place."""
     num_predicted = (masked.targets != PAD).sum(axis=1)
-    assert masked.num_predicted == num_predicted.sum() == (masked.answers != PAD).sum()
+    assert masked.num_predicted == num_predicted.sum() == (masked.labels != PAD).sum()
     for row, count in enumerate(num_predicted):
         positions = np.flatnonzero(masked.targets[row] != PAD)
         assert masked.positions[row].tolist() == positions.tolist() + [0] * (masked.positions.shape[1] - count)
-        assert masked.answers[row, :count].tolist() == masked.targets[row, positions].tolist()
+        assert masked.labels[row, :count].tolist() == masked.targets[row, positions].tolist()
 
 
 def test_shares_are_those_of_the_paper():

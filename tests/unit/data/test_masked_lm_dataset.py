@@ -177,10 +177,10 @@ def test_packed_batches_hold_the_same_blocks_and_masks(source):
         batch = packed.__getitems__(addresses)
         assert batch["net_input"]["src_tokens"].shape == (1, 64 * -(-batch["ntokens"] // 64))
         assert batch["ntokens"] <= 128
-        edges = batch["net_input"]["packing"]["edges"].tolist()
+        cu_seqlens = batch["net_input"]["packing"]["cu_seqlens"].tolist()
         for block, address in enumerate(addresses):
             alone = padded[address]
-            mine = slice(edges[block], edges[block + 1])
+            mine = slice(cu_seqlens[block], cu_seqlens[block + 1])
             assert torch.equal(batch["net_input"]["src_tokens"][:, mine], alone["net_input"]["src_tokens"])
             assert torch.equal(batch["target"][:, mine], alone["target"])
         assert batch["predicted"]["number"] == batch["target"].ne(PAD).sum()
@@ -211,8 +211,8 @@ def test_no_sequence_of_a_packed_row_is_longer_than_the_model_is_told(source):
     packing, predicted = batch["net_input"]["packing"], batch["predicted"]
     assert batch["net_input"]["src_tokens"].shape == (1, 512)
     assert batch["ntokens"] < 40
-    assert packing["longest"] == 16 >= packing["edges"].diff().max()
-    assert predicted["longest"] >= predicted["edges"].diff().max()
+    assert packing["max_seqlen"] == 16 >= packing["cu_seqlens"].diff().max()
+    assert predicted["max_seqlen"] >= predicted["cu_seqlens"].diff().max()
 
 
 def test_packing_masks_blocks_of_their_own_width_whatever_the_row_is_rounded_to(source):

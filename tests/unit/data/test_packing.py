@@ -24,18 +24,20 @@ def make_masked(lengths, seed=0):
 @pytest.mark.parametrize("lengths", [(30, 7, 1, 19, 30), (64,), (32, 32), (2, 1, 1)], ids=str)
 def test_every_block_is_there_in_its_place(lengths, multiple):
     masked = make_masked(lengths)
-    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, longest=64)
+    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, max_seqlen=64)
     assert row.tokens.shape == row.targets.shape == row.positions.shape
     assert row.tokens.shape[1] % multiple == 0
     assert row.tokens.shape[1] - sum(lengths) < multiple
     for block, length in enumerate(lengths):
-        start, stop = row.edges[block : block + 2]
+        start, stop = row.cu_seqlens[block : block + 2]
         assert stop - start == length
         assert row.tokens[0, start:stop].tolist() == masked.tokens[block, :length].tolist()
         assert row.targets[0, start:stop].tolist() == masked.targets[block, :length].tolist()
         assert row.positions[0, start:stop].tolist() == list(range(length))
-    assert np.diff(row.edges).min() >= 0 and np.diff(row.edges).max() <= 64, "a sequence is longer than it may be"
-    assert row.edges[-1] == row.tokens.shape[1]
+    assert np.diff(row.cu_seqlens).min() >= 0 and np.diff(row.cu_seqlens).max() <= 64, (
+        "a sequence is longer than it may be"
+    )
+    assert row.cu_seqlens[-1] == row.tokens.shape[1]
     assert (row.tokens[0, sum(lengths) :] == PAD).all()
     assert (row.targets[0, sum(lengths) :] == PAD).all()
 
@@ -44,23 +46,23 @@ def test_every_block_is_there_in_its_place(lengths, multiple):
 def test_what_is_predicted_belongs_to_its_block(multiple):
     lengths = (30, 7, 1, 19, 30)
     masked = make_masked(lengths)
-    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, longest=64)
-    is_meant = row.answers[0] != PAD
+    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, max_seqlen=64)
+    is_meant = row.labels[0] != PAD
     assert is_meant.sum() == masked.num_predicted > 5
     assert row.predicted[0, is_meant].tolist() == np.flatnonzero(row.targets[0] != PAD).tolist()
-    assert row.answers[0, is_meant].tolist() == row.targets[0, row.predicted[0, is_meant]].tolist()
-    assert len(row.predicted_edges) == len(row.edges)
+    assert row.labels[0, is_meant].tolist() == row.targets[0, row.predicted[0, is_meant]].tolist()
+    assert len(row.cu_seqlens_q) == len(row.cu_seqlens)
     for block in range(len(lengths)):
-        mine = slice(*row.predicted_edges[block : block + 2])
-        inside = row.predicted[0, mine][row.answers[0, mine] != PAD]
-        assert ((inside >= row.edges[block]) & (inside < row.edges[block + 1])).all()
-    assert row.predicted_edges[len(lengths)] == row.predicted.shape[1], "the room left belongs to the last block"
+        mine = slice(*row.cu_seqlens_q[block : block + 2])
+        inside = row.predicted[0, mine][row.labels[0, mine] != PAD]
+        assert ((inside >= row.cu_seqlens[block]) & (inside < row.cu_seqlens[block + 1])).all()
+    assert row.cu_seqlens_q[len(lengths)] == row.predicted.shape[1], "the room left belongs to the last block"
 
 
 def test_sizes_are_rounded_up_where_shapes_are_to_stay():
     shapes = set()
     for seed in range(20):
         lengths = np.random.default_rng(seed).integers(5, 60, 20)
-        row = pack(make_masked(lengths, seed), lengths, pad_id=PAD, multiple=2048, longest=512)
-        shapes.add((row.tokens.shape, row.edges.shape, row.predicted.shape))
+        row = pack(make_masked(lengths, seed), lengths, pad_id=PAD, multiple=2048, max_seqlen=512)
+        shapes.add((row.tokens.shape, row.cu_seqlens.shape, row.predicted.shape))
     assert shapes == {((1, 2048), (SEQUENCES_MULTIPLE + 1,), (1, PREDICTED_MULTIPLE))}

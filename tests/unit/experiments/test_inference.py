@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_state, run_model
-from roberta_plugin.models.heads import SpanScores
+from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_suites import write_prepared
 
 
@@ -27,7 +27,7 @@ def task_of(kind):
     def outputs(model, sample):
         values = model(sample["net_input"]["src_tokens"])
         if kind == "spans":
-            return SpanScores(values, -values, values.sum(dim=1))
+            return SpanLogits(values, -values, values.sum(dim=1))
         return torch.stack([values.sum(dim=1), -values.sum(dim=1)], dim=1)
 
     vocabulary = type("Vocabulary", (), {"pad_id": 1, "__len__": lambda self: 300})()

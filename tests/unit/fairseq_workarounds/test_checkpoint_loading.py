@@ -43,20 +43,22 @@ def test_an_old_file_that_was_cut_off_is_named(tmp_path):
     path = tmp_path / "model.pt"
     torch.save({"model": {"weight": torch.ones(4000)}}, path, _use_new_zipfile_serialization=False)
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(ValueError, match=r"model\.pt cannot be read as a checkpoint of fairseq .*unexpected EOF"):
+    with pytest.raises(ValueError, match=r"model\.pt cannot be read as a checkpoint .*unexpected EOF"):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
 @pytest.mark.parametrize("content", [[1], {"a": 1}])
 def test_a_file_of_something_else_is_named(tmp_path, content):
     torch.save(content, tmp_path / "x.pt")
-    with pytest.raises(ValueError, match=r"x\.pt cannot be read as a checkpoint of fairseq"):
+    with pytest.raises(ValueError, match=r"x\.pt cannot be read as a checkpoint"):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
 
 
 def test_a_checkpoint_that_could_run_code_is_named_and_refused(tmp_path):
     torch.save({"args": Unlisted()}, tmp_path / "x.pt")
-    with pytest.raises(pickle.UnpicklingError, match=r"x\.pt is not loaded, since it could run code .*Unlisted"):
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"x\.pt holds the Python object .*Unlisted, and reading it could run code"
+    ):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
 
 

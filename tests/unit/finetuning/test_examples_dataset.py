@@ -41,14 +41,14 @@ def test_every_example_is_once_in_an_epoch_with_all_that_belongs_to_it(prepared,
         assert batch["npositions"] == net_input["src_tokens"].numel()
         assert net_input["src_tokens"].size(1) % 4 == 0
         if pack:
-            edges = [*net_input["packing"]["edges"].tolist(), len(net_input["src_tokens"][0])]
+            cu_seqlens = [*net_input["packing"]["cu_seqlens"].tolist(), len(net_input["src_tokens"][0])]
             (found,) = net_input["src_tokens"].tolist()
             positions = net_input["packing"]["positions"][0].tolist()
-            for row, start, stop in zip(rows, edges, edges[1:], strict=False):
+            for row, start, stop in zip(rows, cu_seqlens, cu_seqlens[1:], strict=False):
                 assert found[start:stop] == row
                 assert positions[start:stop] == list(range(len(row)))
-            assert found[edges[-2] :] == [PAD] * (edges[-1] - edges[-2])
-            assert net_input["packing"]["longest"] >= max(map(len, rows))
+            assert found[cu_seqlens[-2] :] == [PAD] * (cu_seqlens[-1] - cu_seqlens[-2])
+            assert net_input["packing"]["max_seqlen"] >= max(map(len, rows))
         else:
             for row, found in zip(rows, net_input["src_tokens"].tolist(), strict=True):
                 assert found == row + [PAD] * (len(found) - len(row))
@@ -88,8 +88,8 @@ def test_batches_keep_to_max_tokens(prepared, pack, multiple):
 def test_no_sequence_of_a_packed_row_is_longer_than_the_model_is_told(prepared):
     dataset = dataset_of(prepared, pack=True, pad_to_multiple=512, max_length=24)
     packing = dataset.__getitems__(dataset.batches(1, max_sentences=1)[0])["net_input"]["packing"]
-    assert packing["edges"][-1] == 512
-    assert packing["longest"] == 24 >= packing["edges"].diff().max()
+    assert packing["cu_seqlens"][-1] == 512
+    assert packing["max_seqlen"] == 24 >= packing["cu_seqlens"].diff().max()
 
 
 def test_batches_and_dataset_reach_the_workers(prepared):

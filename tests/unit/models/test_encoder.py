@@ -52,7 +52,7 @@ def test_features_of_some_positions_are_those_of_all(backend, lengths):
     for chosen in (None, predicted):
         model = our_model(attention_backend=backend)
         features, _ = model.encoder.sentence_encoder(tokens, predicted=chosen)
-        features = features[masked] if chosen is None else features[predicted["answers"].ne(1)]
+        features = features[masked] if chosen is None else features[predicted["labels"].ne(1)]
         (features * factors).sum().backward()
         gradients = [p.grad for name, p in model.named_parameters() if "lm_head" not in name or p.grad is not None]
         results.append([features, *gradients])
@@ -63,21 +63,21 @@ def test_features_of_some_positions_are_those_of_all(backend, lengths):
 
 def packed_batch(tokens, masked, targets, *, multiple):
     """The same batch as one row, by the loader's own packing."""
-    answers = torch.ones_like(tokens)
-    answers[masked] = targets
+    labels = torch.ones_like(tokens)
+    labels[masked] = targets
     form = gathered(masked, targets)
-    arrays = (tokens, answers, form["positions"], form["answers"])
+    arrays = (tokens, labels, form["positions"], form["labels"])
     row = pack(
         Masked(*(x.numpy() for x in arrays), len(targets)),
         tokens.ne(1).sum(1).numpy(),
         pad_id=1,
         multiple=multiple,
-        longest=tokens.size(1),
+        max_seqlen=tokens.size(1),
     )
     tensors = {name: torch.from_numpy(value) for name, value in row._asdict().items()}
-    packing = {"positions": tensors["positions"], "edges": tensors["edges"], "longest": tokens.size(1)}
-    predicted = {"positions": tensors["predicted"], "answers": tensors["answers"], "edges": tensors["predicted_edges"]}
-    return tensors["tokens"], packing, {**predicted, "longest": tokens.size(1) + 128}
+    packing = {"positions": tensors["positions"], "cu_seqlens": tensors["cu_seqlens"], "max_seqlen": tokens.size(1)}
+    predicted = {"positions": tensors["predicted"], "labels": tensors["labels"], "cu_seqlens": tensors["cu_seqlens_q"]}
+    return tensors["tokens"], packing, {**predicted, "max_seqlen": tokens.size(1) + 128}
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa", "onednn", "nested"])

@@ -20,10 +20,10 @@ def make_sample(*, pack=False):
     lengths = torch.tensor(LENGTHS)
     if pack:
         positions = torch.cat([torch.arange(length) for length in LENGTHS])[None]
-        edges = torch.tensor([0, *lengths.cumsum(0).tolist()], dtype=torch.int32)
+        cu_seqlens = torch.tensor([0, *lengths.cumsum(0).tolist()], dtype=torch.int32)
         inputs = {
             "src_tokens": torch.cat(rows)[None],
-            "packing": {"positions": positions, "edges": edges, "longest": 12},
+            "packing": {"positions": positions, "cu_seqlens": cu_seqlens, "max_seqlen": 12},
         }
     else:
         inputs = {"src_tokens": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=1)}

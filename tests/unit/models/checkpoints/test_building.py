@@ -8,13 +8,15 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from roberta_plugin import cli
+from roberta_plugin import cli, register
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.building import FAIRSEQ_MODELS, OUR_MODELS, model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state
 from tests.conftest import REPOSITORY
 from tests.tiny_checkpoints import change_options, state_of
 from tests.tiny_suites import write_prepared, write_tokenizer
+
+register()  # fairseq reads the files below as a training with our plugin does
 
 FORMS = ("cfg", "args")
 

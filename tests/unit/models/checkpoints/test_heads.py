@@ -10,8 +10,8 @@ def packed(tokens, lengths, *, room=5):
     """The same sequences end to end in one row, with padding at its end."""
     row = torch.cat([tokens[i, :length] for i, length in enumerate(lengths)] + [torch.ones(room, dtype=torch.int64)])
     positions = torch.cat([torch.arange(length) for length in lengths] + [torch.zeros(room, dtype=torch.int64)])
-    edges = torch.tensor([0, *torch.tensor(lengths).cumsum(0), len(row)], dtype=torch.int32)
-    return row[None], {"positions": positions[None], "edges": edges, "longest": max(lengths)}
+    cu_seqlens = torch.tensor([0, *torch.tensor(lengths).cumsum(0), len(row)], dtype=torch.int32)
+    return row[None], {"positions": positions[None], "cu_seqlens": cu_seqlens, "max_seqlen": max(lengths)}
 
 
 @pytest.mark.parametrize("how", ["padded", "packed"])

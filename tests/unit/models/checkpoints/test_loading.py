@@ -96,7 +96,7 @@ def write_no_tensors(path):
         (write_hugging_face, "is a state dict of Hugging Face"),
         (write_safetensors, "is a safetensors file"),
         (write_list, "has no entry `model`"),
-        (write_no_tensors, "the entry 'weight' of `model` is no tensor"),
+        (write_no_tensors, "the entry 'weight' of `model` is not a tensor"),
     ],
 )
 def test_what_is_no_checkpoint_is_refused_in_one_sentence_that_names_it(tmp_path, write, words):

@@ -37,7 +37,7 @@ def test_a_model_built_from_the_options_loads_the_checkpoint(build, form):
 
 
 def test_what_is_no_roberta_is_refused():
-    with pytest.raises(ValueError, match=r"no checkpoint of a RoBERTa.*embed_tokens\.weight"):
+    with pytest.raises(ValueError, match=r"not a checkpoint of a RoBERTa.*embed_tokens\.weight"):
         model_options({"model": {"decoder.weight": torch.zeros(2)}})
     with pytest.raises(ValueError, match="encoder_attention_heads"):
         model_options({"model": our_model().state_dict(), "cfg": None, "args": None})

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from roberta_plugin.models.cpu.linear import Linear, has_onednn, linear, product, serves
+from roberta_plugin.models.cpu.linear import Linear, has_onednn, linear, onednn_linear, serves
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
@@ -25,8 +25,8 @@ def test_products_are_right_in_any_layout(shape):
     expected = a.double() @ b.double().t()
     for left in layouts(a):
         for right in layouts(b):
-            torch.testing.assert_close(product(left, right).double(), expected, atol=1e-5, rtol=1e-5)
-            torch.testing.assert_close(product(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(onednn_linear(left, right).double(), expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(onednn_linear(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 5)])
