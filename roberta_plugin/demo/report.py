@@ -117,7 +117,8 @@ def _run_rows(facts: dict[str, Any], stopped: str) -> Iterable[tuple[str, str]]:
     yield "updates", f"{training['num_updates']:,} of {training['planned_updates']:,} planned{stopped}"
     yield "training speed", f"{facts['tokens_per_second']:,} tokens/s (median)"
     resumed = f", counted from the last of {facts['num_resumed']} resumptions" if facts["num_resumed"] else ""
-    yield "pretraining", f"{seconds['pretrain']:.0f} s of at most {60 * facts['settings']['minutes']:.0f} s{resumed}"
+    budget_s = 60 * facts["settings"]["minutes"]
+    yield "pretraining", f"{seconds['pretrain']:.0f} s: a budget of {budget_s:.0f} s, and the start-up{resumed}"
     yield "all steps", f"{sum(seconds.values()):.0f} s"
     yield "machine", ", ".join(f"{name} {value}" for name, value in facts["machine"].items())
 

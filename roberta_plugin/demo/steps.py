@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from roberta_plugin.demo.progress import progress_bar
 from roberta_plugin.demo.run_folder import RunFolder
+from roberta_plugin.progress import progress_bar
 
 TEXT = ("max_megabytes",)
 VOCABULARY = (*TEXT, "vocab_size")
