@@ -1,6 +1,6 @@
 """Progress of a long step: a bar on a terminal, a line every now and then in a log file.
 
-`Progress` counts bytes (`roberta binarize`, `roberta tokenizer train`); `progress_bar` counts anything (`roberta demo`).
+`Progress` counts bytes (`roberta binarize`, `roberta tokenizer train`), `progress_bar` anything (`roberta demo`).
 """
 
 from __future__ import annotations

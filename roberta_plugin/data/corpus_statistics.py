@@ -20,6 +20,7 @@ from roberta_plugin.data.manifest import file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 
+LENGTH_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}  # for `percentiles`
 BREAK_MODES: tuple[BreakMode, ...] = get_args(BreakMode)
 _ITEMS_IN_WINDOW = 2**20
 _TOKENS_IN_WINDOW = 2**22

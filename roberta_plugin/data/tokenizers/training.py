@@ -204,7 +204,7 @@ def _open_sample(
     sample = TextSample(find_inputs(files, text_format=text_format), max_bytes=sample_bytes, rules=rules)
     if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
         names = ", ".join(os.fspath(name) for name in files)
-        raise ValueError(f"{names}: there is no text to train a vocabulary on, only blank lines or nothing.")
+        raise ValueError(f"{names}: there is no text to train a tokenizer on, only blank lines or nothing.")
     return sample
 
 

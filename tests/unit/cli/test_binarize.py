@@ -18,7 +18,7 @@ def test_splits_come_from_their_options():
     "words", [[], ["--split", "name"], ["--train", "a", "--split", "train", "b"], ["--train", "-", "--valid", "-"]]
 )
 def test_splits_that_make_no_sense(words):
-    with pytest.raises(ValueError, match=r"--split|Nothing to binarize|can be read once"):
+    with pytest.raises(ValueError, match=r"--split|Nothing to binarize|can be read only once"):
         splits_of(parse(*words))
 
 
@@ -68,7 +68,7 @@ def test_options_of_the_dictionary(tmp_path, tokenizer_folder, capsys):
     assert binarize(tmp_path, tokenizer_folder, *words, "--nwords", "5", "--overwrite") == 2
     assert "another vocabulary" in capsys.readouterr().err
     assert binarize(tmp_path, tokenizer_folder, *words, "--dict", tmp_path / "data" / "dict.txt") == 2
-    assert "give either" in capsys.readouterr().err
+    assert "give only one of the two" in capsys.readouterr().err
 
 
 def test_what_is_suspicious_is_a_warning(tmp_path, tokenizer_folder, capsys):
