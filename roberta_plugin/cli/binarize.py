@@ -51,8 +51,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dict",
         type=Path,
-        help="dict.txt to use (default: the one in the tokenizer's folder; if there is none, it is made from the text of "
-        "--train, as fairseq-preprocess does)",
+        help="dict.txt to use (default: the one in the tokenizer's folder; if there is none, it is made from the text "
+        "of --train, as fairseq-preprocess does)",
     )
     parser.add_argument(
         "--threshold", type=int, help="make dict.txt from --train without symbols that occur less often than this"
@@ -144,14 +144,15 @@ def run(args: argparse.Namespace) -> int:
 def vocabulary_of(
     args: argparse.Namespace, splits: dict[str, list[str]], tokenizer: Tokenizer, rules: LineRules
 ) -> Vocabulary:
-    """The dict.txt that the options name; if there is none or an option asks for it, one made from the training text."""
+    """The dict.txt that the options name; otherwise an existing one, or one made from the training text."""
     from roberta_plugin.data.binarize.dictionary import build_vocabulary
     from roberta_plugin.data.vocabulary import Vocabulary
 
     options = {name: getattr(args, name) for name in _DICTIONARY_OPTIONS if getattr(args, name) is not None}
     if args.dict and options:
         raise ValueError(
-            "--dict names a dict.txt, but --threshold, --nwords and --padding-factor make a new one: give only one of the two."
+            "--dict names a dict.txt, but --threshold, --nwords and --padding-factor make a new one: give only one of "
+            "the two."
         )
     if not options:
         # fairseq does not reuse the dict.txt of an earlier split by itself, but all splits of a folder must share one.

@@ -97,9 +97,7 @@ def show_results(folder: RunFolder) -> None:
         shown = ", ".join(f"{word} {probability:.0%}" for word, probability in guesses)
         mark = "*" if answer["word"] == answer["words"][0] else "+" if answer["word"] in answer["words"] else " "
         say(f"  {mark} {answer['text']}\n      {shown}   (true: {answer['word']})")
-    say(
-        f"\n  (* first answer right, + among the five; the unigram baseline always answers: {unigram_words(evaluation)})\n"
-    )
+    say(f"\n  (* first answer right, + among the five; the baseline always answers: {unigram_words(evaluation)})\n")
     say(summary(evaluation) + ".")
     say(f"Training speed {results['report']['tokens_per_second']:,} tokens/s. Report: {folder.path / 'report.md'}")
 

@@ -52,8 +52,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check the installation, and say how to fix what is wrong",
-        description="Checks Python, packages, fairseq, device, registered names and commands, and prints a remedy for each "
-        "fault. Exit code 1 if something that the plugin needs is missing or broken.",
+        description="Checks Python, packages, fairseq, device, registered names and commands, and prints a remedy for "
+        "each fault. Exit code 1 if something that the plugin needs is missing or broken.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)

@@ -19,8 +19,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "inspect",
         help="show and check the contents of a folder of binary files",
-        description="Counts documents and tokens, shows the blocks that each break mode makes and some decoded lines, and "
-        "checks sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta "
+        description="Counts documents and tokens, shows the blocks that each break mode makes and some decoded lines, "
+        "and checks sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta "
         "binarize` and fairseq-preprocess; for folders of `roberta prepare`, it shows examples and labels.",
     )
     parser.add_argument("folder", type=Path, help="the data-bin")

@@ -23,15 +23,15 @@ def add_parser(subparsers: Any) -> None:
     train = actions.add_parser(
         "train",
         help="train a tokenizer on text files",
-        description="Trains a tokenizer on text. Writes the tokenizer's files and dict.txt, which lists its tokens in the "
-        "order of the model's ids. Give the folder to `roberta binarize --tokenizer`.",
+        description="Trains a tokenizer on text. Writes the tokenizer's files and dict.txt, which lists its tokens in "
+        "the order of the model's ids. Give the folder to `roberta binarize --tokenizer`.",
     )
     train.add_argument(
         "--kind",
         choices=list(TRAINERS),
         default="byte_level_bpe",
-        help="byte_level_bpe: as RoBERTa, in GPT-2's format: encoder.json, vocab.bpe (default); sentencepiece: as XLM-R, "
-        "for many languages: sentencepiece.bpe.model; character_bpe: on words, as BERT and section 4.4 of the paper: "
+        help="byte_level_bpe: as RoBERTa, in GPT-2's format: encoder.json, vocab.bpe (default); sentencepiece: as "
+        "XLM-R, for many languages: sentencepiece.bpe.model; character_bpe: on words, as BERT and section 4.4 of the paper: "
         "character_bpe.json",
     )
     train.add_argument(
@@ -90,8 +90,8 @@ def run_train(args: argparse.Namespace) -> int:
     print(f"{args.output_dir}: {name} of {size:,} tokens, and dict.txt")
     if size < args.vocab_size:
         print(
-            f"WARNING: the tokenizer has only {size:,} tokens, --vocab-size asks for {args.vocab_size:,}: no more pairs "
-            "occur often enough in the text. Give more text, or a smaller --vocab-size.",
+            f"WARNING: the tokenizer has only {size:,} tokens, --vocab-size asks for {args.vocab_size:,}: no more "
+            "pairs occur often enough in the text. Give more text, or a smaller --vocab-size.",
             file=sys.stderr,
         )
     return 0

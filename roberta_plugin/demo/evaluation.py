@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
@@ -99,7 +99,7 @@ def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, A
     tokens = MmapTokens(prefix)
     blocks = make_blocks(tokens.sizes, block_length=TOKENS_PER_SAMPLE - 1, break_mode=BREAK_MODE)
     dataset = MaskedLMDataset(
-        [Source(tokens, blocks)],
+        [SplitFile(tokens, blocks)],
         Masker.of(vocabulary, MaskingRecipe()),
         bos_id=vocabulary.bos_id,
         pad_id=vocabulary.pad_id,
