@@ -30,9 +30,9 @@ def add_parser(subparsers: Any) -> None:
         "--kind",
         choices=list(TRAINERS),
         default="byte_level_bpe",
-        help="byte_level_bpe: as RoBERTa, in GPT-2's format: encoder.json, vocab.bpe (default); sentencepiece: as "
-        "XLM-R, for many languages: sentencepiece.bpe.model; character_bpe: on words, as BERT and section 4.4 of the paper: "
-        "character_bpe.json",
+        help="byte_level_bpe: as in RoBERTa, in GPT-2's format, encoder.json and vocab.bpe (default); sentencepiece: "
+        "as in XLM-R, for many languages, sentencepiece.bpe.model; character_bpe: on words, as in BERT and in section "
+        "4.4 of the paper, character_bpe.json",
     )
     train.add_argument(
         "--input", nargs="+", required=True, metavar="FILE", help="text files, quoted patterns, or - for standard input"

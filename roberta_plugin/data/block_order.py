@@ -207,7 +207,8 @@ def cut_batches(
     """Cut an order into batches of consecutive blocks; return their bounds (batches + 1,).
 
     A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included. If `padded`, each
-    block is padded to the longest one, rounded up to a `multiple`; otherwise the blocks form one row, padded to a `multiple`.
+    block is padded to the longest one, rounded up to a `multiple`; otherwise the blocks form one row, padded to a
+    `multiple`.
     A batch that max_tokens limits is shortened to a multiple of `required_batch_size_multiple` blocks, if it has that
     many.
 

@@ -178,7 +178,7 @@ def test_a_size_that_does_not_fit_the_bin_is_refused(sound_bin, tmp_path):
     shutil.copytree(sound_bin[0], folder)
     index = np.memmap(folder / "train.idx", dtype=np.uint8, mode="r+")
     index[26 + 4 * 3] ^= 1  # the size of item 3
-    with pytest.raises(ValueError, match=r"train\.idx tells of .* tokens, and .*train\.bin has"):
+    with pytest.raises(ValueError, match=r"train\.idx lists .* tokens, but .*train\.bin has"):
         train_on_bin(folder)
 
 
