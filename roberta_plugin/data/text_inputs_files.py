@@ -147,7 +147,7 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
     if not suffix:
         _refuse_foreign(head, name)
     elif not head:
-        raise ValueError(f"{name} has no bytes, so it is not a {suffix} file: copy or download it again.")
+        raise ValueError(f"{name} is empty, so it is not a {suffix} file: copy or download it again.")
     stem = path.lower().removesuffix(suffix)
     if text_format == "auto" and stem.endswith(_JSONL_NAMES):
         is_jsonl = True
