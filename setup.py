@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-TEST = ["pytest>=8", "hypothesis>=6", "transformers>=4.48"]
+TEST = ["pytest>=8", "hypothesis>=6", "transformers>=4.48", "safetensors>=0.4"]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
 
 setup(
@@ -23,20 +23,19 @@ setup(
         "ve-fairseq==0.12.3",
         "torch>=2.6",
         "numpy>=1.26",
-        "sentencepiece>=0.2.2",  # tells where tokens lie in the text
+        "sentencepiece>=0.2.2",  # gives the character offsets of tokens
         "sacremoses>=0.1.1",
         "submitit>=1.5.2",
         "tokenizers>=0.21",
-        "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere a plain engine serves, with the same ids
+        "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids
         "zstandard>=0.22",
         "pyyaml>=6",
-        "safetensors>=0.4",
         "tensorboard>=2.16",
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "regex>=2024.4",
         "scipy>=1.11",
-        "textblob>=0.19",  # noun phrases for WNLI; its English lexicon comes with it
+        "textblob>=0.19",  # noun phrases for WNLI; includes its English lexicon
     ],
     extras_require={"test": TEST, "dev": DEV},
     entry_points={"console_scripts": ["roberta = roberta_plugin.cli:main"]},

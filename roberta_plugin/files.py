@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all: a temporary name, fsync, rename.
+"""Files that appear complete or not at all: temporary name, fsync, rename.
 
-Beside the flow in `roberta_plugin/data/__init__.py`; whatever must survive a kill or a full disk is written with it.
+For every file that must survive a killed process or a full disk.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import IO, Any, Literal
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path`, and put it in the place of `path` when the with-statement ends well.
+    """Open a temporary file beside `path`, and rename it to `path` when the block ends normally.
 
-    After an exception, `path` is what it was before and the temporary file is gone. Text (mode "w") is UTF-8 with
-    plain newlines. The temporary name is hidden and random, so several processes can write the same path: the last
-    one to finish wins.
+    After an exception `path` is unchanged and the temporary file is removed. Text (mode "w") is UTF-8 with "\\n" as
+    line end. The temporary name is hidden and random, so several processes can write the same path: the last one wins.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -37,7 +36,7 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` durable: on POSIX, the entry of a file belongs to its folder."""
+    """Make a rename in `folder` durable: on POSIX, a file's name is stored in its folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""How far a long step is: a bar on a terminal, a line every now and then in a log file.
+"""Progress of a long step: a bar on a terminal, a line every now and then in a log file.
 
-Beside the flow in `roberta_plugin/data/__init__.py`; shown by `roberta binarize` and `roberta tokenizer train`.
+`Progress` counts bytes (`roberta binarize`, `roberta tokenizer train`), `progress_bar` anything (`roberta demo`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _LONGEST_SILENCE = 600.0  # ... but at least every ten minutes
 
 
 class Progress:
-    """A with-statement around one step, which counts in bytes.
+    """A context manager around one step that counts bytes.
 
     Attributes:
         label: name of the step.
-        total: bytes in all; None if nobody knows.
+        total: bytes in all; None if unknown.
     """
 
     def __init__(self, label: str, total: int | None, *, is_shown: bool = True, stream: TextIO | None = None) -> None:
@@ -45,7 +45,7 @@ class Progress:
             self._bar.close()
 
     def show(self, num_bytes: int) -> None:
-        """Show that `num_bytes` of the total are done; cheap enough to be called often."""
+        """Show that `num_bytes` of the total are done; cheap enough to call often."""
         if self.total is not None:
             num_bytes = min(num_bytes, self.total)
         if self._bar is not None:
@@ -58,8 +58,15 @@ class Progress:
             self._stream.flush()
 
 
+def progress_bar(label: str, **options: Any) -> Any:
+    """A tqdm bar on stderr with tqdm's own `options`; where stderr is not a terminal, it prints a line every 20 s."""
+    from tqdm import tqdm
+
+    return tqdm(desc=f"      {label}", mininterval=0.5 if sys.stderr.isatty() else 20.0, **options)
+
+
 def describe(label: str, num_bytes: int, total: int | None, elapsed: float) -> str:
-    """One line: how much is done, how fast, and how long the rest takes at this speed."""
+    """One line: bytes done, speed, and the time left at this speed."""
     speed = num_bytes / elapsed if elapsed > 0 else 0.0
     if total is None:
         return f"{label}: {num_bytes / 1e6:,.0f} MB, {speed / 1e6:,.1f} MB/s, {_duration(elapsed)} so far"

@@ -1,8 +1,8 @@
-"""The `roberta` command: one verb a module of this folder, imported only when it is called.
+"""The `roberta` command: one module of this folder per verb, imported only when the verb is called.
 
 A verb's module has `add_parser(subparsers)`, which adds its options and sets `run`, a function from the parsed
-arguments to an exit code. What the user can mend (a wrong option, a missing or broken file) becomes one line on
-stderr and exit code 2; `--debug` shows where it came from.
+arguments to an exit code. An error that the user can fix (a wrong option, a missing or broken file) is printed as one
+line on stderr, with exit code 2; `--debug` shows the traceback.
 
     doctor  demo                      check the installation; a first pretraining
     tokenizer  binarize  inspect      text -> data-bin, and what is in it
@@ -10,6 +10,7 @@ stderr and exit code 2; `--debug` shows where it came from.
     plan  launch  jobs  sweep         before, during and across trainings
     profile                           where a training step spends its time
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
+    __main__                          `python -m roberta_plugin.cli`
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
+from roberta_plugin import __version__
+
 VERBS = {
-    "doctor": "check the installation, and say how to mend what is missing",
+    "doctor": "check the installation, and say how to fix what is wrong",
     "demo": "pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
-    "tokenizer": "train a tokenizer, or look at one",
-    "binarize": "turn text files into the binary files that fairseq-train reads",
-    "inspect": "show and check what is in a folder of binary files",
+    "tokenizer": "train a tokenizer, or show how it splits a text",
+    "binarize": "convert text files into the binary files that fairseq-train reads",
+    "inspect": "show and check the contents of a folder of binary files",
     "prepare": "turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
@@ -42,15 +45,15 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (default: the process's own) and return the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    args = build_parser(called_verb(words)).parse_args(words)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    args = build_parser(called_verb(argv)).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
         return run(args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as in `roberta inspect ... | head`
+    except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, OSError) as error:
@@ -61,16 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USER_ERROR
 
 
-def called_verb(words: Sequence[str]) -> str | None:
-    """The first word that is a verb: options before it take no values."""
-    return next((word for word in words if word in VERBS), None)
+def called_verb(argv: Sequence[str]) -> str | None:
+    """The first argument that is a verb; options before it take no values."""
+    return next((argument for argument in argv if argument in VERBS), None)
 
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """The parser with all verbs, of which only `verb` has its options: its module alone is imported."""
+    """The parser with all verbs; only `verb` gets its options, so only its module is imported."""
     parser = argparse.ArgumentParser(
         prog="roberta", description="RoBERTa (Liu et al. 2019) as a fairseq plugin: the commands around fairseq-train."
     )
+    parser.add_argument("--version", action="version", version=f"roberta_plugin {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error (before the verb)")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():

@@ -1,4 +1,4 @@
-"""`python -m roberta_plugin.cli`: the `roberta` command where its script is not on the path."""
+"""`python -m roberta_plugin.cli`: the `roberta` command where its script is not on PATH."""
 
 import sys
 

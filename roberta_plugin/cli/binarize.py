@@ -25,13 +25,13 @@ def add_parser(subparsers: Any) -> None:
     """Add `roberta binarize` and its options."""
     parser = subparsers.add_parser(
         "binarize",
-        help="turn text files into the binary files that fairseq-train reads",
+        help="convert text files into the binary files that fairseq-train reads",
         description="Tokenizes text and writes {train,valid,test}.bin and .idx, dict.txt, the tokenizer's files and "
-        "manifest.json. Text is UTF-8, a line an item, a blank line between documents; files may be compressed (.gz, "
-        ".zst, .xz, .bz2) or JSON Lines (.jsonl, or .json with a record a line), patterns such as 'books/*.txt' may be "
-        "given in quotes, and '-' is the standard input. The files are those of fairseq's own encoder and "
-        "fairseq-preprocess, byte for byte. Interrupted? The same command goes on where it stopped; text from a pipe "
-        "is read again from its beginning. At the end the disk holds the tokens twice for a moment.",
+        "manifest.json. The text is UTF-8 with one item per line and a blank line between documents. Files may be "
+        "compressed (.gz, .zst, .xz, .bz2) or JSON Lines (.jsonl, or .json with one record per line). Quote patterns "
+        "such as 'books/*.txt'; '-' is the standard input. The output equals that of fairseq's own encoder and "
+        "fairseq-preprocess, byte for byte. After an interruption, the same command resumes where it stopped; text "
+        "from a pipe is read again from its beginning. At the end the disk briefly holds the tokens twice.",
     )
     for split in _SPLITS:
         parser.add_argument(
@@ -43,43 +43,41 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar=("NAME", "FILE"),
-        help="a split of another name, and its text",
+        help="a split with another name, and its text",
     )
     parser.add_argument(
-        "--tokenizer", type=Path, required=True, help="folder of the tokenizer: encoder.json and vocab.bpe, ..."
+        "--tokenizer", type=Path, required=True, help="folder of the tokenizer, from `roberta tokenizer train`"
     )
     parser.add_argument(
         "--dict",
         type=Path,
-        help="dict.txt to use (default: the one in the tokenizer's folder; where there is none, one is made of the "
-        "text of --train, as fairseq-preprocess does)",
+        help="dict.txt to use (default: the one in the tokenizer's folder; if there is none, it is made from the text "
+        "of --train, as fairseq-preprocess does)",
     )
     parser.add_argument(
-        "--threshold", type=int, help="make a dict.txt of --train without symbols that occur less often"
+        "--threshold", type=int, help="make dict.txt from --train without symbols that occur less often than this"
     )
     parser.add_argument(
-        "--nwords", type=int, help="make a dict.txt of --train with so many symbols, <s> <pad> </s> <unk> included"
+        "--nwords", type=int, help="make dict.txt from --train with this many symbols, <s> <pad> </s> <unk> included"
     )
     parser.add_argument(
-        "--padding-factor", type=int, help="make a dict.txt of --train whose size is a multiple of this (8)"
+        "--padding-factor", type=int, help="make dict.txt from --train and pad its size to a multiple of this (8)"
     )
     parser.add_argument("--output-dir", type=Path, required=True, help="folder to write to")
-    parser.add_argument("--workers", type=int, help="processes (default: as many as there are processors)")
+    parser.add_argument("--workers", type=int, help="number of processes (default: the number of usable cores)")
     parser.add_argument(
         "--keep-spaces",
         action="store_true",
         help="keep white space at both ends of lines, which fairseq's encoder strips: better for code and verse, but "
-        "no longer the same bytes",
+        "the files then differ from fairseq's",
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default="auto",
-        help="what the inputs hold: text or JSON Lines (auto: by their names, and what is in a .json file)",
+        help="format of the inputs: text or JSON Lines (auto: by file name, and by content for .json files)",
     )
-    parser.add_argument(
-        "--json-field", default="text", help="field of a record of JSON Lines that holds the text (text)"
-    )
+    parser.add_argument("--json-field", default="text", help="field of a JSON Lines record that holds the text (text)")
     parser.add_argument(
         "--blank-line-after-files",
         action="store_true",
@@ -88,25 +86,23 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--skip-bad-lines",
         action="store_true",
-        help="leave out and count lines that are no UTF-8 or no such record (default: stop there)",
+        help="skip and count lines that are not valid UTF-8 or not valid records (default: stop with an error)",
     )
     parser.add_argument(
         "--max-unknown",
         type=float,
         default=MAX_UNKNOWN,
         metavar="SHARE",
-        help=f"refuse a split of which a larger share is <unk> ({MAX_UNKNOWN})",
+        help=f"refuse a split if a larger share of its tokens is <unk> ({MAX_UNKNOWN})",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace splits that are there already")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing splits")
     parser.add_argument(
         "--part-bytes",
         type=int,
-        help="bytes of text that a worker does at a time and that a stopped run need not do again (default: a "
-        "sixteenth of the text, between 1 and 16 MiB)",
+        help="bytes of text per part, the unit of work that a stopped run does not repeat (default: a sixteenth of the "
+        "text, between 1 and 16 MiB)",
     )
-    parser.add_argument(
-        "--no-progress", action="store_true", help="show no progress: no bar on a terminal, no lines in a log"
-    )
+    parser.add_argument("--no-progress", action="store_true", help="show neither a progress bar nor progress lines")
     parser.set_defaults(run=run)
 
 
@@ -148,22 +144,23 @@ def run(args: argparse.Namespace) -> int:
 def vocabulary_of(
     args: argparse.Namespace, splits: dict[str, list[str]], tokenizer: Tokenizer, rules: LineRules
 ) -> Vocabulary:
-    """The dict.txt that the options name; one made of the training text if they ask for it, or if there is none."""
+    """The dict.txt that the options name; otherwise an existing one, or one made from the training text."""
     from roberta_plugin.data.binarize.dictionary import build_vocabulary
     from roberta_plugin.data.vocabulary import Vocabulary
 
-    wishes = {name: getattr(args, name) for name in _DICTIONARY_OPTIONS if getattr(args, name) is not None}
-    if args.dict and wishes:
+    options = {name: getattr(args, name) for name in _DICTIONARY_OPTIONS if getattr(args, name) is not None}
+    if args.dict and options:
         raise ValueError(
-            "--dict names a dict.txt, and --threshold, --nwords and --padding-factor make one: give either."
+            "--dict names a dict.txt, but --threshold, --nwords and --padding-factor make a new one: give only one of "
+            "the two."
         )
-    if not wishes:
-        # fairseq reuses no dict.txt of an earlier split by itself, but all splits of a folder must share one.
+    if not options:
+        # fairseq does not reuse the dict.txt of an earlier split by itself, but all splits of a folder must share one.
         for path in filter(None, [args.dict, args.tokenizer / "dict.txt", args.output_dir / "dict.txt"]):
             if path == args.dict or path.is_file():
                 return Vocabulary.load(path)
     if "train" not in splits:
-        raise ValueError(f"{args.tokenizer} holds no dict.txt: name one with --dict, or give --train to make one of.")
+        raise ValueError(f"{args.tokenizer} has no dict.txt: name one with --dict, or give --train to make one from.")
     return build_vocabulary(
         splits["train"],
         tokenizer=tokenizer,
@@ -171,7 +168,7 @@ def vocabulary_of(
         progress=not args.no_progress,
         rules=rules,
         text_format=args.format,
-        **wishes,
+        **options,
     )
 
 
@@ -180,10 +177,10 @@ def splits_of(args: argparse.Namespace) -> dict[str, list[str]]:
     splits = {split: getattr(args, split) for split in _SPLITS if getattr(args, split)}
     for name, *files in args.split:
         if name in splits or not files:
-            raise ValueError(f"--split {name} needs a name that is not used yet, and at least one file after it.")
+            raise ValueError(f"--split {name} needs an unused name and at least one file after it.")
         splits[name] = files
     if sum(files.count("-") for files in splits.values()) > 1:
-        raise ValueError("The standard input can be read once: give '-' for one split only.")
+        raise ValueError("The standard input can be read only once: give '-' for one split only.")
     if not splits:
         raise ValueError("Nothing to binarize: give text with --train, --valid, --test or --split.")
     return splits

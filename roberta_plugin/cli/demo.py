@@ -1,6 +1,6 @@
 """`roberta demo`: everything from text to filled masks in a few minutes, resumable.
 
-The work is done in `roberta_plugin/demo`; here it is only talked about.
+`roberta_plugin/demo` does the work; this module parses the options and prints.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ def add_parser(subparsers: Any) -> None:
         help="pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
         description="Builds a corpus from the documentation inside the installed Python, numpy and torch, trains a "
         "tokenizer on it, pretrains a small RoBERTa with fairseq-train, and reports what it learned. Nothing is "
-        "downloaded. Interrupted? The same command goes on where it stopped.",
+        "downloaded. After an interruption, the same command resumes where it stopped.",
     )
     parser.add_argument(
-        "--output-dir", type=Path, default=Path("runs/demo"), help="where everything is written (runs/demo)"
+        "--output-dir", type=Path, default=Path("runs/demo"), help="folder for all files of the run (runs/demo)"
     )
-    parser.add_argument("--minutes", type=float, default=5.0, help="time for the pretraining at most (5)")
-    parser.add_argument("--vocab-size", type=int, default=4000, help="tokens of the tokenizer (4000)")
-    parser.add_argument("--max-megabytes", type=float, default=0.0, help="text to use at most (0: all there is)")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="time limit of the pretraining, without start-up (5)"
+    )
+    parser.add_argument("--vocab-size", type=int, default=4000, help="number of tokens of the tokenizer (4000)")
+    parser.add_argument("--max-megabytes", type=float, default=0.0, help="limit on the text to use (0: no limit)")
     parser.add_argument("--seed", type=int, default=1, help="seed of weights, masks and order (1)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the steps that are not done yet, then show what came out."""
+    """Run the steps that are not done yet, then show the results."""
     from roberta_plugin.demo.run_folder import DemoSettings, RunFolder
 
     settings = DemoSettings(
@@ -49,11 +51,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_steps(folder: RunFolder) -> None:
-    """Go through the steps, saying what is done and how long is left."""
+    """Run the steps in order, printing each and the time left."""
     from roberta_plugin.demo.steps import STEPS
 
     to_do = [step for step in STEPS if folder.result_of(step.name, depends_on=step.depends_on) is None]
-    first = STEPS.index(to_do[0]) if to_do else len(STEPS)  # what follows a step to be done is to be done too
+    first = STEPS.index(to_do[0]) if to_do else len(STEPS)  # a step that runs makes all later steps run
     show_plan(folder, STEPS, first)
     names = [step.name for step in STEPS]
     for number, step in enumerate(STEPS):
@@ -66,7 +68,7 @@ def run_steps(folder: RunFolder) -> None:
         try:
             result = step.run(folder)
         except KeyboardInterrupt:
-            say(f"\nStopped in the step {step.name}. The same command goes on from here.")
+            say(f"\nStopped in the step {step.name}. The same command resumes from here.")
             raise
         seconds = time.monotonic() - started
         folder.mark_done(step.name, result, depends_on=step.depends_on, seconds=seconds)
@@ -74,7 +76,7 @@ def run_steps(folder: RunFolder) -> None:
 
 
 def show_plan(folder: RunFolder, steps: tuple[Step, ...], first: int) -> None:
-    """Say what will be done, and how long each step takes."""
+    """Print the steps that will run, and how long each takes."""
     total = sum(seconds_of(step, folder) for step in steps[first:])
     say(f"A small RoBERTa, trained on the documentation inside this Python. About {as_time(total)} in all:")
     for number, step in enumerate(steps):
@@ -95,19 +97,19 @@ def show_results(folder: RunFolder) -> None:
         shown = ", ".join(f"{word} {probability:.0%}" for word, probability in guesses)
         mark = "*" if answer["word"] == answer["words"][0] else "+" if answer["word"] in answer["words"] else " "
         say(f"  {mark} {answer['text']}\n      {shown}   (true: {answer['word']})")
-    say(f"\n  (* first answer right, + among the five; the unigram's five are always: {unigram_words(evaluation)})\n")
+    say(f"\n  (* first answer right, + among the five; the baseline always answers: {unigram_words(evaluation)})\n")
     say(summary(evaluation) + ".")
     say(f"Training speed {results['report']['tokens_per_second']:,} tokens/s. Report: {folder.path / 'report.md'}")
 
 
 def unigram_words(evaluation: dict[str, Any]) -> str:
-    """The five most frequent tokens."""
+    """The five most frequent tokens, which are the unigram baseline's answers."""
     return ", ".join(word.strip() for word in evaluation["most_frequent"])
 
 
 def seconds_of(step: Step, folder: RunFolder) -> float:
-    """How long a step takes."""
-    return 60 * folder.settings.minutes if step.name == "pretrain" else step.seconds
+    """Estimated time of a step; that of the pretraining is its start-up and its budget."""
+    return step.seconds + (60 * folder.settings.minutes if step.name == "pretrain" else 0.0)
 
 
 def as_time(seconds: float) -> str:

@@ -1,6 +1,6 @@
-"""`roberta doctor`: is everything here that the plugin needs, and if not, which command brings it.
+"""`roberta doctor`: checks that everything the plugin needs is installed and works; if not, says how to fix it.
 
-Every check stands alone, so that a broken package is reported and not raised.
+Every check runs by itself, so a broken package becomes a finding instead of an exception.
 """
 
 from __future__ import annotations
@@ -25,50 +25,61 @@ FAIRSEQ_FLAVOURS = {
     "fairseq": "fairseq, from source or from the package index",
 }
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
-BESIDE_TORCH = ("torchaudio", "torchvision")  # the first comes with ve-fairseq, which uses it for speech only
+# What the plugin registers with fairseq, by the registry that holds it.
+REGISTERED = {
+    "task": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race"),
+    "criterion": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race"),
+    "arch": ("fast_roberta_tiny", "fast_roberta_small", "fast_roberta_base", "fast_roberta_large"),
+    "optimizer": ("roberta_adamw",),
+}
+BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
 REINSTALL = "pip install -c .constraints.txt -e ."  # in a clone of the repository, as in README.md
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
 
 
 class Finding(NamedTuple):
-    """One line of the report. `remedy` is empty where all is well."""
+    """One line of the report; `remedy` is empty if nothing is wrong."""
 
     what: str
     found: str
     remedy: str = ""
     is_needed: bool = True
-    """Whether the plugin itself needs it; else the remedy is for what may be used beside it."""
+    """Whether the plugin itself needs it; otherwise the finding is a note."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta doctor` and its options."""
     parser = subparsers.add_parser(
         "doctor",
-        help="check the installation, and say how to mend what is missing",
-        description="Shows versions, device and registered names; exit code 1 if something that is needed is missing.",
+        help="check the installation, and say how to fix what is wrong",
+        description="Checks Python, packages, fairseq, device, registered names and commands, and prints a remedy for "
+        "each fault. Exit code 1 if something that the plugin needs is missing or broken.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; 0 if nothing has to be mended."""
+    """Print the findings; return 0 if nothing is wrong, else 1."""
     findings = list(examine())
-    to_mend = [finding for finding in findings if finding.remedy and finding.is_needed]
+    faults = [finding for finding in findings if finding.remedy and finding.is_needed]
     if args.json:
-        print(json.dumps({"ok": not to_mend, "findings": [finding._asdict() for finding in findings]}, indent=2))
-        return int(bool(to_mend))
+        print(json.dumps({"ok": not faults, "findings": [finding._asdict() for finding in findings]}, indent=2))
+        return int(bool(faults))
     width = max(len(finding.what) for finding in findings)
     for finding in findings:
-        state = "ok" if not finding.remedy else "MEND" if finding.is_needed else "note"
+        state = "ok" if not finding.remedy else "FAULT" if finding.is_needed else "note"
         print(f"{state:<5} {finding.what:<{width}}  {finding.found}")
     for finding in findings:
         if finding.remedy:
             print(f"\n{finding.what}: {finding.found}\n    {finding.remedy}")
     is_noted = any(finding.remedy for finding in findings)
-    well = "All that the plugin needs is well." if is_noted else "All is well."
-    print(f"\n{well}" if not to_mend else f"\n{len(to_mend)} to mend.")
-    return int(bool(to_mend))
+    fine = "Everything the plugin needs works." if is_noted else "Everything works."
+    number = (
+        "1 fault: see its remedy above." if len(faults) == 1 else f"{len(faults)} faults: see their remedies above."
+    )
+    print(f"\n{number if faults else fine}")
+    return int(bool(faults))
 
 
 def examine() -> Iterator[Finding]:
@@ -89,23 +100,27 @@ def examine() -> Iterator[Finding]:
 
 
 def guarded(what: str, check: Callable[[], Finding]) -> Finding:
-    """The check's finding, or the error it ran into as one."""
+    """The check's finding; an exception becomes a finding too."""
     try:
         return check()
-    except Exception as error:  # a broken package may raise anything: that is a finding
+    except Exception as error:  # a broken package may raise anything
         return Finding(what, f"{type(error).__name__}: {error}".splitlines()[0], f"Reinstall: {REINSTALL}")
 
 
 def check_python(version: tuple[int, int]) -> Finding:
-    """The interpreter, which decides whether fairseq has a build for it."""
+    """Whether fairseq has a build for this interpreter."""
     found = platform.python_version()
     if version in SUPPORTED_PYTHON:
         return Finding("python", found)
-    return Finding("python", found, "Use CPython 3.11 or 3.12: make a new virtual environment with python3.12 -m venv.")
+    return Finding(
+        "python",
+        f"{found}, but only 3.11 and 3.12 are supported: ve-fairseq has no build for other versions",
+        f"Make a new environment: python3.12 -m venv .venv && . .venv/bin/activate && {REINSTALL}",
+    )
 
 
 def requirements() -> list[str]:
-    """What the installed plugin says it needs; extras left out."""
+    """The requirements of the installed plugin, without its extras."""
     try:
         lines = metadata.requires(PROJECT) or []
     except metadata.PackageNotFoundError:
@@ -114,7 +129,7 @@ def requirements() -> list[str]:
 
 
 def check_dependencies(lines: list[str]) -> Iterator[Finding]:
-    """Whether each requirement is installed in a version that fits."""
+    """Whether each requirement is installed in a suitable version."""
     if not lines:
         yield Finding(PROJECT, "not installed in this environment", f"In the repository: {REINSTALL}")
         return
@@ -123,12 +138,12 @@ def check_dependencies(lines: list[str]) -> Iterator[Finding]:
         match = _REQUIREMENT.match(line)
         assert match is not None, line
         name, versions = match.group(1), match.group(2).strip()
-        if name not in FAIRSEQ_FLAVOURS:  # any flavour will do: see check_fairseq
+        if name not in FAIRSEQ_FLAVOURS:  # check_fairseq accepts any of them
             yield check_package(name, versions)
 
 
 def check_package(name: str, versions: str) -> Finding:
-    """One package and the versions that fit."""
+    """Whether one package is installed in a suitable version."""
     try:
         found = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -139,7 +154,7 @@ def check_package(name: str, versions: str) -> Finding:
 
 
 def fits(found: str, versions: str) -> bool:
-    """Whether a version is in a range such as `>=2.6`; True where `packaging`, which can tell, is missing."""
+    """Whether a version is in a range such as `>=2.6`; True if the package `packaging`, which decides, is missing."""
     try:
         specifiers = importlib.import_module("packaging.specifiers")
     except ImportError:
@@ -148,33 +163,33 @@ def fits(found: str, versions: str) -> bool:
 
 
 def check_fairseq() -> Finding:
-    """Which fairseq it is, and whether it can be imported."""
+    """Which fairseq is installed, and whether it can be imported."""
     installed = [name for name in FAIRSEQ_FLAVOURS if _is_installed(name)]
     if not installed:
         return Finding("fairseq", "missing", REINSTALL)
     found = ", ".join(f"{metadata.version(name)} ({FAIRSEQ_FLAVOURS[name]})" for name in installed)
     if len(installed) > 1:
         remedy = f"Keep one: pip uninstall {' '.join(installed)}; {REINSTALL}"
-        return Finding("fairseq", f"several at once: {found}", remedy)
+        return Finding("fairseq", f"several are installed: {found}", remedy)
     importlib.import_module("roberta_plugin.fairseq_workarounds")  # imports fairseq, and keeps its logging quiet
     importlib.import_module("fairseq.tasks")
     return Finding("fairseq", found)
 
 
 def check_beside_torch(name: str) -> Finding:
-    """Whether a package that is compiled against torch can be loaded beside the torch that is installed."""
+    """Whether a package that is compiled against torch works with the installed torch."""
     import torch
 
-    found = f"{metadata.version(name)} beside torch {torch.__version__}"
+    found = f"{metadata.version(name)} with torch {torch.__version__}"
     try:
         importlib.import_module(name)
-    except Exception as error:  # an undefined symbol, a missing CUDA library, another torch than it was built for
+    except Exception as error:  # an undefined symbol or a missing CUDA library: it was built for another torch
         build = "cpu" if torch.version.cuda is None else "cu" + torch.version.cuda.replace(".", "")
         return Finding(
             name,
             f"{found} cannot be loaded ({type(error).__name__})",
             f"Training does not need it, but transformers imports it: `from transformers import RobertaForMaskedLM` "
-            f"fails. Take the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
+            f"fails. Install the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
             f"https://download.pytorch.org/whl/{build}; or remove it: pip uninstall {name}",
             is_needed=False,
         )
@@ -190,27 +205,37 @@ def _is_installed(name: str) -> bool:
 
 
 def check_device() -> Finding:
-    """Where training will run."""
+    """The device that training will use; a CUDA build of torch that finds no GPU is a note."""
     import torch
 
     cores = num_cores()
     if not torch.cuda.is_available():
-        return Finding("device", f"CPU, {cores} cores, {torch.get_num_threads()} threads; no CUDA device")
+        found = f"CPU, {cores} cores, {torch.get_num_threads()} threads; no CUDA device"
+        if torch.version.cuda is None:
+            return Finding("device", found)
+        return Finding(
+            "device",
+            f"{found}, although torch {torch.__version__} is a build for CUDA {torch.version.cuda}",
+            "If the machine has a GPU, `nvidia-smi` must list it: install or update the NVIDIA driver, and check "
+            "CUDA_VISIBLE_DEVICES. If it has none, training works on the CPU; the CPU build of torch is several GB "
+            "smaller: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu",
+            is_needed=False,
+        )
     names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
     return Finding("device", f"{torch.cuda.device_count()} x {', '.join(sorted(names))}; {cores} cores")
 
 
 def check_fused_loss() -> Finding:
-    """Whether torch computes the loss without forming the logits; ours falls back to a plain one."""
+    """Whether torch can compute the loss without storing the logits; if not, the plain loss is used."""
     import torch.nn.functional as F
 
     if hasattr(F, "linear_cross_entropy"):
-        return Finding("fused loss", "torch.nn.functional.linear_cross_entropy is there")
-    return Finding("fused loss", "not in this torch: the plain loss is used, which needs more memory")
+        return Finding("fused loss", "torch.nn.functional.linear_cross_entropy is available")
+    return Finding("fused loss", "not in this version of torch: the plain loss is used, which needs more memory")
 
 
 def check_registry() -> Finding:
-    """Whether each of our names leads to our class: for a taken name fairseq silently returns its own."""
+    """Whether each of our names leads to our class: if a name is taken, fairseq silently keeps the other class."""
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.models import ARCH_MODEL_REGISTRY
     from fairseq.optim import OPTIMIZER_REGISTRY
@@ -219,28 +244,27 @@ def check_registry() -> Finding:
     import roberta_plugin
 
     roberta_plugin.register()
-    wanted = {
-        "task roberta_masked_lm": TASK_REGISTRY.get("roberta_masked_lm"),
-        "criterion roberta_masked_lm": CRITERION_REGISTRY.get("roberta_masked_lm"),
-        "optimizer roberta_adamw": OPTIMIZER_REGISTRY.get("roberta_adamw"),
-    } | {
-        f"arch fast_roberta_{size}": ARCH_MODEL_REGISTRY.get(f"fast_roberta_{size}")
-        for size in ("tiny", "small", "base", "large")
+    registries = {
+        "task": TASK_REGISTRY,
+        "criterion": CRITERION_REGISTRY,
+        "arch": ARCH_MODEL_REGISTRY,
+        "optimizer": OPTIMIZER_REGISTRY,
     }
-    foreign = [name for name, cls in wanted.items() if not getattr(cls, "__module__", "").startswith(f"{PROJECT}.")]
+    found = {f"{kind} {name}": registries[kind].get(name) for kind, names in REGISTERED.items() for name in names}
+    foreign = [name for name, cls in found.items() if not getattr(cls, "__module__", "").startswith(f"{PROJECT}.")]
     if foreign:
         return Finding(
             "registered names",
-            f"not ours: {', '.join(foreign)}",
-            "Another plugin took the name, or the installation is broken: start without it, or " + REINSTALL,
+            f"not registered by this plugin: {', '.join(foreign)}",
+            f"If another fairseq plugin uses the same names, run without it. Otherwise reinstall: {REINSTALL}",
         )
-    return Finding("registered names", f"all {len(wanted)} lead to this plugin")
+    return Finding("registered names", f"all {len(found)} (tasks, criterions, archs, optimizer) lead to this plugin")
 
 
 def check_commands() -> Finding:
-    """Whether fairseq's commands are beside this Python, where the demo looks for them."""
+    """Whether fairseq's commands are in the folder of this Python, where the demo looks for them."""
     folder = os.path.dirname(sys.executable)
     missing = [name for name in ("fairseq-train", "fairseq-validate") if not os.path.isfile(os.path.join(folder, name))]
     if missing:
-        return Finding("commands", f"missing beside Python: {', '.join(missing)}", REINSTALL)
-    return Finding("commands", "fairseq-train and fairseq-validate are beside this Python")
+        return Finding("commands", f"missing in {folder}: {', '.join(missing)}", REINSTALL)
+    return Finding("commands", f"fairseq-train and fairseq-validate are in {folder}")

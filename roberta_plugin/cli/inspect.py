@@ -1,4 +1,4 @@
-"""`roberta inspect`: show and check what is in a data-bin."""
+"""`roberta inspect`: show and check the contents of a data-bin or of a prepared folder."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ if TYPE_CHECKING:
     from roberta_plugin.data.vocabulary import Vocabulary
 
 _FAULTY = 1
-_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta inspect` and its options."""
     parser = subparsers.add_parser(
         "inspect",
-        help="show and check what is in a folder of binary files",
-        description="Counts documents and tokens, shows what each break mode makes of them and some decoded lines, and "
-        "checks that sizes, offsets, ids and hashes are sound. Exit code 1 if they are not. Reads the folders of "
-        "`roberta binarize` and of fairseq-preprocess; of those of `roberta prepare`, it shows examples and labels.",
+        help="show and check the contents of a folder of binary files",
+        description="Counts documents and tokens, shows the blocks that each break mode makes and some decoded lines, "
+        "and checks sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta "
+        "binarize` and fairseq-preprocess; for folders of `roberta prepare`, it shows examples and labels.",
     )
     parser.add_argument("folder", type=Path, help="the data-bin")
     parser.add_argument("--split", nargs="+", metavar="NAME", help="splits to inspect (default: all)")
     parser.add_argument(
-        "--tokens-per-sample", type=int, nargs="+", default=[128, 512], help="block lengths to try, <s> included"
+        "--tokens-per-sample", type=int, nargs="+", default=[128, 512], help="block lengths to compare, <s> included"
     )
-    parser.add_argument("--histogram", type=Path, metavar="PNG", help="draw the lengths of lines and documents there")
-    parser.add_argument("--samples", type=int, default=3, help="lines to show decoded from each split (3)")
     parser.add_argument(
-        "--tokenizer", type=Path, help="folder of the tokenizer for the samples (default: the data-bin)"
+        "--histogram",
+        type=Path,
+        metavar="PNG",
+        help="write a histogram of the lengths of lines and documents to this file",
+    )
+    parser.add_argument("--samples", type=int, default=3, help="number of decoded lines to show from each split (3)")
+    parser.add_argument(
+        "--tokenizer", type=Path, help="folder of the tokenizer that decodes the lines (default: the data-bin)"
     )
     parser.set_defaults(run=run)
 
@@ -66,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         if faults:
             continue
         if manifest is not None and split not in manifest["splits"]:
-            print("  not in manifest.json, so there are no hashes to check it by")
+            print("  not in manifest.json, so its hashes cannot be checked")
         tokens = MmapTokens(args.folder / split)
         statistics[split] = count_split(tokens, vocabulary)
         show_counts(statistics[split], vocabulary)
@@ -100,7 +104,7 @@ def inspect_prepared(args: argparse.Namespace) -> int:
 
 
 def splits_in(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
-    """Names of the splits of which the folder has a file, or which its manifest lists."""
+    """Names of the splits that have a file in the folder or are listed in its manifest."""
     names = {path.stem for suffix in ("idx", "bin") for path in folder.glob(f"*.{suffix}")}
     if manifest is not None:
         names |= set(manifest["splits"])
@@ -110,7 +114,7 @@ def splits_in(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
 
 
 def tokenizer_faults(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
-    """What is wrong with the tokenizer's files beside the data, if the manifest says which they were."""
+    """What is wrong with the tokenizer's files in the folder, compared with the manifest."""
     from roberta_plugin.data.tokenizers import load_tokenizer
 
     if manifest is None:
@@ -121,12 +125,12 @@ def tokenizer_faults(folder: Path, manifest: dict[str, Any] | None) -> list[str]
         return [str(error)]
     if found != manifest["tokenizer"]:
         names = " or ".join(manifest["tokenizer"].get("sha256", {}))
-        return [f"{folder}: the tokenizer was replaced since the data were made: {names} is not the manifest's."]
+        return [f"{folder}: {names} was replaced after the data were made: it differs from the manifest."]
     return []
 
 
 def made_by(manifest: dict[str, Any] | None) -> str:
-    """Who made the folder, in words."""
+    """Which program made the folder."""
     if manifest is None:
         return "none, so no hashes to check"
     version = manifest.get("made_by", {}).get("roberta_plugin", "of unknown version")
@@ -134,23 +138,23 @@ def made_by(manifest: dict[str, Any] | None) -> str:
 
 
 def show_counts(counts: SplitStatistics, vocabulary: Vocabulary) -> None:
-    """Documents, lines, tokens, lengths."""
-    from roberta_plugin.data.corpus_statistics import percentiles
+    """Print the numbers of documents, lines and tokens, and their lengths."""
+    from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, percentiles
 
     print(
         f"  {counts.document_lengths.total:,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
         f"{counts.num_tokens:,} tokens; {counts.num_unknown:,} unknown ({counts.unknown_rate:.4%}); "
         f"{counts.num_symbols_used:,} of {len(vocabulary):,} symbols occur"
     )
-    of_items = percentiles(counts.item_lengths, list(_SHARES.values()))
-    of_documents = percentiles(counts.document_lengths, list(_SHARES.values()))
+    of_items = percentiles(counts.item_lengths, list(LENGTH_SHARES.values()))
+    of_documents = percentiles(counts.document_lengths, list(LENGTH_SHARES.values()))
     for name, values in (("line", of_items), ("document", of_documents)):
-        shown = ", ".join(f"{share} {value:,}" for share, value in zip(_SHARES, values, strict=True))
+        shown = ", ".join(f"{share} {value:,}" for share, value in zip(LENGTH_SHARES, values, strict=True))
         print(f"  tokens of a {name}: {shown}")
 
 
 def show_blocks(tokens: MmapTokens, tokens_per_sample: list[int]) -> None:
-    """A table of what each break mode makes of the split."""
+    """Print a table of the blocks that each break mode makes."""
     from roberta_plugin.data.corpus_statistics import BREAK_MODES, block_use
 
     print("  break mode     tokens per sample       blocks   mean tokens   padding   lines cut   lost by fairseq")
@@ -158,7 +162,7 @@ def show_blocks(tokens: MmapTokens, tokens_per_sample: list[int]) -> None:
         for break_mode in BREAK_MODES:
             use = block_use(tokens, tokens_per_sample=length, break_mode=break_mode)
             if use is None:
-                print(f"  {break_mode:<13} {length:>18}   no blank lines: not possible")
+                print(f"  {break_mode:<13} {length:>18}   not possible without blank lines")
                 continue
             print(
                 f"  {break_mode:<13} {length:>18} {use.num_blocks:>12,} {use.mean_tokens:>13.1f} {use.padding:>9.2%} "
@@ -167,24 +171,24 @@ def show_blocks(tokens: MmapTokens, tokens_per_sample: list[int]) -> None:
 
 
 def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer_folder: Path | None, num_samples: int) -> None:
-    """Some lines, evenly spread, as text."""
+    """Print some decoded lines, spread evenly over the split."""
     import numpy as np
 
     from roberta_plugin.data.tokenizers import load_tokenizer
 
     if tokenizer_folder is None:
-        print("  no samples: the tokenizer's files are not those of the data")
+        print("  no samples: the tokenizer's files differ from those that made the data")
         return
     try:
         tokenizer = load_tokenizer(tokenizer_folder)
     except FileNotFoundError:
-        print("  no samples: the tokenizer's files are not here, name their folder with --tokenizer")
+        print("  no samples: the folder has no tokenizer; name one with --tokenizer")
         return
     back = vocabulary.model_to_tokenizer(tokenizer)
     for position in np.linspace(0, max(0, len(tokens) - 1), num_samples).astype(int) if len(tokens) else ():
         index = int(position)
         while index + 1 < len(tokens) and len(tokens[index]) == 1:
-            index += 1  # a blank line shows nothing
+            index += 1  # skip blank lines
         ids = back[tokens[index]]
         text = tokenizer.decode([int(token) for token in ids if token >= 0])
         print(f"  line {index + 1}: {text if len(text) <= 200 else text[:200] + '...'}")

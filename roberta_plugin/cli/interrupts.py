@@ -1,4 +1,4 @@
-"""Commands that clean up when they are stopped: SIGTERM as Ctrl-C, and long library calls in a process of their own."""
+"""For commands that clean up when stopped: SIGTERM acts as Ctrl-C; long library calls run in a child process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 @contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM, which SLURM and `kill` send, raise KeyboardInterrupt as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():  # signals cannot be handled elsewhere
+    """Let SIGTERM, sent by SLURM and `kill`, raise KeyboardInterrupt as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield
         return
     before = signal.signal(signal.SIGTERM, _interrupt)
@@ -32,16 +32,16 @@ def terminated_like_interrupted() -> Iterator[None]:
 def call_in_child(
     function: Callable[..., Any], *args: Any, on_wait: Callable[[float], None] = lambda seconds: None, **kwargs: Any
 ) -> Any:
-    """Call a function in another process, which an interrupt ends at once, whatever library it is in.
+    """Call a function in a child process, which an interrupt ends at once, whatever library code it is in.
 
     Args:
-        function: what to call; its result and its errors must be picklable.
-        args: for the function.
-        on_wait: called a few times a second with the seconds that have passed.
-        kwargs: for the function.
+        function: its result and its errors must be picklable.
+        args: positional arguments of the function.
+        on_wait: called a few times per second with the seconds elapsed.
+        kwargs: keyword arguments of the function.
 
     Raises:
-        OSError: if the process was killed from outside.
+        OSError: if another process killed the child.
     """
     context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -56,7 +56,7 @@ def call_in_child(
     except EOFError:
         process.join()
         raise OSError(
-            f"The process that did the work was ended by signal {-process.exitcode}, most often because memory ran out."
+            f"The worker process was killed by signal {-process.exitcode}, most likely because memory ran out."
         ) from None
     finally:
         process.kill()
@@ -69,7 +69,7 @@ def call_in_child(
 def _call(
     sender: Connection, parent: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends this process
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     try:

@@ -1,38 +1,39 @@
-"""From raw text to batches: the map of this package. File names are the words of the map.
+"""From raw text to batches: the map of this package, by file name.
 
 Once, by `roberta tokenizer train` and `roberta binarize`:
 
-    text_inputs          files and pipes (also compressed, JSONL) -> lines of text
-    tokenizers/          lines                                   -> tokenizer ids (three kinds, one signature)
+    text_inputs          text files and pipes (also compressed, JSONL) -> lines of text
+    tokenizers/          lines                                   -> tokenizer ids (three kinds, one interface)
     vocabulary           tokenizer ids, dict.txt                 -> model ids; knows <s> <pad> </s> <unk> <mask>
-    binarize/            the three above, in parallel            -> mmap_tokens files and a manifest
+    binarize/            the three above, in parallel            -> mmap_tokens files and manifest
     ---------------------------------------------------------------------------------------------------------
-    mmap_tokens          the .bin/.idx format of fairseq: writer and memory-mapped reader; nothing else knows it
+    mmap_tokens          the .bin/.idx format of fairseq: writer and memory-mapped reader
+    manifest             what a data-bin was made from, with hashes
     ---------------------------------------------------------------------------------------------------------
 In every epoch, by `fairseq-train`:
 
-    blocks               lines of the .bin                       -> ranges of at most T tokens (--sample-break-mode)
-    block_tables         the same of a large .bin                -> a file, made once and memory-mapped
-    mixture              several corpora and their weights       -> how many blocks of each an epoch takes
-    counter_random       (seed, pass, block, position)           -> random bits, the same wherever they are drawn
+    blocks               lines of the .bin                       -> blocks of at most T tokens (--sample-break-mode)
+    block_tables         the blocks of a large .bin              -> a file, made once and memory-mapped
+    mixture              several corpora and their weights       -> number of blocks of each in an epoch
+    counter_random       (seed, pass, block, position)           -> random bits, the same in every process
     random_permutation   (key, position)                         -> an element of a random permutation of any size
     block_order          (seed, epoch, position)                 -> the block at this position of the epoch
-    block_batches        positions of the epoch                  -> addresses of batches, one at a time
-    batches              ranges                                  -> padded arrays of ids (B, T)
+    block_batches        positions of the epoch                  -> block addresses of batches, one at a time
+    batches              blocks                                  -> padded arrays of ids (B, T)
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
     packing              a padded batch                          -> one row without padding (--pack-sequences)
-    block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer asks for them
+    block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer requests them
     masked_lm_dataset    all of this as one fairseq dataset
 
-Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, on top of this one.
+Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, built on this one.
 
-Parts of a stage carry its name and another word:
+A file that is part of a stage starts with the stage's name:
 
-    text_inputs_files     names and pipes -> what each is
+    text_inputs_files        names and pipes -> format of each input
     text_inputs_compressed   archives -> their content
-    text_inputs_sample    a sample of the text, to train a tokenizer on
-    mmap_tokens_parts     one .bin, several writers
+    text_inputs_sample       a sample of the text, to train a tokenizer on
+    mmap_tokens_parts        one .bin with several writers
 
-Beside the flow: `array_files` (arrays larger than the memory) and `corpus_statistics` (what `roberta inspect` shows and
-checks). A stage imports earlier stages only; fairseq appears in the *_dataset files alone.
+Used by several stages: `array_files` (arrays larger than memory) and `rounding`. `corpus_statistics` computes what
+`roberta inspect` shows and checks. A stage imports earlier stages only; only the *_dataset files import fairseq.
 """

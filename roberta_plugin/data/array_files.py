@@ -1,6 +1,6 @@
-"""Arrays in files that may be larger than the memory: read window by window, or taken from element by element.
+"""Arrays in files that may be larger than memory: read in windows, or indexed through a memory map.
 
-Beside the flow in `roberta_plugin/data/__init__.py`; whatever may be as long as a corpus is read with it.
+Used by the flow in `roberta_plugin/data/__init__.py` for every array that may be as long as a corpus.
 
 Shapes: n elements.
 """
@@ -21,7 +21,10 @@ _is_releasing = True
 
 
 class ArrayOnDisk:
-    """An array in a file, of which slices are read when they are asked for; none is kept."""
+    """An array in a file. A slice is read from disk on each access; nothing is cached.
+
+    Example: `ArrayOnDisk("train.bin", np.dtype("<u2"), 0, 1000)[10:20]` reads 20 bytes, from byte 20.
+    """
 
     def __init__(self, path: str, dtype: np.dtype[Any], offset: int, length: int) -> None:
         self._path, self._dtype, self._offset, self._length = path, dtype, offset, length
@@ -48,10 +51,10 @@ def keeping_pages() -> Iterator[None]:
 
 
 def take_mapped(values: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
-    """`values[indices]` of an array in a mapped file.
+    """`values[indices]` of an array that may lie in a mapped file (n,).
 
-    The kernel maps 16 pages or more for each one that is touched, so that some thousands of far-off elements would
-    make a gigabyte resident. Pages of large maps are therefore let go now and then; they stay in the page cache.
+    The kernel maps 16 pages for each page touched, so some thousands of scattered elements would make a gigabyte
+    resident. Pages of large maps are therefore released regularly; they stay in the page cache.
     """
     if not _is_releasing:
         return values[indices]

@@ -1,6 +1,9 @@
-"""Batches of an epoch, made when they are asked for: millions of them cost what one does.
+"""Batches of an epoch, made on access: a list of millions of them costs as much as one.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`.
+
+Example: an order of 5 blocks in batches of 2 -> `BlockBatches(order, range(0, 5, 2), 5)` has 3 batches, of the
+positions [0, 2), [2, 4) and [4, 5).
 
 Shapes: B blocks in a batch.
 """
@@ -19,7 +22,7 @@ T = TypeVar("T")
 
 
 class BlockBatch:
-    """Blocks `start` to `stop` of an epoch's order: sized, and iterable over addresses (pass, index)."""
+    """Blocks [start, stop) of an epoch's order: sized, and iterable over addresses (pass, index)."""
 
     __slots__ = ("_order", "_start", "_stop")
 
@@ -36,14 +39,14 @@ class BlockBatch:
 
     @property
     def passes(self) -> NDArray[np.int64]:
-        """How many times each block has come up, this time included (B,)."""
+        """The number of times each block has been visited, this time included (B,)."""
         return self._order.addresses(self._start, self._stop).passes
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self.passes.tolist(), self.indices.tolist(), strict=True)
 
     def __reduce__(self) -> tuple[type[BlockBatch], tuple[KnownOrder, int, int]]:
-        # To a data-loader worker goes this batch alone, not the order of the whole epoch.
+        # A data-loader worker receives only this batch, not the order of the whole epoch.
         return BlockBatch, (KnownOrder(self.indices.copy(), self.passes.copy()), 0, len(self))
 
 
@@ -69,7 +72,7 @@ class LazySequence(Sequence[T]):
 
 
 class BlockBatches(LazySequence[BlockBatch]):
-    """Batches one after the other: batch i begins at block `starts[i]` of the order, the last one ends at `stop`."""
+    """Consecutive batches: batch i begins at block `starts[i]` of the order; the last one ends at `stop`."""
 
     def __init__(self, order: Order, starts: range | NDArray[np.int64], stop: int) -> None:
         super().__init__(self._batch, range(len(starts)))
@@ -82,12 +85,12 @@ class BlockBatches(LazySequence[BlockBatch]):
         return int(self._starts[number]) if number < len(self._starts) else self._stop
 
     def num_blocks_before(self, number: int) -> int:
-        """Blocks of all batches before batch `number`, which may be any number: the last batch is followed by none."""
+        """Number of blocks in all batches before batch `number`; after the last batch, the number of all blocks."""
         return self._start(number) - self._start(0)
 
 
 def num_blocks_before(batches: Sequence[Any], number: int) -> int:
-    """Blocks of the first `number` of some batches."""
+    """Number of blocks in the first `number` batches."""
     if isinstance(batches, BlockBatches):
         return batches.num_blocks_before(number)
     return sum(len(batch) for batch in batches[:number])

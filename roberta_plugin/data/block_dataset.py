@@ -1,8 +1,8 @@
-"""What all our datasets have in common for fairseq: whole batches by the address of their blocks.
+"""The base class of our fairseq datasets: whole batches, addressed by their blocks.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. A block (a piece of text, or an example of fine-tuning) is
-addressed by (pass, index): its pass tells how often it has come up, and travels with the batch, because fairseq's
-data-loader workers outlive epochs and never hear of a new one.
+addressed by (pass, index). The pass is the number of times the block has been visited; it travels with the batch,
+because fairseq's data-loader workers outlive epochs and are not notified of a new one.
 
 Shapes: B blocks in a batch, N blocks in the dataset.
 """
@@ -21,9 +21,10 @@ from torch.utils.data import get_worker_info
 
 from roberta_plugin.data.array_files import keeping_pages
 from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
-from roberta_plugin.data.block_order import Order, check_token_limit, cut_in_parts, round_up
+from roberta_plugin.data.block_order import Order, check_token_limit, cut_in_parts
+from roberta_plugin.data.rounding import round_up
 
-_BLOCKS_IN_WINDOW = 2**17  # how many lengths are looked at together
+_BLOCKS_IN_WINDOW = 2**17  # lengths in memory at a time
 
 
 class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
@@ -43,7 +44,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def order(self, epoch: int) -> Order:
-        """The blocks of `epoch` (1-based) in the order of their visit; a pure function of (seed, epoch)."""
+        """The blocks of `epoch` (1-based) in visiting order; a pure function of (seed, epoch)."""
 
     def batches(
         self,
@@ -54,10 +55,10 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
     ) -> BlockBatches:
-        """The batches of `epoch` (1-based) from its block number `first_block` on; a pure function of (seed, epoch).
+        """The batches of `epoch` (1-based), from block `first_block` on; a pure function of (seed, epoch).
 
-        A batch has at most `max_sentences` blocks and at most `max_tokens` tokens. Where blocks differ in length and
-        `max_tokens` can bind, all of them must be looked at to know how many batches there are; else nothing is.
+        A batch has at most `max_sentences` blocks and at most `max_tokens` tokens. If blocks differ in length and
+        `max_tokens` can bind, all lengths must be read to know the number of batches; otherwise none are.
 
         Raises:
             ValueError: if no limit is given, or one block alone exceeds `max_tokens`.
@@ -98,11 +99,11 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         """Tokens of the blocks `indices` (n,)."""
 
     are_equal_in_length = False
-    """Whether all blocks, but one a file, have as many tokens as the longest."""
+    """Whether all blocks, except one per file, have as many tokens as the longest."""
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest block; 0 where there is none."""
+        """Tokens of the longest block; 0 if there are no blocks."""
         return int(self.lengths(np.arange(len(self))).max(initial=0))
 
     @abstractmethod
@@ -110,17 +111,17 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         """The batch of the blocks `indices` (B,) in their passes (B,), in arrays."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Remember the epoch for blocks that are asked for by plain index."""
+        """Set the epoch for blocks that are requested by plain index."""
         self.epoch = epoch
 
     def visit(self, epoch: int) -> int:
-        """How many epochs this dataset has served when `epoch` ends."""
+        """The number of epochs this dataset has served when `epoch` ends."""
         return epoch
 
     def __getitems__(self, batch: BlockBatch | Sequence[tuple[int, int]]) -> Any:
-        """A whole batch at once: what torch's data loader asks for where a dataset offers it.
+        """A whole batch at once; torch's data loader calls this if a dataset has it.
 
-        A data-loader worker gets what becomes the batch on the way to the training process.
+        In a data-loader worker: a parcel that becomes the batch on its way to the training process.
         """
         if not len(batch):
             return {}
@@ -138,7 +139,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         return batch
 
     def collater(self, samples: Any) -> Any:
-        """Pass a ready batch on; join batches of single blocks, which fairseq collects for its dummy batch."""
+        """Return a complete batch unchanged; join single blocks, which fairseq collects for its dummy batch."""
         if not isinstance(samples, list):
             return samples
         return self.__getitems__([(int(sample["pass"]), int(sample["id"])) for sample in samples])
@@ -157,7 +158,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         return self.num_tokens(index)
 
     def ordered_indices(self) -> NDArray[np.int64]:
-        """All blocks in the order of the files; the order of training is that of `batches`."""
+        """All blocks in file order; `batches` gives the training order."""
         return np.arange(len(self))
 
 
@@ -199,7 +200,7 @@ def _fits_int32(values: NDArray[np.int64]) -> bool:
 
 
 def _as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
-    """The same with tensors in the place of arrays, at any depth."""
+    """The same batch with tensors instead of arrays, at any depth."""
     tensors: dict[str, Any] = {}
     for key, value in batch.items():
         if isinstance(value, dict):

@@ -1,11 +1,15 @@
-"""The order in which an epoch visits its blocks: a pure function of (seed, epoch, position), computed where needed.
+"""The order in which an epoch visits its blocks: a pure function of (seed, epoch, position), computed on demand.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. The order does not depend on the batch size or on the number
-of ranks: batches are cut from it one after the other, so that "the first n blocks of epoch e" is all that a
-checkpoint has to remember, and a run may go on with other batches on another number of GPUs.
+of ranks: batches are cut from it one after the other. A checkpoint therefore only stores "the first n blocks of
+epoch e", and a run can resume with other batch sizes on another number of GPUs.
 
-Several corpora: each is a stream of passes, a pass being one permutation of all its blocks. An epoch takes the next
-`counts[i]` blocks of stream i, so that no block comes a second time before its whole corpus has been seen.
+Several corpora: each is a stream of passes; a pass is one permutation of all its blocks. An epoch takes the next
+`counts[i]` blocks of stream i, so no block repeats before its whole corpus has been seen.
+
+Example: corpora of 3 and 2 blocks have the global indices 0 1 2 and 3 4. With counts [2, 3], epoch 1 takes, in random
+order, two blocks of pass 1 of the first corpus (say 2 and 0), and of the second both blocks of pass 1 (4 and 3) and one
+of pass 2 (say 3). Epoch 2 begins with the block left in pass 1 of the first corpus (1).
 
 Shapes: N blocks in an epoch, n of them.
 """
@@ -13,28 +17,29 @@ Shapes: N blocks in an epoch, n of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.counter_random import add_to_keys, make_keys
 from roberta_plugin.data.random_permutation import permute
+from roberta_plugin.data.rounding import round_up
 
 ORDER_VERSION = 2
-"""Changes whenever the same (seed, epoch) gives another order: "the first n blocks" are others then."""
+"""Changes whenever the same (seed, epoch) gives another order, because "the first n blocks" then differ."""
 
-# Blocks of similar length are laid side by side in groups of this many, within pools of this many groups: batches up
-# to the size of a group have almost no padding, and the order stays random beyond it.
+# Within a pool, blocks of similar length form groups. Batches up to the size of a group have almost no padding, and
+# the order of the groups stays random.
 GROUP_SIZE = 64
 GROUPS_IN_POOL = 256
-_POOL_WITHOUT_GROUPS = 1024  # what is computed at a time where there is nothing to group
+_POOL_WITHOUT_GROUPS = 1024  # positions computed at a time if there is nothing to group
 
-_STREAM, _INTERLEAVING, _GROUPING = range(3)  # what random numbers are for: part of their seed
+_STREAM, _INTERLEAVING, _GROUPING = range(3)  # purposes of random numbers: part of their seed
 
 
 class Addresses(NamedTuple):
-    """Some blocks: global index (n,) and the pass of its corpus (n,), which is 1 at first."""
+    """Addresses of blocks: global index (n,) and pass of the corpus (n,), counted from 1."""
 
     indices: NDArray[np.int64]
     passes: NDArray[np.int64]
@@ -48,12 +53,12 @@ class Order(Protocol):
         ...
 
     def addresses(self, start: int, stop: int) -> Addresses:
-        """The blocks at the positions `start` to `stop` of the epoch."""
+        """The blocks at the positions [start, stop) of the epoch."""
         ...
 
 
 class KnownOrder:
-    """An order that is at hand in arrays (N,)."""
+    """An order given as arrays (N,)."""
 
     def __init__(self, indices: NDArray[np.int64], passes: NDArray[np.int64]) -> None:
         self._all = Addresses(indices, passes)
@@ -67,7 +72,7 @@ class KnownOrder:
 
 
 class EpochOrder:
-    """The random order of one epoch, computed a pool of positions at a time: the start of an epoch costs nothing."""
+    """The random order of one epoch, computed one pool of positions at a time, so starting an epoch costs nothing."""
 
     def __init__(
         self,
@@ -81,11 +86,11 @@ class EpochOrder:
         """Describe the order.
 
         Args:
-            num_blocks: blocks of each corpus; the global index of a block counts on from corpus to corpus.
+            num_blocks: blocks of each corpus; global indices continue from corpus to corpus.
             seed: seed of the run.
-            epoch: which epoch, from 1.
+            epoch: number of the epoch, from 1.
             counts: blocks that an epoch takes from each corpus (default: all of each).
-            lengths: tokens of the blocks with given global indices; None when all are equal, which saves the grouping.
+            lengths: maps global indices to tokens of the blocks; None if all are equal, so grouping is not needed.
         """
         self._num_blocks = list(num_blocks)
         self._counts = self._num_blocks if counts is None else list(counts)
@@ -94,7 +99,7 @@ class EpochOrder:
         self._first_index = np.concatenate([[0], np.cumsum(self._num_blocks)])
         self._first_draw = np.concatenate([[0], np.cumsum(self._counts)])
         self._pool_size = _POOL_WITHOUT_GROUPS if lengths is None else GROUP_SIZE * GROUPS_IN_POOL
-        self._pools: dict[int, Addresses] = {}  # the last two: a batch may lie in both
+        self._pools: dict[int, Addresses] = {}  # the last two, because a batch may span both
 
     def __len__(self) -> int:
         return int(self._first_draw[-1])
@@ -123,7 +128,7 @@ class EpochOrder:
         return Addresses(pool.indices[grouped], pool.passes[grouped])
 
     def _draw(self, positions: NDArray[np.int64]) -> Addresses:
-        """The blocks at some positions (n,), before they are grouped by length."""
+        """The blocks at `positions` (n,), before grouping by length."""
         if len(self._num_blocks) > 1:
             key = make_keys(self._seed, _INTERLEAVING, indices=np.array([self._epoch]))
             positions = permute(positions, size=len(self), keys=key)
@@ -136,10 +141,12 @@ class EpochOrder:
 
 
 def _group_by_length(lengths: NDArray[np.int32], *, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A rearrangement of the positions of a pool (n,): sorted by length, then its groups in random order.
+    """A permutation of the positions of a pool (n,): sorted by length, then the groups in random order.
 
-    In the last pool of an epoch, one group is short. It comes last, wherever its lengths are: in between, it would
-    shift all batches after it across two groups.
+    In the last pool of an epoch one group may be short. It comes last whatever its lengths: anywhere else it would
+    shift all later batches across two groups.
+
+    Example, with groups of 2: lengths 9 3 8 4 -> sorted positions 1 3 2 0 -> groups [1 3] [2 0] in random order.
     """
     if len(lengths) and int(lengths.max()) < 2**16:
         lengths = lengths.astype(np.uint16)  # which numpy sorts in linear time
@@ -159,12 +166,12 @@ def cut_in_parts(
     padded: bool = True,
     multiple: int = 1,
 ) -> NDArray[np.int64]:
-    """What `cut_batches` makes of all `parts` of an order together, in the memory of one of them."""
+    """The result of `cut_batches` on the concatenated `parts` of an order, in the memory of one part."""
     if max_sentences is not None and max_sentences > required_batch_size_multiple:
-        max_sentences -= max_sentences % required_batch_size_multiple  # whether max_tokens binds in a part or not
+        max_sentences -= max_sentences % required_batch_size_multiple  # even if max_tokens does not bind in a part
     bounds = [np.zeros(1, dtype=np.int64)]
-    position = 0  # of the block at which the batch begins that may go on in the next part,
-    begun = np.empty(0, dtype=np.int32)  # and the lengths of its blocks so far
+    position = 0  # first block of the batch that may continue in the next part
+    begun = np.empty(0, dtype=np.int32)  # lengths of its blocks so far
     for part in parts:
         lengths = np.concatenate([begun, part])
         cut = cut_batches(
@@ -194,9 +201,14 @@ def cut_batches(
 ) -> NDArray[np.int64]:
     """Cut an order into batches of consecutive blocks; return their bounds (batches + 1,).
 
-    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included: where it is `padded`,
-    up to its longest block and a `multiple`; else, as one row, up to a `multiple`. One that is cut by max_tokens is
-    shortened to a multiple of `required_batch_size_multiple` blocks where it has as many.
+    A batch has at most `max_sentences` blocks and at most `max_tokens` tokens, padding included. If `padded`, each
+    block is padded to the longest one, rounded up to a `multiple`; otherwise the blocks form one row, padded to a
+    `multiple`.
+    A batch that max_tokens limits is shortened to a multiple of `required_batch_size_multiple` blocks, if it has that
+    many.
+
+    Example: lengths 4 3 5 2 2 and max_tokens 10 -> bounds 0 2 4 5 if padded: 2 x 4, 2 x 5 and 1 x 2 tokens; without
+    padding -> bounds 0 2 5: 7 and 9 tokens.
 
     Raises:
         ValueError: if neither limit is given, or one block alone exceeds `max_tokens`.
@@ -244,7 +256,7 @@ def _cut_by_sum(lengths: NDArray[np.int32], *, max_tokens: int, widest: int) -> 
 
 
 def check_token_limit(width: int, *, max_tokens: int, longest: int, multiple: int) -> None:
-    """Refuse a limit that the longest block, padded to `width`, exceeds by itself.
+    """Refuse a limit that a single block, the longest one padded to `width`, exceeds.
 
     Raises:
         ValueError: naming the option.
@@ -254,8 +266,3 @@ def check_token_limit(width: int, *, max_tokens: int, longest: int, multiple: in
         raise ValueError(
             f"--max-tokens ({max_tokens}) is smaller than the longest block ({longest} tokens{rounded}): raise it."
         )
-
-
-def round_up(number: Any, multiple: int) -> Any:
-    """The next multiple of `multiple` that is not below `number`: 5, 4 -> 8."""
-    return (number + (multiple - 1)) // multiple * multiple

@@ -1,15 +1,18 @@
-"""The blocks of a .bin file of any size: their table is made once, kept in a file, and memory-mapped from then on.
+"""The blocks of a .bin file of any size: a table, made once, kept in a file and memory-mapped from then on.
 
-Part of the stage `blocks` of the flow in `roberta_plugin/data/__init__.py`. Mode `none` needs no table. `eos` needs one
-of the lines that are longer than a block, usually an empty one: all other blocks are lines, which the .idx has. For
-`complete` and `complete_doc` it has a length and a start for each block, 10 bytes.
+Part of the stage `blocks` of the flow in `roberta_plugin/data/__init__.py`. Mode `none` needs no table. The table of
+`eos` lists the lines that are longer than a block and is usually empty: every other block is a line, which the .idx
+lists. The table of `complete` and `complete_doc` has the start and length of each block, 10 bytes per block.
 
-A table is beside the data or, where that folder cannot be written to, in the user's cache folder. It is of one .idx, by
-its size and its time of change, and made anew for another. All processes of a machine make it together once, under a
-lock; where locks do not work, each makes its own, and the last one stays.
+The file lies beside the data or, if that folder is not writable, in the user's cache folder. It belongs to one .idx,
+identified by size and modification time; a changed .idx gets a new table. The processes of a machine make it once,
+under a lock; without working locks each makes its own, and the last one stays.
 
-    4096 bytes of JSON and blanks: what the table is of, its numbers, the type and the length of each array
-    the arrays, one after the other
+    4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length)
+    the arrays, one after the other, each padded to a multiple of 8 bytes
+
+Example: items of 3, 12 and 4 tokens, blocks of 5, mode `eos`: item 1 is long; its first block is number 1 and the block
+after its last is number 4, so items = [1], first = [1], after = [4].
 
 Shapes: n blocks, L long items.
 """
@@ -45,20 +48,21 @@ from roberta_plugin.data.blocks import (
     windows,
 )
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
+from roberta_plugin.data.rounding import round_up
 from roberta_plugin.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
-_ITEMS_WITHOUT_TABLE = 2**20  # so many are cut in a moment, and a file for them would be litter
+_ITEMS_WITHOUT_TABLE = 2**20  # up to this many are cut in a moment and need no file
 _HEAD_BYTES = 4096
 _FORMAT = 1
 
 
 def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode) -> Blocks:
-    """Cut a .bin file into blocks, or open the table that says how it was cut; see `make_blocks` for the modes.
+    """Cut a .bin file into blocks, or open the table of an earlier run; see `blocks` for the modes.
 
     Raises:
-        ValueError: as `make_blocks`, or if the .idx is damaged, as far as it is read.
+        ValueError: as `make_blocks`, or if the part of the .idx that is read is damaged.
     """
     check_break_mode(break_mode, block_length=block_length)
     if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
@@ -76,14 +80,14 @@ def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode)
 
 
 class _Table(NamedTuple):
-    """The contents of a table: numbers that concern all of it, and mapped arrays."""
+    """The contents of a table: numbers about all blocks, and mapped arrays."""
 
     numbers: dict[str, int]
     arrays: dict[str, NDArray[Any]]
 
 
 class ItemBlocks:
-    """Break mode `eos`: block after block an item, but for the long items, which are several blocks each."""
+    """Break mode `eos`: each block is an item, except that a long item is several blocks."""
 
     num_separators = 0
     are_equal_in_length = False
@@ -118,10 +122,12 @@ class ItemBlocks:
         return lengths
 
     def _items_of(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The item (n,) of some blocks (n,), and which piece of it each block is (n,)."""
+        """The item of each block (n,), and which piece of the item the block is (n,)."""
         if not self.num_split:
             return indices, np.zeros_like(indices)
-        before = np.searchsorted(self._first, indices, side="right") - 1  # the last long item not after the block
+        before = (
+            np.searchsorted(self._first, indices, side="right") - 1
+        )  # the last long item that is not after the block
         at = np.maximum(before, 0)
         first, after = take_mapped(self._first, at), take_mapped(self._after, at)
         long_item = take_mapped(self._items, at)
@@ -132,7 +138,7 @@ class ItemBlocks:
 
 
 def _description(tokens: MmapTokens, block_length: int, break_mode: BreakMode) -> dict[str, Any]:
-    """What a table is made of; two equal descriptions have equal tables."""
+    """What a table is made from; equal descriptions have equal tables."""
     index = os.stat(f"{tokens.prefix}.idx")
     return {
         "format": _FORMAT,
@@ -183,7 +189,7 @@ def _write(
     types: dict[str, np.dtype[Any]],
     parts: Iterator[dict[str, NDArray[Any]]],
 ) -> None:
-    """Write a table to an empty file; `numbers` are complete when `parts`, of all arrays together, are through."""
+    """Write a table to an empty file; `numbers` are complete once `parts` is exhausted."""
     lengths = dict.fromkeys(types, 0)
     with ExitStack() as stack:
         files = {name: stack.enter_context(_temporary_file_beside(file)) for name in types}
@@ -210,7 +216,7 @@ def _temporary_file_beside(file: IO[bytes]) -> IO[bytes]:
 
 
 def _read(file: IO[bytes], made_of: dict[str, Any]) -> _Table | None:
-    """The table in a file, or None if it is of other data, another version, or damaged."""
+    """The table in a file, or None if it is damaged or belongs to other data or another version."""
     try:
         head = json.loads(file.read(_HEAD_BYTES))
         if head["made_of"] != made_of:
@@ -221,7 +227,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> _Table | None:
             arrays[name] = np.empty(0, dtype)
             if length:
                 arrays[name] = np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(length,)))
-            offset += -(-length * dtype.itemsize // 8) * 8
+            offset += round_up(length * dtype.itemsize, 8)
         if os.fstat(file.fileno()).st_size != offset:
             return None
         return _Table(head["numbers"], arrays)
@@ -230,7 +236,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> _Table | None:
 
 
 def _open_or_make(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]], None]) -> _Table:
-    """The table from a file that has it or, where there is none, made in the first folder that can be written to."""
+    """The table, from an existing file or made in the first writable folder."""
     paths = _possible_paths(made_of, prefix)
     for path in paths:
         if (found := _open(path, made_of)) is not None:
@@ -239,16 +245,16 @@ def _open_or_make(made_of: dict[str, Any], prefix: str, write: Callable[[IO[byte
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path):
-                if (found := _open(path, made_of)) is not None:  # by the process that had the lock
+                if (found := _open(path, made_of)) is not None:  # made by the process that held the lock
                     return found
                 _make(path, write)
             if (found := _open(path, made_of)) is not None:
                 return found
         except OSError as error:
-            logger.info(f"the table of blocks cannot be kept in {path.parent} ({error.strerror or error})")
+            logger.info(f"the table of blocks cannot be saved in {path.parent} ({error.strerror or error})")
     logger.warning(
-        f"The table of blocks of {prefix} cannot be kept, so that every process makes its own at every start: make "
-        f"{paths[0].parent} or {paths[-1].parent} writable to avoid that."
+        f"The table of blocks of {prefix} cannot be saved, so every process makes its own at every start: make "
+        f"{paths[0].parent} or {paths[-1].parent} writable."
     )
     with tempfile.TemporaryFile() as file:
         write(file)
@@ -259,7 +265,7 @@ def _open_or_make(made_of: dict[str, Any], prefix: str, write: Callable[[IO[byte
 
 
 def _possible_paths(made_of: dict[str, Any], prefix: str) -> list[Path]:
-    """Beside the data, and in the user's cache folder, where names tell the data apart."""
+    """Beside the data, and in the user's cache folder, where a hash identifies the data."""
     data = Path(prefix).absolute()
     # fairseq takes a file whose name begins with "valid1" for a validation set.
     name = f"blocks-{data.name}-{made_of['break_mode']}-{made_of['block_length']}.table"
@@ -286,7 +292,7 @@ def _make(path: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file that is to be made, if the file system has locks."""
+    """Hold the lock of a file to be made, if the file system supports locks."""
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

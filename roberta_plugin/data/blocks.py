@@ -2,8 +2,15 @@
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. The break modes and their results are those of fairseq's
 TokenBlockDataset; in the paper's words (section 4.2), `complete` is FULL-SENTENCES and `complete_doc` DOC-SENTENCES.
-Items longer than a block are cut into pieces of `block_length` and a rest, which are then packed as items are;
-fairseq drops them from training. A block's length counts the tokens of the file, without the <s> that comes before.
+Items longer than a block are cut into pieces of `block_length` and a remainder, which are then packed like items;
+fairseq drops such items from training. A block's length counts the tokens of the file, without the <s> put before it.
+
+Example: items of 3, 2, 1 (a blank line), 2 and 7 tokens in blocks of at most 5 tokens, as [first token, length]:
+
+    none           [0, 5]  [5, 5]  [10, 5]                    every 5 tokens
+    eos            [0, 3]  [3, 2]  [5, 1]  [6, 2]  [8, 5]  [13, 2]     one item each; the last item is cut
+    complete       [0, 5]  [5, 3]  [8, 5]  [13, 2]            as many whole items as fit
+    complete_doc   [0, 5]  [6, 2]  [8, 5]  [13, 2]            the same, but no block contains the blank line
 
 Shapes: N blocks, I items.
 """
@@ -17,16 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.array_files import take_mapped
+from roberta_plugin.data.rounding import ceil_div
 
 BreakMode = Literal["none", "complete", "complete_doc", "eos"]
-_ITEMS_AT_ONCE = 2**19  # how much of the sizes is handled at a time, whatever their number
+_ITEMS_AT_ONCE = 2**19  # sizes in memory at a time
 
 
 class Blocks(Protocol):
-    """Where the blocks of one .bin file are.
+    """The positions of the blocks in one .bin file.
 
     Attributes:
-        num_split: items that were longer than a block and were cut.
+        num_split: items longer than a block, which were cut.
         num_separators: blank lines, which separate documents and belong to no block (complete_doc only).
         longest: tokens of the longest block.
     """
@@ -49,12 +57,12 @@ class Blocks(Protocol):
 
     @property
     def are_equal_in_length(self) -> bool:
-        """Whether all blocks but the last have the same length, so that sorting by length saves no padding."""
+        """Whether all blocks but the last have the same length, so sorting by length would save no padding."""
         ...
 
 
 class EqualBlocks:
-    """Break mode `none`: every `block_length` tokens, computed when asked for; costs the same for any corpus."""
+    """Break mode `none`: a block every `block_length` tokens, computed on demand, at the same cost for any corpus."""
 
     num_split = 0
     num_separators = 0
@@ -66,7 +74,7 @@ class EqualBlocks:
         self.longest = min(num_tokens, block_length)
 
     def __len__(self) -> int:
-        return -(-self.num_tokens // self.block_length)
+        return int(ceil_div(self.num_tokens, self.block_length))
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Blocks`."""
@@ -113,18 +121,18 @@ class UnequalBlocks:
 def make_blocks(
     sizes: NDArray[np.int32], *, block_length: int, break_mode: BreakMode, separator_length: int = 1
 ) -> Blocks:
-    """Cut the items of a small corpus into blocks; for one of any size, see `block_tables.open_blocks`.
+    """Cut the items of a small corpus into blocks; `block_tables.open_blocks` does it for a corpus of any size.
 
     Args:
         sizes: tokens of each item (I,).
-        block_length: tokens of a block at most.
-        break_mode: `none`: every block_length tokens; `complete`: as many whole items as fit; `complete_doc`: the
-            same, but never across a blank line; `eos`: one item.
+        block_length: maximum number of tokens in a block.
+        break_mode: `none`: a block every block_length tokens; `complete`: as many whole items as fit; `complete_doc`:
+            the same, but never across a blank line; `eos`: one item per block. See the example above.
         separator_length: tokens of a blank line's item, which is </s> alone.
 
     Raises:
-        ValueError: if `block_length` is below 1, the break mode is unknown, or `complete_doc` is asked for and
-            there is no blank line at all.
+        ValueError: if `block_length` is below 1, the break mode is unknown, or `complete_doc` is requested and there
+            is no blank line.
     """
     check_break_mode(break_mode, block_length=block_length)
     if break_mode == "none":
@@ -140,7 +148,11 @@ def make_blocks(
 
 
 def check_break_mode(break_mode: BreakMode, *, block_length: int) -> None:
-    """Refuse what `make_blocks` refuses whatever the items are."""
+    """Refuse settings that `make_blocks` refuses for any items.
+
+    Raises:
+        ValueError: naming the setting.
+    """
     if block_length < 1:
         raise ValueError(f"A block needs at least one token, got a block length of {block_length}.")
     if break_mode not in get_args(BreakMode):
@@ -163,7 +175,7 @@ class ItemCounts(NamedTuple):
 
 
 def count_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separator_length: int = 1) -> ItemCounts:
-    """Count, in windows; refuse `complete_doc` where there is no blank line (see `make_blocks`)."""
+    """Count items in windows; refuse `complete_doc` if there is no blank line (see `make_blocks`)."""
     num_split = num_separators = 0
     for _, window in windows(sizes):
         num_split += int((window > block_length).sum())
@@ -171,21 +183,21 @@ def count_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separ
             num_separators += int((window == separator_length).sum())
     if break_mode == "complete_doc" and not num_separators:
         raise ValueError(
-            "--sample-break-mode complete_doc needs documents separated by blank lines, and these data have no "
-            "blank line: binarize text with a blank line after each document (and keep them: fairseq's BPE "
+            "--sample-break-mode complete_doc needs documents separated by blank lines, but the data have none: "
+            "binarize text with a blank line after each document (and keep them: fairseq's BPE "
             "encoder needs --keep-empty), or use --sample-break-mode complete."
         )
     return ItemCounts(num_split, num_separators)
 
 
 def windows(sizes: Sizes) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """The sizes (n,) of some items at a time, and the number of the first of them."""
+    """Windows over the sizes: the number of the first item, and the sizes (n,)."""
     for start in range(0, len(sizes), _ITEMS_AT_ONCE):
         yield start, sizes[start : start + _ITEMS_AT_ONCE]
 
 
 def cut_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separator_length: int = 1) -> Iterator[Part]:
-    """The blocks of all break modes but `none`, some at a time, from left to right; arguments as in `make_blocks`."""
+    """The blocks of every break mode but `none`, in parts, from left to right; arguments as in `make_blocks`."""
     if break_mode == "eos":
         return _one_item_a_block(sizes, block_length)
     return _packed_items(sizes, block_length, separator_length if break_mode == "complete_doc" else None)
@@ -199,13 +211,16 @@ class Part(NamedTuple):
 
 
 def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sizes (I,) -> sizes of the pieces (P,), an item that fits being one piece, and the item of each piece (P,)."""
+    """Sizes (I,) -> sizes of the pieces (P,) and the item of each piece (P,); an item that fits is one piece.
+
+    Example: sizes 3, 7 and blocks of 5 -> pieces 3, 5, 2 of the items 0, 1, 1.
+    """
     if sizes.max() <= block_length:  # nearly always
         return sizes, np.arange(len(sizes))
-    num_pieces = np.maximum(-(-sizes // block_length), 1)
+    num_pieces = np.maximum(ceil_div(sizes, block_length), 1)
     items = np.repeat(np.arange(len(sizes)), num_pieces)
     pieces = np.full(len(items), block_length, dtype=np.int64)
-    pieces[np.cumsum(num_pieces) - 1] = sizes - (num_pieces - 1) * block_length  # the last piece has the rest
+    pieces[np.cumsum(num_pieces) - 1] = sizes - (num_pieces - 1) * block_length  # the last piece gets the remainder
     return pieces, items
 
 
@@ -221,12 +236,12 @@ def _one_item_a_block(sizes: Sizes, block_length: int) -> Iterator[Part]:
 def _packed_items(sizes: Sizes, block_length: int, separator: int | None) -> Iterator[Part]:
     """Fill blocks with whole pieces from left to right, a window of items at a time.
 
-    Where the next block begins follows from where this one does, for all pieces of a window by one binary search;
-    what is left to Python is to follow these pointers, one step a block.
+    The start of a block determines the start of the next one. One binary search computes this pointer for all pieces
+    of a window; Python then only follows the pointers, one step per block.
     """
-    item = 0  # the window begins with this item,
-    cut_off = 0  # of which so many tokens belong to earlier blocks,
-    position = 0  # at this token of the file
+    item = 0  # first item of the window
+    cut_off = 0  # tokens of this item that belong to earlier blocks
+    position = 0  # first token of the window in the file
     window = _ITEMS_AT_ONCE
     while item < len(sizes):
         is_last_window = item + window >= len(sizes)
@@ -235,29 +250,29 @@ def _packed_items(sizes: Sizes, block_length: int, separator: int | None) -> Ite
         items_left[0] -= cut_off
         pieces, item_of_piece = _cut(items_left, block_length)
         firsts, ends_in_pieces, stop = _follow(pieces, is_separator[item_of_piece], block_length, is_last_window)
-        edges = np.concatenate([[0], np.cumsum(pieces)])
+        offsets = np.concatenate([[0], np.cumsum(pieces)])
         if len(firsts):
-            starts = edges[firsts]
-            yield Part(position + starts, (edges[ends_in_pieces] - starts).astype(np.int32))
-        if stop == 0 and not is_last_window:  # one block fills the window: only items of no tokens can do that
+            starts = offsets[firsts]
+            yield Part(position + starts, (offsets[ends_in_pieces] - starts).astype(np.int32))
+        if stop == 0 and not is_last_window:  # one block fills the window: possible only with items of no tokens
             window *= 2
             continue
         if stop == len(pieces):
             item, cut_off = item + len(items_left), 0
         else:
             first_piece = int(np.searchsorted(item_of_piece, item_of_piece[stop]))
-            taken = int(edges[stop] - edges[first_piece])
+            taken = int(offsets[stop] - offsets[first_piece])
             cut_off = taken + (cut_off if item_of_piece[stop] == 0 else 0)
             item += int(item_of_piece[stop])
-        position += int(edges[stop])
+        position += int(offsets[stop])
 
 
 def _follow(
     pieces: NDArray[np.int64], is_separator: NDArray[np.bool_], block_length: int, is_last_window: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Blocks of one window: the first piece of each (n,), the piece after its last (n,), and the piece to go on with.
+    """Blocks of one window: first piece of each (n,), the piece after its last (n,), and the piece to resume with.
 
-    A block that reaches the window's edge is left to the next window, unless there is none.
+    A block that reaches the end of the window is left to the next window, unless this is the last.
     """
     num_pieces = len(pieces)
     ends = np.cumsum(pieces)
@@ -265,12 +280,12 @@ def _follow(
     numbers = np.arange(num_pieces + 1)
     resumes = numbers
     if is_separator.any():
-        # The next separator and the next piece that is none, for each piece, by looking from the right.
+        # For each piece, scanning from the right: the next separator, and the next piece that is not one.
         numbers, resumes = numbers[:-1], numbers.copy()
         next_separator = np.minimum.accumulate(np.where(is_separator, numbers, num_pieces)[::-1])[::-1]
         ends_in_pieces = np.minimum(ends_in_pieces, next_separator)
         resumes[:-1] = np.minimum.accumulate(np.where(is_separator, num_pieces, numbers)[::-1])[::-1]
-    # One element at a time is taken faster from a memoryview than from an array, and only few of them are needed.
+    # Reading single elements is faster from a memoryview than from an array, and only a few are needed.
     end_of, resume_at = ends_in_pieces.data, resumes.data
     firsts, block_ends = [], []
     piece = resume_at[0]

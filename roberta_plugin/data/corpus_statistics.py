@@ -1,7 +1,6 @@
-"""What a split of a data-bin holds, what each way of cutting it into blocks costs, and whether the files are sound.
+"""Statistics of a split of a data-bin, the cost of each break mode, and checks of the files.
 
-Beside the flow in `roberta_plugin/data/__init__.py`; shown by `roberta inspect`. All functions read the files in
-windows, so memory does not grow with the corpus.
+Used by `roberta inspect`. All functions read the files in windows, so memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -18,32 +17,37 @@ from numpy.typing import NDArray
 from roberta_plugin.data.blocks import BreakMode, count_items, cut_items
 from roberta_plugin.data.manifest import file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
+from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.vocabulary import Vocabulary
 
+LENGTH_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}  # for `percentiles`
 BREAK_MODES: tuple[BreakMode, ...] = get_args(BreakMode)
 _ITEMS_IN_WINDOW = 2**20
 _TOKENS_IN_WINDOW = 2**22
 
 
 class LengthCounts(NamedTuple):
-    """How often each length occurs: lengths (n,) from the smallest to the largest, and their numbers (n,)."""
+    """How often each length occurs: lengths (n,) in ascending order, and their counts (n,).
+
+    Example: `NO_LENGTHS.add([5, 2, 5])` has lengths [2, 5] and numbers [1, 2].
+    """
 
     lengths: NDArray[np.int64]
     numbers: NDArray[np.int64]
 
     @property
     def total(self) -> int:
-        """How many things were counted."""
+        """The number of counted lengths."""
         return int(self.numbers.sum())
 
     @property
     def longest(self) -> int:
-        """The largest length, 0 where there is none."""
+        """The largest length; 0 if nothing was counted."""
         return int(self.lengths.max(initial=0))
 
     def add(self, lengths: NDArray[np.integer[Any]]) -> LengthCounts:
-        """The same with some more lengths (k,) counted."""
-        if lengths.max(initial=0) < 2**20:  # much faster, where it does not need much memory
+        """New counts that include more lengths (k,)."""
+        if lengths.max(initial=0) < 2**20:  # much faster, and needs little memory
             numbers = np.bincount(lengths)
             found = np.flatnonzero(numbers)
             numbers = numbers[found]
@@ -89,16 +93,16 @@ class SplitStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockUse:
-    """What one break mode makes of a split at one block length.
+    """The blocks that one break mode makes of a split at one block length.
 
     Attributes:
         break_mode: --sample-break-mode.
         tokens_per_sample: --tokens-per-sample, the <s> of each block included.
         num_blocks: training sequences.
         mean_tokens: tokens of a block on average, <s> included.
-        padding: share of padding if every block is filled up to tokens_per_sample.
+        padding: share of padding if every block is padded to tokens_per_sample.
         num_cut: items longer than a block, which are cut into several.
-        lost_by_fairseq: share of tokens in such items, all of which fairseq's own task leaves out of training.
+        lost_by_fairseq: share of tokens in such items, which fairseq's own task drops from training.
     """
 
     break_mode: BreakMode
@@ -111,7 +115,7 @@ class BlockUse:
 
 
 def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
-    """Count what is in a split whose ids the vocabulary has."""
+    """Count items, documents and tokens of a split; all its ids must be in the vocabulary."""
     id_counts = np.zeros(len(vocabulary), dtype=np.int64)
     for start in range(0, tokens.num_tokens, _TOKENS_IN_WINDOW):
         id_counts += np.bincount(tokens.tokens_on_disk[start : start + _TOKENS_IN_WINDOW], minlength=len(vocabulary))
@@ -130,7 +134,10 @@ def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
 
 
 def percentiles(counts: LengthCounts, shares: Sequence[float]) -> list[int]:
-    """The smallest length that at least each share of the counted things does not exceed; 0 where there are none."""
+    """For each share, the smallest length that this share of the counts does not exceed; 0 if nothing was counted.
+
+    Example: of the lengths 2, 5, 5, 9, the shares 0.5 and 1.0 give 5 and 9.
+    """
     if not counts.total:
         return [0] * len(shares)
     so_far = np.cumsum(counts.numbers)
@@ -139,12 +146,12 @@ def percentiles(counts: LengthCounts, shares: Sequence[float]) -> list[int]:
 
 
 def block_use(tokens: MmapTokens, *, tokens_per_sample: int, break_mode: BreakMode) -> BlockUse | None:
-    """What a break mode makes of a split; None for complete_doc where no blank line separates documents."""
+    """The blocks that a break mode makes of a split; None for complete_doc if there are no blank lines."""
     block_length = tokens_per_sample - 1  # <s> comes before each block
     sizes = tokens.sizes_on_disk
     num_blocks = in_blocks = in_long_items = num_cut = 0
     if break_mode == "none":
-        num_blocks = -(-tokens.num_tokens // block_length)
+        num_blocks = ceil_div(tokens.num_tokens, block_length)
         in_blocks = tokens.num_tokens
     else:
         if break_mode == "complete_doc" and not any((window == 1).any() for window in _windows(tokens)):
@@ -167,10 +174,10 @@ def block_use(tokens: MmapTokens, *, tokens_per_sample: int, break_mode: BreakMo
 
 
 def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict[str, Any] | None) -> list[str]:
-    """What is wrong with the files of a split; an empty list if they are sound.
+    """What is wrong with the files of a split; empty if nothing is.
 
-    Checked: header and length of both files, that items lie one after the other and end with their only </s>, that the
-    vocabulary has all ids, and, where there is a manifest, the hashes of .bin, .idx and dict.txt.
+    Checks the header and length of both files, that items follow each other without gaps and end with their only </s>,
+    that all ids are in the vocabulary, and, if there is a manifest, the hashes of .bin, .idx and dict.txt.
     """
     faults = _hash_faults(folder, split, manifest)
     try:
@@ -200,7 +207,7 @@ def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict
 
 
 def save_histogram(path: str | os.PathLike[str], statistics: dict[str, SplitStatistics]) -> None:
-    """Draw the lengths of items and of documents of all splits, on logarithmic axes, into a PNG file."""
+    """Write a PNG file with the lengths of items and documents of all splits, on logarithmic axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -225,16 +232,20 @@ def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> l
     faults = []
     for name, record in made["outputs"].items():
         if (folder / name).is_file() and file_record(folder / name) != record:
-            faults.append(f"{folder / name} was changed since it was made: its size or SHA-256 is not the manifest's.")
+            faults.append(
+                f"{folder / name} was changed after it was made: its size or SHA-256 differs from the manifest."
+            )
     if sha256_of_file(folder / "dict.txt") != manifest["dict_sha256"]:
-        faults.append(f"{folder / 'dict.txt'} was changed since the data were made: its SHA-256 is not the manifest's.")
+        faults.append(
+            f"{folder / 'dict.txt'} was changed after the data were made: its SHA-256 differs from the manifest."
+        )
     return faults
 
 
 def _document_lengths(tokens: MmapTokens) -> LengthCounts:
-    """Tokens between blank lines, where there are any."""
+    """Lengths of the documents, without the blank lines that separate them."""
     counts = NO_LENGTHS
-    position = start = 0  # of the window, and of the document that goes on in it
+    position = start = 0  # of the window, and of the document that continues in it
     for sizes in _windows(tokens):
         after = position + np.cumsum(sizes, dtype=np.int64)
         blanks = after[sizes == 1]
@@ -246,6 +257,6 @@ def _document_lengths(tokens: MmapTokens) -> LengthCounts:
 
 
 def _windows(tokens: MmapTokens) -> Iterator[NDArray[np.int32]]:
-    """The sizes of all items, some at a time."""
+    """The sizes of all items, in windows."""
     for first in range(0, tokens.num_items, _ITEMS_IN_WINDOW):
         yield tokens.sizes_on_disk[first : first + _ITEMS_IN_WINDOW]

@@ -1,8 +1,14 @@
 """Random bits by counting: a pure function of (key, position), with no state to carry or to restore.
 
-Used by every stage of the flow in `roberta_plugin/data/__init__.py` that draws per token. Whoever knows a block's
-key can draw the bits of any of its positions, in any order, in any process; integer operations alone, so that another
-device gives the same bits.
+Used by every stage of the flow in `roberta_plugin/data/__init__.py` that draws per token. Given a block's key, any
+process can draw the bits of any position in any order. Only integer operations are used, so every device gives the
+same bits.
+
+Example: masking of block 7 in pass 2 of a run with seed 1; the bits of positions 0 to 3 do not depend on T.
+
+    keys = make_keys(1, 2, indices=np.array([7]))     # (1,)
+    bits32(keys, 6)[:, :4] == bits32(keys, 4)         # (1, 4), all True
+    is_masked = bits32(keys, 6) < 0.15 * 2**32        # (1, 6), 15 % True on average
 
 The n-th output of SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
 figure 14) with the state `key` is finalize(key + n * GAMMA); the finalizer is Stafford's variant 13 given there.
@@ -33,7 +39,7 @@ def finalize(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def make_keys(*numbers: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """One key (B,) for each of `indices` (B,), from it and the `numbers`, which all of them share."""
+    """One key (B,) for each of `indices` (B,), derived from the index and the shared `numbers`."""
     shared = np.zeros(1, dtype=np.uint64)
     for number in numbers:
         shared = _absorb(shared, np.array([number % 2**64], dtype=np.uint64))
@@ -41,7 +47,7 @@ def make_keys(*numbers: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def add_to_keys(keys: NDArray[np.uint64], numbers: Iterable[int] | NDArray[np.int64]) -> NDArray[np.uint64]:
-    """New keys (B,), each from an old one (B,) and a number of its own (B,)."""
+    """New keys (B,), each derived from its old key (B,) and its own number (B,)."""
     return _absorb(keys.copy(), np.asarray(numbers, dtype=np.int64).astype(np.uint64))
 
 

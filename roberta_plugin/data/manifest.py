@@ -1,4 +1,4 @@
-"""manifest.json: what a data-bin was made of and how, with hashes to check it by.
+"""manifest.json: what a data-bin was made from and how, with hashes to check it. data-bin/README.md has a table.
 
 {"format": 1,
  "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},
@@ -26,10 +26,10 @@ _BYTES_AT_ONCE = 2**20
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The manifest of a data-bin; None if it has none, as those of fairseq-preprocess.
+    """The manifest of a data-bin; None if it has none, like the folders of fairseq-preprocess.
 
     Raises:
-        ValueError: if the file cannot be read as one.
+        ValueError: if the file is damaged or has another format.
     """
     path = Path(folder) / NAME
     if not path.is_file():
@@ -43,21 +43,21 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         raise ValueError(f"{path} is damaged ({error!r}): delete it, or binarize into another folder.") from error
     if not known:
         raise ValueError(
-            f"{path} has the format {manifest['format']!r}, and this version reads {_FORMAT}: binarize again, or use "
-            "the version of roberta_plugin that wrote it."
+            f"{path} has format {manifest['format']!r}, but this version reads format {_FORMAT}: binarize again, or "
+            "use the version of roberta_plugin that wrote it."
         )
     return dict(manifest)
 
 
 def check_folder(folder: str | os.PathLike[str], *, num_symbols: int) -> None:
-    """Compare a data-bin's dict.txt, and the sizes of its files, with its manifest, where it has one.
+    """Compare the dict.txt and the file sizes of a data-bin with its manifest, if it has one.
 
     Args:
         folder: the data-bin.
-        num_symbols: symbols in its dict.txt, specials included, <mask> not.
+        num_symbols: symbols of its dict.txt, including specials but not <mask>.
 
     Raises:
-        ValueError: naming the file that is not what it was when the data were made.
+        ValueError: naming the file that changed after the data were made.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -69,13 +69,13 @@ def check_folder(folder: str | os.PathLike[str], *, num_symbols: int) -> None:
             raise ValueError(
                 f"{path} is not the one that the data were made with: it has {num_symbols - _SPECIALS:,} lines, that "
                 f"one had {manifest['num_symbols'] - _SPECIALS:,}, or its lines differ. Token ids would mean other "
-                "symbols. Put the right file there, or binarize again."
+                "symbols. Restore the original file, or binarize again."
             )
         for split in manifest["splits"].values():
             for name, record in split["outputs"].items():
                 if (folder / name).is_file() and os.path.getsize(folder / name) != record["bytes"]:
                     raise ValueError(
-                        f"{folder / name} has {os.path.getsize(folder / name):,} bytes, and {NAME} says "
+                        f"{folder / name} has {os.path.getsize(folder / name):,} bytes, but {NAME} says "
                         f"{record['bytes']:,}: copy it again, or binarize again."
                     )
     except (KeyError, TypeError, AttributeError) as error:
@@ -83,7 +83,7 @@ def check_folder(folder: str | os.PathLike[str], *, num_symbols: int) -> None:
 
 
 def _check_form(manifest: dict[str, Any]) -> None:
-    """Raise KeyError, TypeError or ValueError where something is missing that readers rely on."""
+    """Raise KeyError, TypeError or ValueError if something is missing that readers rely on."""
     if not isinstance(manifest["tokenizer"]["kind"], str) or not isinstance(manifest["dict_sha256"], str):
         raise TypeError("tokenizer or dict_sha256")
     for name, split in manifest["splits"].items():
@@ -93,7 +93,7 @@ def _check_form(manifest: dict[str, Any]) -> None:
 
 
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest of a data-bin: what all splits share, and what each one has."""
+    """Write the manifest of a data-bin from the `common` entries and those of each split."""
     manifest = {"format": _FORMAT, **common, "splits": dict(sorted(splits.items()))}
     with atomic_write(Path(folder) / NAME, "w") as file:
         file.write(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
@@ -101,7 +101,7 @@ def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], split
 
 
 def sha256_of_file(path: str | os.PathLike[str], *, on_read: Callable[[], None] = lambda: None) -> str:
-    """SHA-256 of a file in hexadecimal, as `sha256sum` prints it; `on_read` is called every now and then."""
+    """SHA-256 of a file in hexadecimal, as `sha256sum` prints it; `on_read` is called regularly."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while data := file.read(_BYTES_AT_ONCE):
@@ -111,7 +111,7 @@ def sha256_of_file(path: str | os.PathLike[str], *, on_read: Callable[[], None] 
 
 
 def sha256_of_files(paths: Sequence[str | os.PathLike[str]], *, workers: int) -> list[str]:
-    """SHA-256 of files, several at a time: hashing lets other threads run."""
+    """SHA-256 of files, hashed in several threads: hashing releases the interpreter lock."""
     is_stopped = threading.Event()
 
     def check_stop() -> None:
@@ -126,7 +126,7 @@ def sha256_of_files(paths: Sequence[str | os.PathLike[str]], *, workers: int) ->
 
 
 def sha256_of_json(value: Any) -> str:
-    """SHA-256 of a value of plain types."""
+    """SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

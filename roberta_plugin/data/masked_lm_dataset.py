@@ -26,7 +26,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.packing import PREDICTED_MULTIPLE, pack
 
 
-class Source(NamedTuple):
+class SplitFile(NamedTuple):
     """One .bin file, cut into blocks."""
 
     tokens: MmapTokens
@@ -52,7 +52,7 @@ class MaskedLMDataset(BlockDataset):
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SplitFile],
         masker: Masker,
         *,
         bos_id: int,
@@ -187,7 +187,9 @@ class MaskedLMDataset(BlockDataset):
             check_batch(batch, vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
         return batch, all_lengths
 
-    def _by_source(self, indices: NDArray[np.int64]) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+    def _by_source(
+        self, indices: NDArray[np.int64]
+    ) -> Iterator[tuple[SplitFile, NDArray[np.int64], NDArray[np.int64]]]:
         """Each source that holds some of the blocks, their rows in `indices`, and their numbers in the source."""
         if len(self.sources) == 1:
             yield self.sources[0], np.arange(len(indices)), indices

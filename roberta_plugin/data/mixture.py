@@ -1,7 +1,7 @@
-"""Several corpora in one training: how many blocks of each an epoch takes.
+"""Several corpora in one training: how many blocks an epoch takes from each.
 
-Stage of the flow in `roberta_plugin/data/__init__.py`. Shares are shares of blocks, exact up to one block; the blocks
-themselves are drawn without replacement by `block_order`.
+Stage of the flow in `roberta_plugin/data/__init__.py`. Shares are shares of blocks, exact to within one block;
+`block_order` draws the blocks themselves without replacement.
 """
 
 from __future__ import annotations
@@ -16,29 +16,32 @@ import numpy as np
 
 
 class Corpus(NamedTuple):
-    """A data-bin folder and its weight; None where the command line gave none."""
+    """A data-bin folder and its weight; None if the command line gave none."""
 
     folder: str
     weight: float | None
 
 
 def parse_turns(data: str) -> list[list[Corpus]]:
-    """Read `A:B`, data that take turns, one an epoch; each of them is what `parse_corpora` reads."""
+    """Read `A:B`: the epochs alternate between A and B. `parse_corpora` reads each of them.
+
+    Example: `books@3,news@1:code` -> [[Corpus(books, 3), Corpus(news, 1)], [Corpus(code, None)]].
+    """
     return [parse_corpora(turn) for turn in data.split(os.pathsep)]
 
 
 def data_folders(data: str) -> list[Path]:
-    """All folders of all turns, in their order; one that is in several turns comes once."""
+    """All folders of all turns in order, each once."""
     return [Path(folder) for folder in dict.fromkeys(c.folder for turn in parse_turns(data) for c in turn)]
 
 
 def parse_corpora(data: str) -> list[Corpus]:
     """Read `books-bin@3,news-bin@1` (weights) or `books-bin,news-bin` (no weights); one folder alone is one corpus.
 
-    What exists as a folder is taken as that folder, even if its path holds `,` or `@`.
+    A path that exists as a folder is that folder, even if it contains `,` or `@`.
 
     Raises:
-        ValueError: for an empty or repeated folder, a weight that is no positive number, or weights on some only.
+        ValueError: for an empty or repeated folder, a weight that is not a positive number, or weights on some only.
     """
     corpora = []
     for entry in [data] if os.path.isdir(data) else data.split(","):
@@ -80,8 +83,11 @@ def blocks_to_take(
 
     Shares are the `weights`, normalised; without weights, share i = n_i^alpha / sum_j n_j^alpha for corpora of n_i
     blocks: alpha 1 is by size, and smaller values favour small corpora (XLM, Lample & Conneau 2019, section 3.1;
-    XLM-R uses 0.3). Rounding is by largest remainder, so the counts add up exactly; a corpus that is due less than one
-    block gets one, so that none is left out for ever.
+    XLM-R uses 0.3). Rounding is by largest remainder, so the counts add up exactly; a corpus whose share is below one
+    block gets one, so that no corpus is left out.
+
+    Example: corpora of 90 and 10 blocks -> [90, 10]; with weights 1 and 1 -> [50, 50]; with alpha 0.5, the shares are
+    sqrt(90) : sqrt(10) = 3 : 1 -> [75, 25].
 
     Raises:
         ValueError: for an `alpha` outside 0 to 1, or a corpus without blocks.
@@ -100,7 +106,10 @@ def blocks_to_take(
 
 
 def share_out(total: int, weights: Sequence[float]) -> list[int]:
-    """`total` divided in proportion to the `weights`, in whole numbers that add up to it (by largest remainder)."""
+    """Split `total` into whole numbers in proportion to the `weights` (largest remainder).
+
+    Example: share_out(10, [1, 1, 1]) -> [4, 3, 3].
+    """
     raw = np.asarray(weights, dtype=np.float64)
     exact = raw / raw.sum() * total
     counts = np.floor(exact).astype(np.int64)

@@ -1,12 +1,19 @@
-"""The .bin/.idx format of fairseq: a memory-mapped reader and a streaming writer. Nothing else knows the format.
+"""The .bin/.idx format of fairseq: a memory-mapped reader and a streaming writer. No other module knows the format.
 
-Boundary of the flow in `roberta_plugin/data/__init__.py` between what is done once and what is done in every epoch.
+In the flow of `roberta_plugin/data/__init__.py`, the boundary between work done once and work done in every epoch.
 
     PREFIX.bin   token ids back to back, in one integer type
     PREFIX.idx   b"MMIDIDX\\0\\0", version 1 (uint64), type code (uint8), number of items (uint64),
                  tokens of each item (int32), byte position of each item in the .bin (int64)
 
 An item is one line of text and ends with </s>.
+
+Example: the lines "a b" and "" with the ids a = 4, b = 5 and </s> = 2, in uint16:
+
+    train.bin   04 00 05 00 02 00  02 00                ids 4 5 2 and 2
+    train.idx   header (26 bytes): magic, version 1, type code 8, 2 items
+                03 00 00 00  01 00 00 00                sizes 3 and 1
+                00 .. 00     06 00 .. 00                byte positions 0 and 6
 """
 
 from __future__ import annotations
@@ -43,21 +50,24 @@ _TYPE_OF_CODE = {
         (10, "uint64"),
     )
 }
-_ITEMS_IN_MEMORY = 2**20  # how much of the index the writer and the scan handle at a time
+_ITEMS_IN_MEMORY = 2**20  # part of the index in memory at a time
 _TOKENS_IN_MEMORY = 2**22
 
 
 def best_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The integer type that fairseq-preprocess picks for a dict.txt of `vocab_size` symbols, specials included."""
+    """The integer type that fairseq-preprocess chooses for `vocab_size` symbols, specials included.
+
+    Example: 50,264 symbols -> uint16; 250,001 symbols -> uint32.
+    """
     if vocab_size < 65500:
         return np.dtype(np.uint16)
     return np.dtype(np.uint32 if vocab_size < 4294967295 else np.int64)
 
 
 class MmapTokens:
-    """Tokens of a .bin file, memory-mapped; opening costs the same for a kilobyte and for a terabyte.
+    """Tokens of a .bin file, memory-mapped; opening a kilobyte and a terabyte costs the same.
 
-    Pickles by path: a data-loader worker opens the files again and shares their pages with all other processes.
+    Pickles as a path: a data-loader worker opens the files again and shares their pages with all other processes.
 
     Attributes:
         prefix: path of the two files without .bin and .idx.
@@ -71,7 +81,7 @@ class MmapTokens:
 
         Raises:
             FileNotFoundError: if one of them is missing.
-            ValueError: if the .idx is no index of this format, or either file has not the length the index tells.
+            ValueError: if the .idx does not have this format, or the length of a file does not match the index.
         """
         self.prefix = os.fspath(prefix)
         index_path, bin_path = f"{self.prefix}.idx", f"{self.prefix}.bin"
@@ -105,36 +115,36 @@ class MmapTokens:
 
     @property
     def tokens_on_disk(self) -> ArrayOnDisk:
-        """The same as `tokens`, to be read from end to end: a map would keep all that was touched in memory."""
+        """`tokens` for reading from end to end: a memory map would keep every page that was touched."""
         return self._on_disk["tokens"]
 
     @property
     def sizes_on_disk(self) -> ArrayOnDisk:
-        """The same as `sizes`, to be read from end to end."""
+        """`sizes` for reading from end to end."""
         return self._on_disk["sizes"]
 
     def read_starts(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Position in `tokens` at which the items `first` to `stop` begin (stop - first,), read from the disk."""
+        """Position in `tokens` of the first token of the items [first, stop) (stop - first,), read from disk."""
         starts: NDArray[np.int64] = self._on_disk["pointers"][first:stop] // self.dtype.itemsize
         return starts
 
     def sizes_of(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Tokens of some items (n,)."""
+        """Tokens of the items (n,)."""
         return take_mapped(self.sizes, items).astype(np.int64)
 
     def starts_of(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Position in `tokens` at which some items begin (n,)."""
+        """Position in `tokens` of the first token of the items (n,)."""
         return take_mapped(self._pointers, items) // self.dtype.itemsize
 
     def item_at(self, position: int) -> int:
-        """The item that has the token at `position` of `tokens`."""
+        """The item that contains the token at `position` of `tokens`."""
         return int(np.searchsorted(self._pointers, position * self.dtype.itemsize, side="right")) - 1
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Position in `tokens` at which each item begins (num_items,); computed once, when first asked for.
+        """Position in `tokens` of the first token of each item (num_items,); computed once, on first use.
 
-        Eight bytes an item of memory: `starts_of` and `read_starts` are for corpora of any size.
+        Needs eight bytes of memory per item; use `starts_of` or `read_starts` for large corpora.
         """
         return self._pointers // self.dtype.itemsize
 
@@ -144,7 +154,7 @@ class MmapTokens:
     def __getitem__(self, index: int) -> NDArray[np.integer[Any]]:
         """Ids of one item (its size,), a view of the file."""
         if not 0 <= index < self.num_items:
-            raise IndexError(f"{self.prefix} has {self.num_items} items, item {index} was asked for.")
+            raise IndexError(f"{self.prefix} has {self.num_items} items, got index {index}.")
         start = int(self._pointers[index]) // self.dtype.itemsize
         return self.tokens[start : start + int(self.sizes[index])]
 
@@ -153,13 +163,13 @@ class MmapTokens:
 
 
 def _read_header(path: str) -> tuple[np.dtype[Any], int]:
-    """Check the head and the length of an .idx file; return the type of the ids and the number of items."""
+    """Check the header and the length of an .idx file; return the type of the ids and the number of items."""
     with open(path, "rb") as file:
         head = file.read(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(_MAGIC):
         raise ValueError(
-            f"{path} is no memory-mapped index of fairseq (it begins with {head[:9]!r} instead of {_MAGIC!r}): make it "
-            "again with `roberta binarize` or with fairseq-preprocess --dataset-impl mmap."
+            f"{path} is not a memory-mapped index of fairseq (it begins with {head[:9]!r} instead of {_MAGIC!r}): make "
+            "it again with `roberta binarize` or with fairseq-preprocess --dataset-impl mmap."
         )
     _, version, code, num_items = _HEADER.unpack(head)
     if version != 1 or code not in _TYPE_OF_CODE:
@@ -175,13 +185,13 @@ def _check_file_size(path: str, expected: int) -> None:
     found = os.path.getsize(path)
     if found != expected:
         raise ValueError(
-            f"{path} has {found:,} bytes where its index tells {expected:,}: it was cut off, or .bin and .idx are not "
-            "of one run. Copy both again or make them again with `roberta binarize`."
+            f"{path} has {found:,} bytes, but its index says {expected:,}: it was cut off, or .bin and .idx come "
+            "from different runs. Copy both again or make them again with `roberta binarize`."
         )
 
 
 def _map_bytes(path: str) -> NDArray[np.uint8]:
-    """Bytes of a file, read when they are touched; an empty file cannot be mapped and needs no map."""
+    """Memory-mapped bytes of a file; an empty file cannot be mapped and gives an empty array."""
     if os.path.getsize(path) == 0:
         return np.empty(0, dtype=np.uint8)
     return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
@@ -190,10 +200,10 @@ def _map_bytes(path: str) -> NDArray[np.uint8]:
 class MmapTokensWriter:
     """Writes items to PREFIX.bin and PREFIX.idx in constant memory, byte for byte as fairseq's builder does.
 
-    A with-statement: both files appear when it ends well, and nothing is left behind when it does not.
+    A context manager: both files appear when the block ends normally; after an exception neither is left.
 
         with MmapTokensWriter("data-bin/train", best_dtype(vocab_size)) as writer:
-            writer.write(ids, sizes)   # as often as there is something to write
+            writer.write(ids, sizes)   # any number of times
 
     Attributes:
         num_items: items written so far.
@@ -209,7 +219,7 @@ class MmapTokensWriter:
 
     def __enter__(self) -> MmapTokensWriter:
         with ExitStack() as stack:
-            # The last one entered is renamed first: the .idx completes the pair.
+            # Files are renamed in reverse order: the .idx completes the pair.
             self._index_file: IO[bytes] = stack.enter_context(atomic_write(f"{self.prefix}.idx"))
             self._bin_file: IO[bytes] = stack.enter_context(atomic_write(f"{self.prefix}.bin"))
             self._sizes_file: IO[bytes] = stack.enter_context(
@@ -231,7 +241,7 @@ class MmapTokensWriter:
             if low < limits.min or high > limits.max:
                 raise ValueError(
                     f"Token id {low if low < limits.min else high} does not fit into the type {self.dtype.name} of "
-                    f"{self.prefix}.bin: the vocabulary is larger than the one the type was chosen for."
+                    f"{self.prefix}.bin: the vocabulary is larger than the one that the type was chosen for."
                 )
         self._bin_file.write(np.ascontiguousarray(tokens, dtype=self.dtype).data)
         self._sizes_file.write(np.ascontiguousarray(sizes, dtype="<i4").data)
@@ -252,7 +262,7 @@ class MmapTokensWriter:
             Path(f"{self.prefix}.idx").unlink(missing_ok=True)
 
     def _write_index(self) -> None:
-        """Header, sizes, and the byte positions, which are the running sum of the sizes."""
+        """Write header, sizes and byte positions; the positions are the running sum of the sizes."""
         self._index_file.write(_HEADER.pack(_MAGIC, 1, self._code, self.num_items))
         for sizes in self._spooled_sizes():
             self._index_file.write(sizes.data)
@@ -269,7 +279,7 @@ class MmapTokensWriter:
 
 
 def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
-    """Read all ids and refuse one that the vocabulary does not have; takes as long as reading the file.
+    """Read all ids and refuse any that is not in the vocabulary; takes as long as reading the file.
 
     Raises:
         ValueError: naming the file, the item, the id and what to do.
@@ -282,7 +292,7 @@ def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
 
 
 def check_sizes(tokens: MmapTokens) -> None:
-    """Refuse an index whose items do not fill the .bin exactly; reads the sizes, but neither offsets nor tokens.
+    """Refuse an index whose items do not fill the .bin exactly; reads the sizes only.
 
     Raises:
         ValueError: naming the file, the item where there is one, and what to do.
@@ -299,13 +309,13 @@ def check_sizes(tokens: MmapTokens) -> None:
         total += int(sizes.sum(dtype=np.int64))
     if total != tokens.num_tokens:
         raise ValueError(
-            f"{tokens.prefix}.idx tells of {total:,} tokens, and {tokens.prefix}.bin has {tokens.num_tokens:,}: one of "
-            "them is damaged, or they are not of one run. Copy both again or make them again."
+            f"{tokens.prefix}.idx lists {total:,} tokens, but {tokens.prefix}.bin has {tokens.num_tokens:,}: one of "
+            "them is damaged, or they come from different runs. Copy both again or make them again."
         )
 
 
 def bad_id_error(tokens: MmapTokens, position: int, vocab_size: int) -> ValueError:
-    """The error for the id at `position` of `tokens.tokens`, which lies outside the vocabulary."""
+    """The error for the id at `position` of `tokens.tokens`, which is not in the vocabulary."""
     item = tokens.item_at(position)
     return ValueError(
         f"{tokens.prefix}.bin holds the token id {int(tokens.tokens[position])} in item {item} (line {item + 1} of the "

@@ -1,6 +1,9 @@
-"""Writing a .bin/.idx pair of known size from several processes at once, each its own items at their own positions.
+"""Several processes write one .bin/.idx pair of known size, each its own items at their final positions.
 
-Part of `mmap_tokens`, whose format it shares. The files appear under their names when `publish` renames them.
+Part of `mmap_tokens`, whose format it shares. The files get their final names when `publish` renames them.
+
+Example: 2 items, 3 + 1 tokens. One process calls write(ids[3:], [1], first_item=1, first_token=3), another one
+write(ids[:3], [3], first_item=0, first_token=0), in any order.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ class SharedFiles:
     Attributes:
         prefix: path of the two files without .bin and .idx.
         dtype: integer type of the ids.
-        num_items, num_tokens: how many there will be.
+        num_items, num_tokens: totals of the finished files.
     """
 
     prefix: Path
@@ -43,7 +46,7 @@ class SharedFiles:
         return self.num_tokens * self.dtype.itemsize + _HEADER.size + 12 * self.num_items
 
     def create(self) -> None:
-        """Make both files anew in their full size, with all but the items."""
+        """Create both files in their full size, with everything but the items."""
         (code,) = (code for code, known in _TYPE_OF_CODE.items() if known == self.dtype.newbyteorder("<"))
         bin_path, index_path = self.paths
         with open(bin_path, "wb") as file:
@@ -55,7 +58,7 @@ class SharedFiles:
     def write(
         self, tokens: NDArray[np.integer[Any]], sizes: NDArray[np.int32], *, first_item: int, first_token: int
     ) -> None:
-        """Put items at their position: their ids back to back (sum of sizes,), and the tokens of each (items,)."""
+        """Write items at their position: their ids back to back (sum of sizes,), and the tokens of each (items,)."""
         size = self.dtype.itemsize
         ends = (first_token + np.cumsum(sizes, dtype="<i8")) * size
         bin_path, index_path = self.paths
@@ -67,7 +70,7 @@ class SharedFiles:
             _write_at(file.fileno(), starts, _HEADER.size + 4 * self.num_items + 8 * first_item)
 
     def sync(self) -> None:
-        """Wait until the disk has both files."""
+        """Wait until both files are on disk."""
         for path in self.paths:
             with open(path, "r+b") as file:
                 os.fsync(file.fileno())

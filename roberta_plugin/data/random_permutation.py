@@ -1,9 +1,15 @@
-"""Random permutations that are computed element by element: no array of their length, whatever it is.
+"""Random permutations computed element by element, without an array of their length.
 
 Used by `block_order` in the flow of `roberta_plugin/data/__init__.py`. A Feistel network (Luby & Rackoff 1988) in its
 form for any size (Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002): a number below `size` is
 written as two digits, and each round adds a random function of one digit to the other. The few results that are not
 below `size` go through the network again until they are.
+
+Example: an epoch over five blocks; asking for positions 3 and 4 alone gives the same two elements.
+
+    key = make_keys(1, indices=np.array([0]))               # (1,)
+    permute(np.arange(5), size=5, keys=key)                 # -> each of 0, 1, 2, 3, 4 once
+    permute(np.array([3, 4]), size=5, keys=key)             # -> the last two of them
 
 Shapes: n elements.
 """
@@ -15,7 +21,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.counter_random import bits64
 
-# Where the digits have few values, so have the functions of a round, and it takes more of them to mix.
+# With few values per digit, a round has few possible functions, so mixing takes more rounds.
 _ROUNDS, _ROUNDS_OF_SMALL, _SMALL = 12, 36, 64
 _HALF = np.uint64(32)
 
@@ -29,7 +35,7 @@ def permute(
         ValueError: if a position is not in 0 to `size` - 1.
     """
     if len(positions) and not ((positions >= 0) & (positions < size)).all():
-        raise ValueError(f"A permutation of {size} elements has none at {positions.min()} or {positions.max()}.")
+        raise ValueError(f"A permutation of {size} elements has no position {positions.min()} or {positions.max()}.")
     sizes, keys = np.broadcast_to(size, positions.shape), np.broadcast_to(keys, positions.shape)
     found = np.empty(len(positions), dtype=np.int64)
     is_small = sizes < _SMALL

@@ -1,11 +1,17 @@
 """Raw text files -> lines of text. Stage of the flow in `roberta_plugin/data/__init__.py`.
 
-An input is plain text, or compressed (.gz, .zst, .xz, .bz2), or JSON Lines (also compressed) with the text of one
-document in a field of each line; `text_inputs_files` finds out which. All text is UTF-8. Lines end as in Python's text
-mode, which fairseq uses: at "\\n", "\\r\\n" or "\\r". An empty line separates documents.
+An input is plain text, compressed text (.gz, .zst, .xz, .bz2), or JSON Lines (also compressed) with the text of one
+document in a field of each line; `text_inputs_files` detects the format. All text is UTF-8. Lines end as in Python's
+text mode, which fairseq uses: at "\\n", "\\r\\n" or "\\r". An empty line separates documents.
 
-A plain file can be read in parts: the part [start, end) of a file owns the lines whose first byte lies in it, so parts
-that cover the file cover each line once, wherever they are cut.
+A plain file can be read in parts: the part [start, end) owns the lines whose first byte lies in it. Parts that cover
+the file therefore cover each line exactly once, wherever the cuts are.
+
+Example: the file "ab\\n cd\\n\\nef" holds the lines "ab", "cd", "" and "ef": two documents. Its part [0, 5) holds
+"ab" and "cd"; its part [5, 10) holds "" and "ef". The same documents as JSON Lines:
+
+    {"text": "ab\\ncd"}
+    {"text": "ef"}
 """
 
 from __future__ import annotations
@@ -22,13 +28,9 @@ from roberta_plugin.data.text_inputs_files import TextInput, looks_like_json_lin
 
 BLOCK_BYTES = 2**20
 _LINE_END = re.compile(rb"\n|\r(?!\n)")
-_CORRECT_TEXT = (
-    "Convert the file to UTF-8 or correct the line, or leave such lines out and count them with --skip-bad-lines."
-)
-_CORRECT_RECORD = "Correct it or give --json-field, or leave such lines out and count them with --skip-bad-lines."
-_NOT_TEXT = (
-    "This is a binary file or UTF-16, and not text in UTF-8: convert it first. --skip-bad-lines does not help here."
-)
+_CORRECT_TEXT = "Convert the file to UTF-8 or correct the line, or skip and count such lines with --skip-bad-lines."
+_CORRECT_RECORD = "Correct it or give --json-field, or skip and count such lines with --skip-bad-lines."
+_NOT_TEXT = "This is a binary file or UTF-16, not UTF-8 text: convert it first. --skip-bad-lines does not help here."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +38,10 @@ class LineRules:
     """What counts as a line of text.
 
     Attributes:
-        keep_spaces: keep white space at both ends of a line. fairseq's encoder strips it, so identity with fairseq
-            needs False; True is the better choice for code and verse, where leading spaces mean something.
+        keep_spaces: keep white space at both ends of a line. fairseq's encoder strips it, so files identical to
+            fairseq's need False; True is better for code and verse, where leading spaces have a meaning.
         json_field: field of a JSON Lines record that holds the text.
-        skip_bad_lines: leave out and count what is no UTF-8 or no such record, instead of stopping there.
+        skip_bad_lines: skip and count lines that are not valid UTF-8 or not valid records, instead of raising.
     """
 
     keep_spaces: bool = False
@@ -70,13 +72,13 @@ def read_blocks(
     on_read: Callable[[int], None] = lambda num_bytes: None,
     on_data: Callable[[bytes], None] = lambda data: None,
 ) -> Iterator[bytes]:
-    """Whole lines, in blocks of about `block_bytes`; a block is larger only where one line is.
+    """Whole lines in blocks of about `block_bytes`; a block is larger only if a single line is.
 
-    `start` and `end` choose a part of a plain file, in bytes (see the head of this file). `on_read` hears how many
-    bytes of the file, as it is on disk, were read; `on_data` gets the bytes of a pipe or compressed file themselves.
+    `start` and `end` choose a part of a plain file, in bytes (see the head of this module). `on_read` gets the number
+    of bytes read from disk; `on_data` gets the bytes of a pipe or compressed file.
 
     Raises:
-        ValueError: if a compressed file is damaged or cut off, or a pipe holds JSON Lines that nobody announced.
+        ValueError: if a compressed file is damaged or cut off, or a pipe contains JSON Lines without --format.
     """
     pieces = _plain(source.path, start, end, block_bytes)
     if source.is_sequential:
@@ -95,11 +97,11 @@ def read_blocks(
 
 
 def lines_of(block: bytes, *, source: TextInput, first_line: int, rules: LineRules) -> tuple[list[str], int]:
-    """Lines of text in a block of `read_blocks`, and how many bad ones were left out.
+    """Lines of text in a block of `read_blocks`, and the number of bad lines that were skipped.
 
     Args:
-        block: bytes that hold whole lines.
-        source: where they come from: JSON Lines or text, and the name for messages.
+        block: bytes of whole lines.
+        source: the input they come from: its format, and its name for messages.
         first_line: number of the first line of the block, from 1, for messages.
         rules: see `LineRules`.
 
@@ -133,7 +135,7 @@ def count_lines(block: bytes) -> int:
 
 
 def _sequential(source: TextInput, block_bytes: int, on_data: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
-    """Content of a pipe or compressed file in pieces, each with the bytes that were read for it."""
+    """Content of a pipe or compressed file in pieces, each with the number of bytes read for it."""
     with open_input(source.path) as opened:
         file = CountedFile(opened, on_data)
         suffix = file.suffix() if source.is_stream else source.suffix
@@ -169,7 +171,7 @@ def _line_start(file: IO[bytes], offset: int, size: int) -> int:
         return 0
     position = file.seek(min(offset, size) - 1) if size else 0
     while piece := file.read(2**16):
-        if piece.endswith(b"\r"):  # whether a line ends here shows in the next byte
+        if piece.endswith(b"\r"):  # the next byte decides whether a line ends here
             piece += file.read(1)
         if match := _LINE_END.search(piece):
             return position + match.end()
@@ -182,12 +184,12 @@ def _split(text: str) -> list[str]:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     if not lines[-1]:
-        lines.pop()  # what follows the last line end is no line
+        lines.pop()  # nothing follows the last line end
     return lines
 
 
 def _trim(lines: list[str], rules: LineRules) -> list[str]:
-    """Strip lines; with `keep_spaces` only those that hold nothing else, which separate documents like empty ones."""
+    """Strip lines; with `keep_spaces` only lines of white space, which separate documents like empty lines."""
     if rules.keep_spaces:
         return [line if line and not line.isspace() else "" for line in lines]
     return [line.strip() for line in lines]
@@ -195,7 +197,7 @@ def _trim(lines: list[str], rules: LineRules) -> list[str]:
 
 def _lines_one_by_one(block: bytes, path: str, first_line: int, rules: LineRules) -> tuple[list[str], int]:
     lines: list[str] = []
-    # Latin-1 maps bytes to characters one to one, so lines can be split before they are known to be UTF-8.
+    # Latin-1 maps bytes to characters one to one, so lines can be split before they are decoded.
     raw_lines = _split(block.decode("latin-1"))
     for number, raw in enumerate(raw_lines, start=first_line):
         try:
@@ -213,7 +215,7 @@ def _lines_one_by_one(block: bytes, path: str, first_line: int, rules: LineRules
 
 
 def _lines_of_records(block: bytes, path: str, first_line: int, rules: LineRules) -> tuple[list[str], int]:
-    """Lines of the documents, an empty line after each; empty lines inside are left out, for they would end it."""
+    """Lines of the documents, an empty line after each; empty lines inside are skipped, as they would end it."""
     lines: list[str] = []
     num_bad = 0
     for number, raw in enumerate(_split(block.decode("latin-1")), start=first_line):
@@ -235,9 +237,9 @@ def _text_of_record(raw: bytes, field: str) -> str:
     try:
         record = json.loads(raw)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"no JSON ({error})") from None
+        raise ValueError(f"not valid JSON ({error})") from None
     if not isinstance(record, dict) or not isinstance(record.get(field), str):
-        raise ValueError(f'no JSON object with text in its field "{field}"')
+        raise ValueError(f'not a JSON object with text in its field "{field}"')
     text: str = record[field]
     try:
         text.encode("utf-8")

@@ -18,14 +18,14 @@ _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open a file, or a pipe that this process has open already: `/dev/fd/N` cannot be opened twice where N is one."""
+    """Open a file, or use a pipe that is already open: a pipe `/dev/fd/N` cannot be opened twice."""
     if match := _OPEN_FILE.fullmatch(path):
         return open(int(match[1] or 0), "rb", closefd=False)
     return open(path, "rb")
 
 
 class CountedFile(io.RawIOBase):
-    """A file that is read forwards, with the number of its bytes that were read; each goes through `on_data`."""
+    """A sequentially read file that counts its bytes and passes them to `on_data`."""
 
     def __init__(self, file: IO[bytes], on_data: Callable[[bytes], None] = lambda data: None) -> None:
         self._file = file
@@ -34,11 +34,11 @@ class CountedFile(io.RawIOBase):
         self.num_read = 0
 
     def readable(self) -> bool:
-        """A file to read."""
+        """Always true."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes; none at the end only."""
+        """At most `size` bytes; empty only at the end."""
         head, self._head = self._head[:size], self._head[size:]
         data = self._file.read(size - len(head))
         self.num_read += len(data)
@@ -46,7 +46,7 @@ class CountedFile(io.RawIOBase):
         return head + data
 
     def suffix(self) -> str:
-        """How the content is compressed, going by its first bytes, which are read again later."""
+        """The compression according to the first bytes, which are kept for the next read."""
         self._head = self.read(max(map(len, _MAGIC.values())))
         return next((suffix for suffix, magic in _MAGIC.items() if self._head.startswith(magic)), "")
 
@@ -54,7 +54,7 @@ class CountedFile(io.RawIOBase):
 def decompressed_pieces(
     file: IO[bytes] | CountedFile, suffix: str, name: str, block_bytes: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Content of a compressed file in pieces, each with the bytes of the file that were read for it.
+    """Content of a compressed file in pieces, each with the number of bytes of the file read for it.
 
     Raises:
         ValueError: if the file is damaged or cut off; the message calls it `name`.
@@ -69,10 +69,10 @@ def decompressed_pieces(
             raise EOFError("it is empty")
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault; that of the content has no number
+            raise  # an error of the disk; errors of the content have no number
         raise ValueError(
-            f"{name} cannot be decompressed ({error}): it is damaged, cut off or not what its name says. Copy or "
-            "download it again."
+            f"{name} cannot be decompressed ({error}): it is damaged, cut off or not in the format that its name says. "
+            "Copy or download it again."
         ) from error
 
 
@@ -82,8 +82,7 @@ def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]
             while piece := decompressed.read(block_bytes):
                 yield piece
         return
-    # The libraries' own file readers take a .zst that was cut off, and an .xz or .bz2 with a damaged second stream, for
-    # complete ones.
+    # The libraries' own file readers accept a .zst that was cut off, and an .xz or .bz2 with a damaged second stream.
     new: dict[str, Callable[[], Any]] = {".zst": _Zstandard, ".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor}
     stream, is_inside = new[suffix](), False
     while data := file.read(max(1, block_bytes // 8)):
@@ -104,7 +103,7 @@ def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]
 
 
 class _Zstandard:
-    """zstandard's decompressor with the signature of those of lzma and bz2."""
+    """zstandard's decompressor with the interface of those of lzma and bz2."""
 
     needs_input = True
 
@@ -130,7 +129,7 @@ class _Zstandard:
 
 
 def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """The same pieces, read by a thread: decompression frees the interpreter, so tokenization can run meanwhile."""
+    """The same pieces, read in a thread: decompression releases the interpreter lock, so encoding runs meanwhile."""
     pieces_read: queue.Queue[tuple[bytes, int] | BaseException | None] = queue.Queue(maxsize=2)
     is_given_up = threading.Event()
 
@@ -152,5 +151,5 @@ def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int
             yield piece
     finally:
         is_given_up.set()
-        while not pieces_read.empty():  # the thread may wait for room, once
+        while not pieces_read.empty():  # the thread may be waiting for room
             pieces_read.get_nowait()

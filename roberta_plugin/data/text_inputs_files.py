@@ -1,8 +1,10 @@
-"""Names given by the user -> text inputs: which file or pipe, how it is compressed, whether it is JSON Lines.
+"""Names given by the user -> text inputs: file or pipe, compression, plain text or JSON Lines.
 
-Used by `text_inputs`. A name says how a file is compressed, and its content must agree. JSON Lines are recognized by
-the name (.jsonl, .ndjson) or, in a .json file, by the content; a file of any other name that begins like JSON Lines is
-refused, because its braces and keys would become tokens, unless --format says what it is.
+Used by `text_inputs`. The name gives the compression, and the content must agree. JSON Lines are recognized by the
+name (.jsonl, .ndjson) or, in a .json file, by the content. Any other file that begins like JSON Lines is refused unless
+--format is given, because its braces and keys would become tokens.
+
+Example: `news.jsonl.gz` -> TextInput(suffix=".gz", is_jsonl=True); `books/*.txt` -> one TextInput per file.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
 _JSONL_NAMES = (".jsonl", ".ndjson")
 _BYTES_TO_LOOK_AT = 2**16
 _BEGIN_OF_OBJECT = re.compile(rb'\{\s*"')
-# how a file begins that is no plain text, what it is, and what to do
+# first bytes of files that are not plain text, their format, and the remedy
 _FOREIGN = (
-    (b"\x1f\x8b", "compressed with gzip", "let its name end in .gz"),
-    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "let its name end in .zst"),
-    (b"\xfd7zXZ\x00", "compressed with xz", "let its name end in .xz"),
-    (b"BZh", "compressed with bzip2", "let its name end in .bz2"),
+    (b"\x1f\x8b", "compressed with gzip", "rename it to end in .gz"),
+    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "rename it to end in .zst"),
+    (b"\xfd7zXZ\x00", "compressed with xz", "rename it to end in .xz"),
+    (b"BZh", "compressed with bzip2", "rename it to end in .bz2"),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"PAR1", "a Parquet file", "write its text to JSON Lines first"),
     (b"\xff\xfe", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
@@ -47,10 +49,10 @@ class TextInput:
     Attributes:
         path: what to open.
         name: what the user called it, for messages and the manifest.
-        suffix: one of `COMPRESSIONS`, or "" for plain text; of a pipe it is found out when it is read.
+        suffix: one of `COMPRESSIONS`, or "" for plain text; for a pipe it is detected when reading.
         is_jsonl: whether it is JSON Lines.
-        is_stream: whether it is a pipe: of unknown length, and read once.
-        is_unknown: whether nobody has looked at the content yet, as it is with a pipe.
+        is_stream: whether it is a pipe, which has no known length and can be read only once.
+        is_unknown: whether the content has not been examined yet, as for a pipe.
     """
 
     path: str
@@ -62,20 +64,20 @@ class TextInput:
 
     @property
     def is_sequential(self) -> bool:
-        """Whether it must be read from its beginning."""
+        """Whether it can only be read from its beginning."""
         return self.is_stream or bool(self.suffix)
 
 
 def find_inputs(patterns: Iterable[str | os.PathLike[str]], *, text_format: TextFormat = "auto") -> list[TextInput]:
-    """File names, glob patterns, pipes and "-" -> inputs: in their order, the files of one pattern sorted by name.
+    """File names, glob patterns, pipes and "-" -> inputs, in order; the files of one pattern are sorted by name.
 
     Args:
         patterns: what the user gave; "-" is the standard input.
-        text_format: "text" or "jsonl" for all of them; "auto" finds out.
+        text_format: "text" or "jsonl" for all of them; "auto" detects it.
 
     Raises:
         FileNotFoundError: if a file does not exist or a pattern matches none.
-        ValueError: if one file is given twice, or is not text that can be read.
+        ValueError: if a file is given twice, or is not readable text.
     """
     inputs: list[TextInput] = []
     seen: set[str] = set()
@@ -93,7 +95,7 @@ def find_inputs(patterns: Iterable[str | os.PathLike[str]], *, text_format: Text
 
 
 def looks_like_json_lines(head: bytes) -> bool:
-    """Whether a text that begins with `head` has a JSON object for its first line."""
+    """Whether the first line of a text that begins with `head` is a JSON object."""
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not _BEGIN_OF_OBJECT.match(head):
         return False
@@ -101,20 +103,20 @@ def looks_like_json_lines(head: bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
-        return not line_end  # a long record, of which this is the beginning
+        return not line_end  # the beginning of a long record
 
 
 def unclear_format_error(name: str) -> ValueError:
     """The error for an input that begins like JSON Lines but whose name does not say so."""
     return ValueError(
-        f"{name} begins like JSON Lines, but its name does not end in .jsonl: say --format jsonl, or --format text if "
-        "its lines are to be tokenized as they stand, braces and all."
+        f"{name} begins like JSON Lines, but its name does not end in .jsonl: give --format jsonl, or --format text "
+        "to tokenize its lines as they are, braces included."
     )
 
 
 def _paths_of(pattern: str) -> list[str]:
     if pattern == STANDARD_INPUT:
-        # Worker processes get another standard input, but they inherit this copy.
+        # Worker processes have another standard input, but inherit this copy.
         return [f"/dev/fd/{os.dup(0)}"]
     if os.path.isfile(pattern) or _is_stream(pattern):
         return [pattern]
@@ -137,7 +139,7 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
     is_jsonl = text_format == "jsonl"
     if name == STANDARD_INPUT or _is_stream(path):
         if sys.platform != "linux":
-            raise ValueError(f"{name}: text from a pipe can be read on Linux only. Write it to a file first.")
+            raise ValueError(f"{name}: reading text from a pipe needs Linux. Write the text to a file first.")
         return TextInput(path, name, is_jsonl=is_jsonl, is_stream=True, is_unknown=text_format == "auto")
     suffix = next((suffix for suffix in COMPRESSIONS if path.lower().endswith(suffix)), "")
     with open_input(path) as file:
@@ -145,7 +147,7 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
     if not suffix:
         _refuse_foreign(head, name)
     elif not head:
-        raise ValueError(f"{name} is empty, and so not even an empty {suffix} archive: copy or download it again.")
+        raise ValueError(f"{name} is empty, so it is not a {suffix} file: copy or download it again.")
     stem = path.lower().removesuffix(suffix)
     if text_format == "auto" and stem.endswith(_JSONL_NAMES):
         is_jsonl = True
@@ -161,7 +163,7 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
 def _refuse_foreign(head: bytes, name: str) -> None:
     for beginning, what, remedy in _FOREIGN:
         if head.startswith(beginning) and (beginning != b"BZh" or head[4:].startswith(_BZIP2_BLOCK)):
-            raise ValueError(f"{name} is {what}, which its name does not say: {remedy}.")
+            raise ValueError(f"{name} is {what}, but its name does not say so: {remedy}.")
 
 
 def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
@@ -171,7 +173,7 @@ def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
         return True
     if is_json and head.lstrip().startswith((b"{", b"[")):
         raise ValueError(
-            f"{name} is JSON, but not a record a line: make JSON Lines of it, for instance with "
-            "`jq -c '.[]' FILE > FILE.jsonl`, or say --format text if its lines are to be tokenized as they stand."
+            f"{name} is JSON, but not one record per line: convert it to JSON Lines, for instance with "
+            "`jq -c '.[]' FILE > FILE.jsonl`, or give --format text to tokenize its lines as they are."
         )
     return False

@@ -1,7 +1,9 @@
-"""A sample of a corpus that is the same every time: pieces spread evenly over all of it. Used to train vocabularies.
+"""A reproducible sample of a corpus: pieces spread evenly over all of it. Used to train tokenizers.
 
-Plain files are read where the sample is; compressed ones from end to end. Of a pipe, whose length nobody knows, the
-sample is the beginning, kept in memory because it can be read once only.
+Of plain files only the sampled pieces are read; compressed files are read from end to end. The length of a pipe is
+unknown, so its sample is its beginning, kept in memory because a pipe can be read only once.
+
+Example: max_bytes = 1 MB of files with 4 MB -> every fourth piece of 64 KB, the same ones in every run.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
+from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput
 from roberta_plugin.progress import Progress
@@ -20,10 +23,10 @@ _BYTES_TO_LOOK_INTO = 2**20
 
 
 class TextSample:
-    """About `max_bytes` of text from `sources`, in their order; all of it if there is less.
+    """About `max_bytes` of text from `sources`, in order; all of it if there is less.
 
     Attributes:
-        total_bytes: bytes of text in all sources, of compressed ones an estimate.
+        total_bytes: bytes of text in all sources; for compressed files an estimate.
         num_bytes: bytes in the sample.
     """
 
@@ -44,16 +47,16 @@ class TextSample:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the sample is all there is, pipes apart."""
+        """Whether the sample is the whole text, except for pipes."""
         return self._share == 1.0
 
     def lines(self, *, progress: Progress | None = None) -> Iterator[list[str]]:
-        """Lines of the sample, in lists; the same ones in every call."""
+        """Lines of the sample, in lists; the same in every call."""
         owed, num_bytes = 0.0, 0
         for source in self._sources:
             for start, line, size, block in self._pieces(source):
                 owed += self._share * size
-                if owed * 2 < size:  # pieces are taken as soon as more than half of one is owed
+                if owed * 2 < size:  # take a piece as soon as more than half of it is owed
                     continue
                 owed -= size
                 for part in _blocks(source, start, size) if block is None else [block]:
@@ -64,7 +67,7 @@ class TextSample:
                         progress.show(num_bytes)
 
     def _pieces(self, source: TextInput) -> Iterator[tuple[int, int, int, bytes | None]]:
-        """First byte, first line, bytes and, where it is read already, text of each piece."""
+        """First byte, first line, number of bytes and, if already read, text of each piece."""
         if not source.is_sequential and self._share < 1:
             size = os.path.getsize(source.path)
             edges = [*range(0, size, _PIECE_BYTES), size]
@@ -99,13 +102,13 @@ def _beginning(source: TextInput, max_bytes: int | None) -> list[bytes]:
 
 
 def _estimate_bytes(sources: Sequence[TextInput]) -> int:
-    """Bytes of text; compressed files count as much more as the beginnings of some of them do."""
+    """Bytes of text; the ratio of compressed files is estimated from the beginnings of some of them."""
     plain = sum(os.path.getsize(source.path) for source in sources if not source.suffix)
     archives = [source for source in sources if source.suffix]
     if not archives:
         return plain
     num_read = num_bytes = 0
-    step = -(-len(archives) // _ARCHIVES_TO_LOOK_INTO)
+    step = ceil_div(len(archives), _ARCHIVES_TO_LOOK_INTO)
 
     def on_read(count: int) -> None:
         nonlocal num_read

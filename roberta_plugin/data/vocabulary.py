@@ -1,9 +1,15 @@
-"""The vocabulary of a model: dict.txt, the special symbols, and the way between tokenizer ids and model ids.
+"""The vocabulary of a model: dict.txt, the special symbols, and the mapping between tokenizer ids and model ids.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. Model ids are those of fairseq: 0 <s>, 1 <pad>, 2 </s>,
-3 <unk>, then the lines of dict.txt in their order, then <mask>, unless dict.txt has it already.
+3 <unk>, then the lines of dict.txt in order, then <mask>, unless dict.txt contains it already.
 
-Legend: V size of the vocabulary, <mask> included.
+Example: a tokenizer with the tokens "a" "b" "c" (ids 0 1 2) and a dict.txt with the lines "b 9" and "a 4":
+
+    symbols              <s> <pad> </s> <unk> b a <mask>      V = 7
+    tokenizer_to_model   [5, 4, 3]                            a -> 5, b -> 4, c -> 3 (<unk>)
+    model_to_tokenizer   [-1, -1, -1, -1, 1, 0, -1]
+
+Shapes: V symbols in the vocabulary, <mask> included.
 """
 
 from __future__ import annotations
@@ -23,13 +29,13 @@ from roberta_plugin.files import atomic_write
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
-MADE_UP = "madeupword"  # fairseq's filling symbols, which occur in no text
+MADE_UP = "madeupword"  # fairseq's padding symbols, which never occur in text
 _OVERWRITE = "#fairseq:overwrite"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of dict.txt; `overwrites` marks a symbol that occurs before and from now on has this line's id."""
+    """A line of dict.txt; `overwrites` gives a symbol that occurred before the id of this line."""
 
     symbol: str
     count: int
@@ -42,17 +48,17 @@ class Vocabulary:
     Attributes:
         bos_id, pad_id, eos_id, unk_id, mask_id: ids of <s>, <pad>, </s>, <unk>, <mask>.
         symbols: the symbol of each id (V,).
-        counts: how often each occurs, as fairseq counts: 1 for a special symbol, dict.txt's number else (V,).
-        num_binarized: ids that binarized data can hold: V without the <mask> that the task appends.
+        counts: frequency of each symbol as fairseq counts: 1 for a special symbol, else the number in dict.txt (V,).
+        num_binarized: number of ids that binarized data can contain: V without the <mask> that the task appends.
     """
 
     bos_id, pad_id, eos_id, unk_id = range(4)
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        """Make a vocabulary of the lines of a dict.txt.
+        """Make a vocabulary from the lines of a dict.txt.
 
         Raises:
-            ValueError: if a symbol occurs twice and does not say that it overwrites.
+            ValueError: if a symbol occurs twice and the second line is not marked as overwriting.
         """
         self._rows = list(rows)
         self.symbols = list(SPECIALS)
@@ -61,8 +67,8 @@ class Vocabulary:
         for number, row in enumerate(self._rows, start=1):
             if row.symbol in self._ids and not row.overwrites:
                 raise ValueError(
-                    f"line {number}: the symbol {row.symbol!r} occurs before or is special. Remove the line, or end it "
-                    f"with {_OVERWRITE} if it shall replace the earlier one."
+                    f"line {number}: the symbol {row.symbol!r} occurred before or is special. Remove the line, or end "
+                    f"it with {_OVERWRITE} to replace the earlier one."
                 )
             self._ids[row.symbol] = len(self.symbols)
             self.symbols.append(row.symbol)
@@ -101,11 +107,11 @@ class Vocabulary:
 
     @property
     def sha256(self) -> str:
-        """What identifies the symbols and their ids."""
+        """A hash of the symbols in the order of their ids."""
         return hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write dict.txt as fairseq does; unlike fairseq, keep the marks without which it cannot be read again."""
+        """Write dict.txt as fairseq does, but keep the overwrite marks, which are needed to read it again."""
         with atomic_write(path, "w") as file:
             file.write(self.as_text())
 
@@ -117,25 +123,25 @@ class Vocabulary:
         return len(self.symbols)
 
     def index(self, symbol: str) -> int:
-        """Id of a symbol, `unk_id` if the vocabulary has it not."""
+        """Id of a symbol, or `unk_id` if it is not in the vocabulary."""
         return self._ids.get(symbol, self.unk_id)
 
     def never_masked(self) -> NDArray[np.bool_]:
-        """Ids that are not to be predicted: <s> <pad> </s> <unk> <mask> and madeupwordNNNN (V,)."""
+        """Whether each id must not be masked: <s> <pad> </s> <unk> <mask> and madeupwordNNNN (V,)."""
         return self._is_no_text.copy()
 
     def never_drawn(self) -> NDArray[np.bool_]:
-        """Ids that no random replacement may be: the same, and symbols whose id another line took over (V,)."""
+        """Whether each id must not be a random replacement: the same, and ids that another line overwrote (V,)."""
         never = self._is_no_text.copy()
         never[[index for index, symbol in enumerate(self.symbols) if self._ids[symbol] != index]] = True
         return never
 
     def tokenizer_to_model(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
-        """Model id of each tokenizer id, `unk_id` where dict.txt has no such symbol (number of tokenizer ids,)."""
+        """Model id of each tokenizer id, `unk_id` if dict.txt lacks the symbol (number of tokenizer ids,)."""
         return np.array([self.index(symbol) for symbol in tokenizer.symbols], dtype=np.int32)
 
     def model_to_tokenizer(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
-        """Tokenizer id of each model id, -1 where it has none (V,)."""
+        """Tokenizer id of each model id, -1 if it has none (V,)."""
         ids = {symbol: index for index, symbol in enumerate(tokenizer.symbols)}
         back = np.array([ids.get(symbol, -1) for symbol in self.symbols], dtype=np.int32)
         back[: len(SPECIALS)] = -1
@@ -143,7 +149,7 @@ class Vocabulary:
         return back
 
     def word_starts(self, tokenizer: Tokenizer) -> NDArray[np.bool_]:
-        """Whether each model id begins a word; ids that the tokenizer does not have stand alone, so they do (V,)."""
+        """Whether each model id begins a word; an id that the tokenizer lacks is a word by itself (V,)."""
         back = self.model_to_tokenizer(tokenizer)
         return np.where(back < 0, True, tokenizer.word_starts()[back])
 
@@ -156,20 +162,22 @@ class Vocabulary:
 
 
 def _read_rows(path: Path) -> list[str]:
-    """Lines of the file, without what follows the last line end; line ends as in Python's text mode."""
+    """Lines of the file; line ends as in Python's text mode."""
     data = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"line {line}: byte 0x{data[error.start]:02x} is no UTF-8; save the file as UTF-8.") from None
+        raise ValueError(
+            f"line {line}: byte 0x{data[error.start]:02x} is not valid UTF-8; save the file as UTF-8."
+        ) from None
     if not lines[-1]:
         lines.pop()
     return lines
 
 
 def _parse(line: str, number: int) -> Row:
-    """One line, read as fairseq does: white space at its end is no part of it, and symbols may hold spaces."""
+    """Read one line as fairseq does: trailing white space is ignored, and symbols may contain spaces."""
     symbol, space, field = line.rstrip().rpartition(" ")
     overwrites = field == _OVERWRITE
     if overwrites:

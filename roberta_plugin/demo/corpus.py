@@ -1,8 +1,8 @@
-"""Documents -> train.txt, valid.txt and test.txt: a paragraph a line, a blank line between documents.
+"""Documents -> train.txt, valid.txt and test.txt: one paragraph per line, a blank line between documents.
 
-Stage of `roberta_plugin/demo/__init__.py`. Held out are whole documents, chosen by the hash of their name, so that
-the split is the same on every run and grows with the corpus. Documentation repeats itself: a paragraph is kept once,
-and a held-out paragraph that shares a sentence with the training text is dropped, so that nothing held out was seen.
+Stage of `roberta_plugin/demo/__init__.py`. Whole documents are held out, chosen by the hash of their name, so the
+split is the same in every run and grows with the corpus. Documentation repeats itself: each paragraph is kept once, and
+a held-out paragraph that shares a sentence with the training text is dropped, so no held-out text was seen in training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from roberta_plugin.files import atomic_write
 
 SPLITS = ("train", "valid", "test")
 VALID_SHARE, TEST_SHARE = 0.02, 0.04  # of the documents: the first for the loss curve, the second for the report
-MIN_SHARED_WORDS = 6  # shorter sentences ("Returns None.") are common property
+MIN_SHARED_WORDS = 6  # shorter sentences ("Returns None.") are not specific to a document
 
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+")
 _NOT_LETTERS = re.compile(r"[^a-z]+")
@@ -33,7 +33,7 @@ class Text(NamedTuple):
 
 
 def split_of(name: str) -> str:
-    """The split to which a document belongs: a function of its name alone."""
+    """The split of a document, which depends only on its name."""
     share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
     if share < VALID_SHARE:
         return "valid"
@@ -41,7 +41,7 @@ def split_of(name: str) -> str:
 
 
 def make_splits(documents: Iterable[Document], *, max_bytes: float = float("inf")) -> dict[str, list[Text]]:
-    """Sort documents into splits, repeated paragraphs left out, until `max_bytes` of text are there."""
+    """Assign documents to splits without repeated paragraphs, up to `max_bytes` of text."""
     splits: dict[str, list[Text]] = {split: [] for split in SPLITS}
     seen: set[str] = set()
     num_bytes = 0
@@ -60,7 +60,7 @@ def make_splits(documents: Iterable[Document], *, max_bytes: float = float("inf"
 
 
 def new_paragraphs(document: Document, seen: set[str]) -> Iterator[str]:
-    """The paragraphs that are not in `seen`, case, digits and punctuation apart; they are added to it."""
+    """The paragraphs that are not in `seen`, ignoring case, digits and punctuation; they are added to it."""
     for docstring in document.docstrings:
         for paragraph in paragraphs_of(docstring):
             key = letters_of(paragraph)
@@ -76,7 +76,7 @@ def without_known(text: Text, known: set[str]) -> Text:
 
 
 def sentences_of(text: Text) -> Iterator[str]:
-    """The sentences of a document that are long enough to be its own, as letters alone."""
+    """The sentences of a document with at least `MIN_SHARED_WORDS` words, reduced to letters."""
     for paragraph in text.paragraphs:
         for sentence in _SENTENCE_END.split(paragraph):
             letters = letters_of(sentence)
@@ -85,23 +85,26 @@ def sentences_of(text: Text) -> Iterator[str]:
 
 
 def letters_of(text: str) -> str:
-    """Lower-case letters and single spaces: what two wordings of the same text share."""
+    """Reduce a text to lower-case letters and single spaces.
+
+    Example: "Returns 2 items." -> "returns items".
+    """
     return _NOT_LETTERS.sub(" ", text.lower()).strip()
 
 
 def write_corpus(folder: Path, documents: Iterable[Document], *, max_bytes: float = float("inf")) -> dict[str, int]:
-    """Write the three files, and return how many documents, paragraphs and bytes there are.
+    """Write the three files; return their numbers of documents, paragraphs and bytes.
 
     Raises:
-        ValueError: if a split comes out empty.
+        ValueError: if a split is empty.
     """
     splits = make_splits(documents, max_bytes=max_bytes)
     counts: dict[str, int] = {}
     for split, texts in splits.items():
         if not texts:
             raise ValueError(
-                f"The {split} split is empty: {max_bytes / 1e6:g} MB of text are too few. Raise --max-megabytes, or "
-                "look with `roberta doctor` whether numpy and torch are installed."
+                f"The {split} split is empty: {max_bytes / 1e6:g} MB of text are too little. Raise --max-megabytes, "
+                "or check with `roberta doctor` that numpy and torch are installed."
             )
         content = "\n\n".join("\n".join(text.paragraphs) for text in texts) + "\n"
         with atomic_write(folder / f"{split}.txt", "w") as file:

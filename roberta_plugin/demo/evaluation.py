@@ -1,8 +1,8 @@
-"""Masked-token accuracy and perplexity on the test split, beside the unigram baseline on the same positions.
+"""Masked-token accuracy and perplexity on the test split, compared with a unigram baseline at the same positions.
 
-Stage of `roberta_plugin/demo/__init__.py`. The one evaluation path: the test split in the same blocks as in training,
-but with 15 % of the tokens masked as in the paper, in several passes with a mask of its own each, and the last
-checkpoint as `RobertaHub` loads it. The baseline knows how often each token occurs in the training split, no more.
+Stage of `roberta_plugin/demo/__init__.py`. The test split is cut into the same blocks as in training, but 15 % of the
+tokens are masked as in the paper, in several passes with different masks. `RobertaHub` loads the last checkpoint. The
+baseline only knows how often each token occurs in the training split.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
 from roberta_plugin.hub import RobertaHub
 
-NUM_PASSES = 4  # masks for each block: more predictions from the same text
+NUM_PASSES = 4  # masks per block: more predictions from the same text
 MASK_SEED = 20191107
 TOKENS_IN_BATCH = 8192
 
 
 class Score(NamedTuple):
-    """How well the masked tokens were predicted."""
+    """Quality of the predictions of masked tokens."""
 
     accuracy: float  # percent
     perplexity: float
@@ -42,11 +42,11 @@ class Evaluation(NamedTuple):
     model: Score
     unigram: Score
     num_predictions: int
-    most_frequent: list[str]  # the baseline's answers, most frequent first
+    most_frequent: list[str]  # the baseline's answers
 
 
 class Unigram:
-    """The share of each token in a split: the predictor that reads no context."""
+    """A predictor without context: the share of each token in a split."""
 
     def __init__(self, tokens: MmapTokens, vocabulary: Vocabulary) -> None:
         counts = np.bincount(tokens.tokens, minlength=len(vocabulary)).astype(np.float64)
@@ -64,10 +64,10 @@ class Unigram:
 
 @torch.no_grad()
 def evaluate(hub: RobertaHub, data_bin: Path) -> Evaluation:
-    """Score the model and the unigram baseline on the test split.
+    """Evaluate the model and the unigram baseline on the test split.
 
     Raises:
-        ValueError: if the split is so short that no token was masked.
+        ValueError: if the split is too short to mask a token.
     """
     unigram = Unigram(MmapTokens(data_bin / "train"), hub.vocabulary)
     num_predictions, num_correct, num_correct_unigram = 0, 0, 0
@@ -85,7 +85,7 @@ def evaluate(hub: RobertaHub, data_bin: Path) -> Evaluation:
         num_correct_unigram += int(targets.eq(int(unigram.order[0])).sum())
         log_prob_unigram += float(unigram.log_probs(targets.numpy()).sum())
     if not num_predictions:
-        raise ValueError(f"{data_bin / 'test'}.bin holds too few tokens to mask one: use a larger --max-megabytes.")
+        raise ValueError(f"{data_bin / 'test'}.bin has too few tokens to mask one: use a larger --max-megabytes.")
     return Evaluation(
         model=Score(100.0 * num_correct / num_predictions, math.exp(-log_prob / num_predictions)),
         unigram=Score(100.0 * num_correct_unigram / num_predictions, math.exp(-log_prob_unigram / num_predictions)),
@@ -99,7 +99,7 @@ def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, A
     tokens = MmapTokens(prefix)
     blocks = make_blocks(tokens.sizes, block_length=TOKENS_PER_SAMPLE - 1, break_mode=BREAK_MODE)
     dataset = MaskedLMDataset(
-        [Source(tokens, blocks)],
+        [SplitFile(tokens, blocks)],
         Masker.of(vocabulary, MaskingRecipe()),
         bos_id=vocabulary.bos_id,
         pad_id=vocabulary.pad_id,

@@ -1,6 +1,6 @@
-"""Held-out sentences with one word masked, and what the model puts there.
+"""Held-out sentences with one masked word, and the model's answers.
 
-Stage of `roberta_plugin/demo/__init__.py`. Sentences and words are chosen by hash, not by result.
+Stage of `roberta_plugin/demo/__init__.py`. Sentences and words are chosen by hash, independent of the result.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _WORD = re.compile(rf"(?<= )[a-z]{{{MIN_LETTERS},}}(?=[ ,.])")
 
 
 class Cloze(NamedTuple):
-    """A sentence with one word masked, and that word."""
+    """A sentence with one masked word, and that word."""
 
     text: str
     word: str
 
 
 class Answer(NamedTuple):
-    """What the model put in place of the mask, most probable first, with the probabilities."""
+    """The model's answers for the mask, most probable first, with their probabilities."""
 
     text: str
     word: str
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 def choose_clozes(lines: Iterable[str], is_one_token: set[str], *, count: int = NUM_EXAMPLES) -> list[Cloze]:
-    """Mask one word that is a single token in each of `count` sentences; which ones depends on hashes alone."""
+    """Mask one word that is a single token in each of `count` sentences; hashes decide which."""
     clozes = []
     for sentence in sorted({line.strip() for line in lines if _is_candidate(line)}, key=_hash):
         spans = [match.span() for match in _WORD.finditer(sentence) if match.group() in is_one_token]

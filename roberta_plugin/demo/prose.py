@@ -1,7 +1,10 @@
-"""Docstrings -> paragraphs of plain English, one a line.
+"""Docstrings -> paragraphs of plain English, one per line.
 
-Stage of `roberta_plugin/demo/__init__.py`. Simple rules in this order: code goes; headings, bullets and the names
-before descriptions of parameters go; markup is taken off; and only paragraphs that read as prose stay.
+Stage of `roberta_plugin/demo/__init__.py`. Simple rules, in this order: remove code; remove headings, bullets and the
+names before descriptions of parameters; remove markup; keep only paragraphs that read as prose.
+
+Example: ":param x: The value of `x` that every later call of this function uses." -> "The value of x that every later
+call of this function uses."
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 MIN_WORDS = 6
-MIN_WORD_SHARE = 0.75  # of the space-separated parts of a paragraph
+MIN_WORD_SHARE = 0.75  # share of words among the space-separated parts of a paragraph
 
 _UNDERLINE = re.compile(r"^\s*([-=~^*+#\"'`.:])\1{2,}\s*$")
-# What may stand before the text of an entry: `.. note::`, `:param x:`, a bullet, a number, `name (type):`
+# What may precede the text of an entry: `.. note::`, `:param x:`, a bullet, a number, `name (type):`
 _ENTRY_MARKS = (
     re.compile(r"^\s*\.\.(?:\s+\[\w+\])?(?:\s+[\w-]+::(?:\s+[\d.]+$)?)?(?:\s+|$)"),
     re.compile(r"^\s*[:@](?:param|type|arg|return|rtype|raise|keyword|var|ivar|cvar)\w*\b[^:]*:\s*"),
@@ -29,7 +32,7 @@ _WORD = re.compile(r"^[(\"']*[A-Za-z]+(?:['-][A-Za-z]+)*[)\"']*[.,;:!?]*[)\"']*$
 
 
 def paragraphs_of(docstring: str) -> Iterator[str]:
-    """The paragraphs of a docstring that are prose, each cleaned and on one line."""
+    """The prose paragraphs of a docstring, each cleaned and on one line."""
     for block in _blocks(_without_code(docstring.expandtabs().splitlines())):
         text = _without_markup(" ".join(line.strip() for line in block))
         if is_prose(text):
@@ -37,14 +40,14 @@ def paragraphs_of(docstring: str) -> Iterator[str]:
 
 
 def is_prose(text: str) -> bool:
-    """Whether most of the text is made of words, and of enough of them."""
+    """Whether the text has enough words and consists mostly of words."""
     parts = text.split()
     num_words = sum(_WORD.match(part) is not None for part in parts)
     return num_words >= MIN_WORDS and num_words >= MIN_WORD_SHARE * len(parts)
 
 
 def _without_code(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out doctests, up to the next blank line, and the deeper lines that follow a line ending in `::`."""
+    """Remove doctests, up to the next blank line, and the indented lines after a line ending in `::`."""
     in_doctest = False
     literal_indent: int | None = None
     for line in lines:
@@ -55,14 +58,14 @@ def _without_code(lines: Iterable[str]) -> Iterator[str]:
             literal_indent = None
         if in_doctest or (stripped and literal_indent is not None):
             continue
-        # `.. note::` ends so too, but what follows it is prose
+        # `.. note::` ends the same way, but prose follows it
         if stripped.endswith("::") and (not stripped.startswith("..") or "code" in stripped or "math" in stripped):
             literal_indent = indent
         yield line
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Runs of lines between blank lines, headings and the beginnings of entries; the marks of entries are taken off."""
+    """Runs of lines between blank lines, headings and the beginnings of entries, without the marks of entries."""
     block: list[str] = []
     for line in lines:
         if _UNDERLINE.match(line):

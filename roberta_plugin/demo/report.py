@@ -1,4 +1,4 @@
-"""What a demo run found, as report.md for people, report.json for programs and loss.png.
+"""The results of a demo run: report.md for people, report.json for programs, and loss.png.
 
 Last stage of `roberta_plugin/demo/__init__.py`. Reads the finished steps of the run folder and the training log.
 """
@@ -20,11 +20,11 @@ from roberta_plugin.training.log import Curve, curve, median_speed
 
 
 def write_report(folder: Path, *, results: dict[str, dict[str, Any]], log_lines: Sequence[str]) -> dict[str, Any]:
-    """Write report.md, report.json and loss.png into `folder`; return what report.json holds.
+    """Write report.md, report.json and loss.png into `folder`; return the content of report.json.
 
     Args:
         folder: the run folder.
-        results: what each step returned ("settings" and the seconds of the steps among them).
+        results: the results of all steps, with "settings" and "seconds".
         log_lines: fairseq's log of the training.
     """
     train = curve(log_lines, kind="train_inner", value="loss")
@@ -46,7 +46,7 @@ def write_report(folder: Path, *, results: dict[str, dict[str, Any]], log_lines:
 
 
 def machine() -> dict[str, Any]:
-    """What the run ran on: nothing that names the machine or its user."""
+    """The machine and the package versions, without names of the machine or its user."""
     packages = ("roberta_plugin", "torch", "numpy", "ve-fairseq")
     installed = {package: _version(package) for package in packages}
     return {"cores": num_cores(), "architecture": platform.machine(), "python": platform.python_version()} | {
@@ -62,12 +62,12 @@ def _version(package: str) -> str | None:
 
 
 def as_markdown(facts: dict[str, Any]) -> str:
-    """The report for people."""
+    """The content of report.md."""
     evaluation, corpus, training = facts["evaluation"], facts["corpus"], facts["pretrain"]
     model, unigram = evaluation["model"], evaluation["unigram"]
     stopped = "" if training["num_updates"] >= training["planned_updates"] else ", stopped when the time was up"
     parts = [
-        "# roberta demo: what came out",
+        "# roberta demo: results",
         summary(evaluation) + ".",
         table(
             ("on held-out documents", "model", "unigram baseline"),
@@ -76,15 +76,15 @@ def as_markdown(facts: dict[str, Any]) -> str:
                 ("perplexity", f"{model['perplexity']:.1f}", f"{unigram['perplexity']:.1f}"),
             ],
         ),
-        f"Both were asked for the same {evaluation['num_predictions']:,} masked tokens of {corpus['test_documents']:,} "
-        "documents that no part of the training has seen: whole documents, without any paragraph that shares a "
-        "sentence with the training text. 15 % of the tokens are masked as in the paper, several times with different "
+        f"Both predict the same {evaluation['num_predictions']:,} masked tokens of {corpus['test_documents']:,} "
+        "documents that were not used in training: whole documents, without paragraphs that share a sentence "
+        "with the training text. 15 % of the tokens are masked as in the paper, several times with different "
         "masks, and the last checkpoint predicts them (`roberta_plugin/demo/evaluation.py`). The baseline "
         "knows how often each token occurs in the training text: always the most frequent one for the accuracy, the "
         "token's share for the perplexity.",
         "![loss curve](loss.png)",
-        "The curves were measured with the masks of the training, which hide more than 15 %, so they lie above what "
-        "belongs to the perplexity in the table.",
+        "The curves use the masks of the training, which hide more than 15 % of the tokens; their losses are therefore "
+        "higher than the perplexity in the table implies.",
         "## The run",
         table(("what", "how much"), list(_run_rows(facts, stopped))),
         "## Held-out sentences",
@@ -117,7 +117,8 @@ def _run_rows(facts: dict[str, Any], stopped: str) -> Iterable[tuple[str, str]]:
     yield "updates", f"{training['num_updates']:,} of {training['planned_updates']:,} planned{stopped}"
     yield "training speed", f"{facts['tokens_per_second']:,} tokens/s (median)"
     resumed = f", counted from the last of {facts['num_resumed']} resumptions" if facts["num_resumed"] else ""
-    yield "pretraining", f"{seconds['pretrain']:.0f} s of at most {60 * facts['settings']['minutes']:.0f} s{resumed}"
+    budget_s = 60 * facts["settings"]["minutes"]
+    yield "pretraining", f"{seconds['pretrain']:.0f} s: a budget of {budget_s:.0f} s, and the start-up{resumed}"
     yield "all steps", f"{sum(seconds.values()):.0f} s"
     yield "machine", ", ".join(f"{name} {value}" for name, value in facts["machine"].items())
 

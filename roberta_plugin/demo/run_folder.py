@@ -1,7 +1,7 @@
-"""The folder of a demo run: which files lie where, which steps are done, and a lock against a second run.
+"""The folder of a demo run: paths of its files, finished steps, and a lock against a second run.
 
-A step is done when `steps.json` holds it with the same values of the settings it depends on. The file is replaced
-atomically after each step, so a run that was killed goes on with the step it was in.
+A step is done if `steps.json` lists it with the current values of the settings it depends on. The file is replaced
+atomically after each step, so a killed run resumes with the step it was in.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings:
-    """What the user may choose; a change repeats the steps that depend on it."""
+    """The user's settings; a change repeats the steps that depend on it."""
 
     minutes: float = 5.0
-    max_megabytes: float = 0.0  # 0: all text there is
+    max_megabytes: float = 0.0  # 0: all text
     vocab_size: int = 4000
     seed: int = 1
 
     def check(self) -> None:
-        """Refuse values that cannot work, by the name of the option."""
+        """Refuse invalid values, naming the option."""
         if not 0.05 <= self.minutes <= 24 * 60:
             raise ValueError(f"--minutes must lie between 0.05 and 1440, got {self.minutes:g}.")
         if self.max_megabytes < 0:
@@ -59,7 +59,7 @@ class RunFolder:
         return {name: getattr(self.settings, name) for name in names}
 
     def result_of(self, step: str, *, depends_on: Sequence[str]) -> dict[str, Any] | None:
-        """What the step returned when it was done with the present settings; None if it is not done."""
+        """The result of a step that is done with the current settings; None if it is not."""
         entry = self._read().get(step)
         if entry is None or entry["settings"] != self.settings_of(depends_on):
             return None
@@ -67,7 +67,7 @@ class RunFolder:
         return result
 
     def forget(self, steps: Sequence[str]) -> None:
-        """Record that these steps are to be done again: what they depend on is about to change."""
+        """Record that these steps must run again, because a step they depend on is about to run."""
         self._write({name: entry for name, entry in self._read().items() if name not in steps})
 
     def mark_done(self, step: str, result: dict[str, Any], *, depends_on: Sequence[str], seconds: float) -> None:
@@ -76,7 +76,7 @@ class RunFolder:
         self._write({**self._read(), step: entry})
 
     def results(self) -> dict[str, dict[str, Any]]:
-        """What every finished step returned, and under "seconds" how long each took."""
+        """The results of all finished steps, and their times under "seconds"."""
         entries = self._read()
         return {name: entry["result"] for name, entry in entries.items()} | {
             "seconds": {name: entry["seconds"] for name, entry in entries.items()}
@@ -95,7 +95,7 @@ class RunFolder:
             while not _lock(file.fileno()):
                 if time.monotonic() > deadline:
                     raise ValueError(
-                        f"Another `roberta demo` works in {self.path}: wait for it, or give this one a --output-dir."
+                        f"Another `roberta demo` is running in {self.path}: wait for it or choose another --output-dir."
                     )
                 time.sleep(0.2)
             self.lock_descriptor = file.fileno()

@@ -1,7 +1,7 @@
-"""Where the demo's text comes from: the documentation inside the installed Python, numpy and torch.
+"""The source of the demo's text: the documentation inside the installed Python, numpy and torch.
 
-Stage of `roberta_plugin/demo/__init__.py`. Source files are parsed, never imported, so nothing runs and nothing is
-downloaded. One source file is one document; each topic of the language reference (`pydoc_data.topics`) is one too.
+Stage of `roberta_plugin/demo/__init__.py`. Source files are parsed, never imported, so no foreign code runs. Each
+source file and each topic of the language reference (`pydoc_data.topics`) is one document.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGES = ("numpy", "torch")
-SKIPPED_FOLDERS = {"site-packages", "__pycache__", "test", "tests"}  # code under test, with next to no prose
-DOCSTRING_SETTERS = {"add_docstr", "add_newdoc"}  # how numpy and torch document what is written in C
+SKIPPED_FOLDERS = {"site-packages", "__pycache__", "test", "tests"}  # tests have almost no prose
+DOCSTRING_SETTERS = {"add_docstr", "add_newdoc"}  # how numpy and torch document functions written in C
 
 
 class Document(NamedTuple):
-    """One document: where it comes from, and its docstrings in the order of the source."""
+    """One document: its origin, and its docstrings in source order."""
 
     name: str
     docstrings: list[str]
 
 
 def find_documents() -> Iterator[Document]:
-    """All documents of this machine, in an order that depends on their names alone."""
+    """All documents of this machine, in an order that depends only on their names."""
     library = Path(sysconfig.get_path("stdlib"))
     yield from language_reference(library / "pydoc_data" / "topics.py")
     yield from package_documents("python", library)
@@ -51,7 +51,7 @@ def package_documents(package: str, folder: Path) -> Iterator[Document]:
             continue
         try:
             tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError):  # templates and deliberately broken files exist in real installations
+        except (SyntaxError, ValueError):  # installations contain templates and deliberately broken files
             continue
         docstrings = list(docstrings_of(tree))
         if docstrings:
@@ -59,7 +59,7 @@ def package_documents(package: str, folder: Path) -> Iterator[Document]:
 
 
 def language_reference(path: Path) -> Iterator[Document]:
-    """One document a topic of the language reference; none where Python was installed without it."""
+    """One document per topic of the language reference; none if Python was installed without it."""
     if not path.is_file():
         return
     for node in ast.parse(path.read_bytes()).body:
@@ -85,6 +85,6 @@ def docstrings_of(tree: ast.Module) -> Iterator[str]:
 
 
 def called_name(call: ast.Call) -> str:
-    """The last part of what is called: `add_docstr` of `torch._C.add_docstr(...)`."""
+    """The last part of the called name: `add_docstr` of `torch._C.add_docstr(...)`."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

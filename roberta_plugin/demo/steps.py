@@ -1,6 +1,6 @@
 """The steps of the demo, in order: what each does, how long it takes, and the function that does it.
 
-Each function takes the run folder and returns what is to be remembered: plain values, for steps.json and the report.
+Each function takes the run folder and returns plain values, which are kept in steps.json and used by the report.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from roberta_plugin.demo.progress import progress_bar
 from roberta_plugin.demo.run_folder import RunFolder
+from roberta_plugin.progress import progress_bar
 
 TEXT = ("max_megabytes",)
 VOCABULARY = (*TEXT, "vocab_size")
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
     name: str
     what: str
-    seconds: float  # on two cores of 2026; the pretraining takes what --minutes says
+    seconds: float  # on two cores of 2026; the pretraining also takes what --minutes says
     depends_on: tuple[str, ...]
     run: Callable[[RunFolder], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]
@@ -73,7 +73,7 @@ def binarize_splits(run: RunFolder) -> dict[str, Any]:
 
 
 def make_training_plan(run: RunFolder) -> dict[str, Any]:
-    """Measure the speed; what an earlier plan has trained is thrown away."""
+    """Measure the speed and plan the training; delete what was trained with an earlier plan."""
     from roberta_plugin.demo.training import plan_training
 
     shutil.rmtree(run.checkpoints, ignore_errors=True)
@@ -82,14 +82,14 @@ def make_training_plan(run: RunFolder) -> dict[str, Any]:
 
 
 def pretrain_model(run: RunFolder) -> dict[str, Any]:
-    """Train, or go on training."""
+    """Train, or resume the training."""
     from roberta_plugin.demo.training import Plan, pretrain
 
     return pretrain(run, Plan(**run.results()["plan"]))
 
 
 def evaluate_model(run: RunFolder) -> dict[str, Any]:
-    """Score the model on the test split, and let it fill masks in held-out sentences."""
+    """Evaluate the model on the test split, and let it fill masks in held-out sentences."""
     from roberta_plugin.demo.training import SPIN_COUNT
 
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
@@ -114,7 +114,7 @@ def evaluate_model(run: RunFolder) -> dict[str, Any]:
 
 
 def write_reports(run: RunFolder) -> dict[str, Any]:
-    """Write report.md, report.json and loss.png from what all other steps returned."""
+    """Write report.md, report.json and loss.png from the results of all other steps."""
     from roberta_plugin.demo.report import write_report
 
     lines = run.train_log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -143,7 +143,7 @@ STEPS = (
     ),
     Step(
         "binarize",
-        "turn the text into the binary files that fairseq-train reads",
+        "convert the text into the binary files that fairseq-train reads",
         5,
         VOCABULARY,
         binarize_splits,
@@ -151,26 +151,26 @@ STEPS = (
     ),
     Step(
         "plan",
-        "measure the speed of this machine, to fit the training into its time",
+        "measure the speed of this machine, to fit the training into the time",
         25,
         TRAINING,
         make_training_plan,
         lambda done: (
-            f"{1000 * done['seconds_per_update']:.0f} ms an update (threads: {done['threads']}): "
-            f"{done['num_updates']:,} updates fit in"
+            f"{1000 * done['seconds_per_update']:.0f} ms per update (threads: {done['threads']}): "
+            f"{done['num_updates']:,} updates fit"
         ),
     ),
     Step(
         "pretrain",
         "pretrain with fairseq-train",
-        0,
+        10,  # its start-up
         TRAINING,
         pretrain_model,
         lambda done: f"{done['num_updates']:,} of {done['planned_updates']:,} updates",
     ),
     Step(
         "evaluation",
-        "predict masked tokens of the held-out documents, beside a unigram baseline",
+        "predict masked tokens of the held-out documents, compared with a unigram baseline",
         20,
         TRAINING,
         evaluate_model,

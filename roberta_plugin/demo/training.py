@@ -1,8 +1,9 @@
-"""Pretraining by the real `fairseq-train`, its length fitted to a time budget, with a progress bar.
+"""Pretraining with the real `fairseq-train`, its length fitted to a time budget, with a progress bar.
 
 Stage of `roberta_plugin/demo/__init__.py`. The learning rate has to reach zero when the time is up, so the number of
-updates is fixed before: a first short run measures the speed, and the plan made from it is kept in the run folder.
-A resumed run uses the same plan, hence the same command, and fairseq goes on from its last checkpoint.
+updates is fixed beforehand: a short run measures the speed, and the run folder keeps the plan made from it. The budget
+is for updates and validations; the start-up of fairseq-train comes on top, so a slow start does not shorten the
+training. A resumed run uses the same plan and command, and fairseq resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ import roberta_plugin
 from roberta_plugin.data.blocks import BreakMode
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.demo.child_process import failure, lines_of
-from roberta_plugin.demo.progress import progress_bar
 from roberta_plugin.demo.run_folder import RunFolder
 from roberta_plugin.machine import num_cores
+from roberta_plugin.progress import progress_bar
 from roberta_plugin.training.log import Record, parse_line
 from roberta_plugin.training.program import train_program
 
-# Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate high,
-# because a model this young needs updates more than tokens; and more than the paper's 15 % of the tokens are
-# predicted, because each then teaches more (Wettig et al. 2023, "Should You Mask 15% in Masked Language Modeling?").
+# Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate is
+# high, because early in training more updates help more than more tokens. More than the paper's 15 % of the tokens are
+# predicted, so each block teaches more (Wettig et al. 2023, "Should You Mask 15% in Masked Language Modeling?").
 TOKENS_PER_SAMPLE = 32
 BREAK_MODE: BreakMode = "none"
 BATCH_SIZE = 16
@@ -44,20 +45,21 @@ MODEL = {
 PEAK_LR = 1.5e-3
 WARMUP_SHARE = 0.06
 BATCH_SIZE_VALID = 128
-MAX_VALIDATIONS = 8  # each also saves a checkpoint, from which a killed run goes on
+MAX_VALIDATIONS = 8  # each also saves a checkpoint, from which a killed run resumes
 VALIDATION_SHARE = 0.1  # of the time at most
 CALIBRATION_S = 12.0
-SAFETY = 0.9  # of the time that the measured speed promises: the speed of a shared machine varies
-END_SHARE = 0.03  # of the time, for the last validation and checkpoint where it is up before the updates are done
-MIN_UPDATES = 20
-FORWARD_SHARE = 0.4  # cost of validating on a token, in costs of training on it
-MAX_THREADS = 8  # the model is too small to occupy more
-# Threads that wait by spinning make a busy machine ten times slower; with a short spin an idle one loses nothing.
+SAFETY = 0.9  # of the time that the measured speed allows: the speed of a shared machine varies
+END_SHARE = 0.03  # of the time, for the last validation and checkpoint if the time is up before the updates are done
+MIN_UPDATES = 20  # made on any machine, however small the budget
+SLOWDOWN = 10  # the minimum is made even if the training runs this many times slower than measured
+FORWARD_SHARE = 0.4  # cost of validating on a token, relative to training on it
+MAX_THREADS = 8  # the model is too small to use more
+# Threads that spin while they wait make a busy machine ten times slower; a short spin costs an idle machine nothing.
 SPIN_COUNT = "1000"
 
 
 class Plan(NamedTuple):
-    """How long to train, from the speed that was measured."""
+    """How long to train, computed from the measured speed."""
 
     num_updates: int
     stop_after_s: float
@@ -68,14 +70,14 @@ class Plan(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What a short run measured."""
+    """Result of the speed measurement; the start-up is the time before the first update."""
 
     seconds_per_update: float
     startup_s: float
 
 
 def train_command(run: RunFolder, *, num_updates: int, extra: dict[str, str]) -> list[str]:
-    """The `fairseq-train` of this environment with the demo's settings."""
+    """The command line of `fairseq-train` with the demo's settings."""
     options = {
         "--user-dir": str(Path(roberta_plugin.__file__).parent),
         "--task": "roberta_masked_lm",
@@ -99,15 +101,13 @@ def train_command(run: RunFolder, *, num_updates: int, extra: dict[str, str]) ->
         "--log-interval": "20",
         **extra,
     }
-    words = [word for pair in options.items() for word in pair]
-    return [*train_program(), str(run.data_bin), *words]
+    return [*train_program(), str(run.data_bin), *itertools.chain.from_iterable(options.items())]
 
 
 def plan_training(run: RunFolder) -> Plan:
-    """Train for a few seconds, throw the result away, and plan the number of updates that fit into the time.
+    """Train for a few seconds, discard the result, and plan the number of updates that fit into the budget.
 
-    With all cores and with one: on a machine that has other work to do, threads that wait for each other are slower
-    than a single one.
+    Measured with all cores and with one: on a busy machine, threads that wait for each other are slower than one.
     """
     budget = 60 * run.settings.minutes
     seconds = min(CALIBRATION_S, 0.2 * budget)
@@ -123,14 +123,14 @@ def plan_training(run: RunFolder) -> Plan:
 
 
 def thread_choices() -> list[int]:
-    """How many threads are worth trying: what the user has set, or all cores and one."""
+    """Numbers of threads worth trying: OMP_NUM_THREADS if set, else all cores and one."""
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         return [int(os.environ["OMP_NUM_THREADS"])]
     return sorted({min(MAX_THREADS, num_cores()), 1}, reverse=True)
 
 
 def measure_speed(run: RunFolder, *, threads: int, seconds: float) -> Speed:
-    """How long an update takes, and how long the start before the first one."""
+    """Measure the time of an update and the start-up before the first one."""
     log = run.path / "speed.log"
     command = train_command(run, num_updates=10**6, extra={"--save-dir": str(run.path / "unused")})
     command = [*command, "--no-save", "--disable-validation"]
@@ -142,8 +142,8 @@ def measure_speed(run: RunFolder, *, threads: int, seconds: float) -> Speed:
             if seen[-1][0] - seen[0][0] >= seconds and len(seen) > 1:
                 break
     if len(seen) < 2:
-        raise failure("The speed measurement ended before there was a speed", log)
-    # The median: what else the machine does in these few seconds may be over when the training begins.
+        raise failure("The speed measurement ended before it had measured a speed", log)
+    # The median ignores a short burst of other work on the machine.
     seconds_per_update = statistics.median(
         (time_after - time_before) / (after - before)
         for (time_before, before), (time_after, after) in itertools.pairwise(seen)
@@ -152,20 +152,24 @@ def measure_speed(run: RunFolder, *, threads: int, seconds: float) -> Speed:
 
 
 def make_plan(speed: Speed, *, budget_s: float, valid_batches: float, threads: int) -> Plan:
-    """The number of updates for which start, training and validations together stay within the budget.
+    """The number of updates for which training and validations stay within the budget; at least `MIN_UPDATES`.
 
     Args:
-        speed: what was measured.
-        budget_s: seconds for all.
+        speed: the measured speed.
+        budget_s: seconds for updates and validations; the start-up is not counted.
         valid_batches: size of the validation split, in batches of the training.
-        threads: with how many the speed was measured.
+        threads: number of threads that the speed was measured with.
+
+    Example: 300 s, 0.05 s per update, 20 validation batches -> 8 validations of 0.4 s each, 5335 updates, and a stop
+    after 291 s if the machine turns out slower.
     """
     validation_s = FORWARD_SHARE * valid_batches * speed.seconds_per_update
     num_validations = max(1, min(MAX_VALIDATIONS, int(VALIDATION_SHARE * budget_s / validation_s)))
-    training_s = SAFETY * (budget_s - speed.startup_s - (num_validations + 1) * validation_s)
+    training_s = SAFETY * (budget_s - (num_validations + 1) * validation_s)
     return Plan(
         num_updates=max(MIN_UPDATES, int(training_s / speed.seconds_per_update)),
-        stop_after_s=max(1.0, (1 - END_SHARE) * budget_s - speed.startup_s),
+        # fairseq's clock starts when the trainer is built, after most of the start-up.
+        stop_after_s=max((1 - END_SHARE) * budget_s, SLOWDOWN * MIN_UPDATES * speed.seconds_per_update),
         seconds_per_update=speed.seconds_per_update,
         startup_s=speed.startup_s,
         num_validations=num_validations,
@@ -174,17 +178,17 @@ def make_plan(speed: Speed, *, budget_s: float, valid_batches: float, threads: i
 
 
 def pretrain(run: RunFolder, plan: Plan) -> dict[str, Any]:
-    """Train to the end of the plan, from the last checkpoint if there is one; return where it ended."""
+    """Train to the end of the plan, from the last checkpoint if there is one; return the number of updates made."""
     extra = {
         "--save-dir": str(run.checkpoints),
         "--stop-time-hours": f"{plan.stop_after_s / 3600:.5f}",
-        "--save-interval": "1000000",  # by updates alone: epochs are no measure here
+        "--save-interval": "1000000",  # save by updates, never by epochs
         "--validate-interval": "1000000",
         "--save-interval-updates": str(max(1, plan.num_updates // plan.num_validations)),
         "--keep-interval-updates": "1",
     }
     command = train_command(run, num_updates=plan.num_updates, extra=extra)
-    num_updates = last_update(run.train_log)  # a training that had ended when we were killed makes no more
+    num_updates = last_update(run.train_log)  # a resumed training that had already ended logs no more updates
     bar = progress_bar("training", total=plan.num_updates, unit="update")
     with closing(train(run, command, log=run.train_log, threads=plan.threads)) as records, bar:
         for record in records:
@@ -196,14 +200,14 @@ def pretrain(run: RunFolder, plan: Plan) -> dict[str, Any]:
 
 
 def last_update(log: Path) -> int:
-    """The number of updates in the last record of a log; 0 before there is one."""
+    """The number of updates in the last record of a log; 0 if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     records = [record.values for record in map(parse_line, lines) if record]
     return int(next((values["num_updates"] for values in reversed(records) if "num_updates" in values), 0))
 
 
 def train(run: RunFolder, command: list[str], *, log: Path, threads: int) -> Generator[Record, None, None]:
-    """Run a `fairseq-train` and give the records of its log as they come."""
+    """Run `fairseq-train` and yield the records of its log as they appear."""
     environment = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)}
     with closing(lines_of(command, log=log, environment=environment, descriptor=run.lock_descriptor)) as lines:
         for line in lines:
@@ -213,14 +217,14 @@ def train(run: RunFolder, command: list[str], *, log: Path, threads: int) -> Gen
 
 
 def show(bar: Any, record: Record) -> None:
-    """Move the bar to the record's update, and put the loss, the speed or the validation accuracy beside it."""
+    """Advance the bar to the record's update and show the latest loss, speed and validation accuracy beside it."""
     shown = dict(getattr(bar, "shown", {}))
     if record.kind == "train_inner":
         shown |= {"loss": f"{record.values['loss']:.2f}", "tokens/s": f"{record.values.get('wps', 0):,.0f}"}
     elif record.kind == "valid" and "accuracy" in record.values:
         shown |= {"valid accuracy": f"{record.values['accuracy']:.1f} %"}
     bar.shown = shown
-    if not bar.n:  # a resumed run begins where its checkpoint is: that part says nothing of the speed
+    if not bar.n:  # the updates before a resumed run's checkpoint must not count in its speed
         bar.initial = bar.n = int(record.values["num_updates"])
     bar.set_postfix(shown, refresh=False)
     bar.update(int(record.values["num_updates"]) - bar.n)

@@ -11,11 +11,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.corpus_statistics import NO_LENGTHS, percentiles
+from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, NO_LENGTHS, percentiles
 from roberta_plugin.data.mmap_tokens import check_ids
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 
-_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 
 
@@ -54,7 +53,9 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
     yield f"{len(split):,} examples, {len(sequences):,} sequences, {sequences.num_tokens:,} tokens"
     if not len(split):
         return
-    lengths = zip(_SHARES, percentiles(NO_LENGTHS.add(sequences.sizes), list(_SHARES.values())), strict=True)
+    lengths = zip(
+        LENGTH_SHARES, percentiles(NO_LENGTHS.add(sequences.sizes), list(LENGTH_SHARES.values())), strict=True
+    )
     yield f"tokens of a sequence: {', '.join(f'{name} {value:,}' for name, value in lengths)}"
     labels = prepared.settings.get("labels") or []
     for name, values in sorted(split.columns.items()):

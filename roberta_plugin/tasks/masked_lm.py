@@ -19,7 +19,7 @@ from fairseq.tasks import register_task
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
-from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
@@ -144,7 +144,7 @@ class RobertaMaskedLMTask(BlockTask):
             max_length=self.cfg.tokens_per_sample,
         )
 
-    def open(self, prefix: str) -> Source:
+    def open(self, prefix: str) -> SplitFile:
         """Open one .bin file, cut it into blocks, and say what was cut."""
         tokens = MmapTokens(prefix)
         blocks = open_blocks(
@@ -158,7 +158,7 @@ class RobertaMaskedLMTask(BlockTask):
                 f"{prefix}: {blocks.num_split:,} lines were longer than --tokens-per-sample "
                 f"{self.cfg.tokens_per_sample} and were split; nothing was dropped"
             )
-        return Source(tokens, blocks)
+        return SplitFile(tokens, blocks)
 
     def counts(self, corpora: Sequence[Corpus], sizes: Sequence[int]) -> list[int]:
         """Blocks that an epoch takes from each corpus, of `sizes` blocks; says what share each corpus gets."""

@@ -65,6 +65,7 @@ USES_FAIRSEQ = (
 # The order of the flow in data/__init__.py: a stage imports earlier stages only.
 STAGES = [
     "array_files",
+    "rounding",
     "text_inputs",
     "tokenizers",
     "vocabulary",

@@ -122,7 +122,12 @@ DATA_BIN_FILES = ["dict.txt", "manifest.json", "train.bin", "train.idx"]
 def sound_bin(tmp_path_factory):
     folder = write_data_bin(tmp_path_factory.mktemp("corpus") / "bin", num_documents=6, valid_documents=2)
     splits = {
-        split: {"outputs": {f"{split}.{end}": file_record(folder / f"{split}.{end}") for end in ("bin", "idx")}}
+        split: {
+            "inputs": [],
+            "rules": {},
+            "counts": {},
+            "outputs": {f"{split}.{end}": file_record(folder / f"{split}.{end}") for end in ("bin", "idx")},
+        }
         for split in ("train", "valid")
     }
     common = {"tokenizer": {"kind": "none"}, "made_by": {"roberta_plugin": "0"}, "num_symbols": 124}
@@ -173,7 +178,7 @@ def test_a_size_that_does_not_fit_the_bin_is_refused(sound_bin, tmp_path):
     shutil.copytree(sound_bin[0], folder)
     index = np.memmap(folder / "train.idx", dtype=np.uint8, mode="r+")
     index[26 + 4 * 3] ^= 1  # the size of item 3
-    with pytest.raises(ValueError, match=r"train\.idx tells of .* tokens, and .*train\.bin has"):
+    with pytest.raises(ValueError, match=r"train\.idx lists .* tokens, but .*train\.bin has"):
         train_on_bin(folder)
 
 

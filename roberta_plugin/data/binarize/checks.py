@@ -1,7 +1,7 @@
-"""Whether what came out of a binarization can be what the user wanted. Used by `binarize.py` and `roberta binarize`.
+"""Checks whether the result of a binarization is plausible. Used by `pipeline` and `roberta binarize`.
 
-Thresholds: a split of which most is unknown, or most lines of which are bad, is refused; one that is suspicious is
-written, with a warning that says what to look at.
+A split whose tokens are mostly unknown, or whose lines are mostly bad, is refused. A suspicious split is written with a
+warning that says what to check.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_UNKNOWN = 0.5  # share of the tokens of the text, without </s>
 _SUSPICIOUS_UNKNOWN = 0.05
 _MAX_BAD = 0.5  # share of the lines
 _SUSPICIOUS_BAD = 0.1
-_FEWEST_TOKENS = 0.01  # a byte of text; real text has 0.2 to 0.7
+_FEWEST_TOKENS = 0.01  # per byte of text; real text has 0.2 to 0.7
 _BYTES_TO_JUDGE_BY = 10**5
 
 
@@ -24,45 +24,47 @@ def unknown_share(counts: Counts) -> float:
 
 
 def refuse_nonsense(split: str, counts: Counts, *, max_unknown: float) -> None:
-    """Stop before a split is written that nobody can want.
+    """Refuse to write an implausible split.
 
     Raises:
         ValueError: if more than `max_unknown` of its tokens are unknown, or most of its lines are bad.
     """
     if unknown_share(counts) > max_unknown:
         raise ValueError(
-            f"{unknown_share(counts):.1%} of the tokens of {split} are unknown: the dict.txt is not the tokenizer's, "
-            "is cut off, or was made of other text. Nothing was written. If it shall be so, say --max-unknown 1."
+            f"{unknown_share(counts):.1%} of the tokens of {split} are unknown: the dict.txt does not belong to the "
+            "tokenizer, is cut off, or was made from other text. Nothing was written. To accept it, give "
+            "--max-unknown 1."
         )
     if _bad_share(counts) > _MAX_BAD:
         raise ValueError(
-            f"{_bad_share(counts):.1%} of the lines of {split} are not UTF-8 text (or no such records): the input is "
-            "not what --skip-bad-lines is for. Nothing was written. Convert it, or look at --format and --json-field."
+            f"{_bad_share(counts):.1%} of the lines of {split} are not UTF-8 text (or not valid records), too many for "
+            "--skip-bad-lines. Nothing was written. Convert the input, or check --format and --json-field."
         )
 
 
 def warnings_about(manifest: dict[str, Any], split: str) -> list[str]:
-    """What is suspicious about a split that was written."""
+    """Warnings about a split that was written."""
     made = manifest["splits"][split]
     counts = Counts(**made["counts"])
     found = []
     if counts.tokens == counts.items:
-        found.append("it holds no text at all, only blank lines or nothing")
+        found.append("it has no text, only blank lines or nothing")
     elif counts.text_bytes > _BYTES_TO_JUDGE_BY and counts.tokens < _FEWEST_TOKENS * counts.text_bytes:
         found.append(
             f"{counts.text_bytes / 1e6:,.1f} MB of input gave only {counts.tokens:,} tokens; is --json-field right?"
         )
     if unknown_share(counts) > _SUSPICIOUS_UNKNOWN:
         found.append(
-            f"{unknown_share(counts):.1%} of its tokens are unknown; is the dict.txt the tokenizer's, and complete?"
+            f"{unknown_share(counts):.1%} of its tokens are unknown; is the dict.txt complete, "
+            "and does it belong to the tokenizer?"
         )
     if _bad_share(counts) > _SUSPICIOUS_BAD:
-        found.append(f"{_bad_share(counts):.1%} of its lines were bad and left out; is it UTF-8 text?")
+        found.append(f"{_bad_share(counts):.1%} of its lines were bad and skipped; is it UTF-8 text?")
     num_texts = sum(record.get("format", "text") == "text" for record in made["inputs"])
     if num_texts > 1 and not counts.blank_lines:
         found.append(
-            f"its {num_texts} files hold no blank line, so all of it counts as one document; if each file is a "
-            "document, say --blank-line-after-files"
+            f"its {num_texts} files have no blank line, so all text counts as one document; if each file "
+            "is a document, give --blank-line-after-files"
         )
     return [*found, *_repeated_inputs(manifest["splits"], split)]
 

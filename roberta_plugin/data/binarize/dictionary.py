@@ -1,4 +1,8 @@
-"""A dict.txt of the training text, as fairseq-preprocess makes one without --srcdict. Used by `roberta binarize`."""
+"""Training text -> dict.txt, as fairseq-preprocess does without --srcdict. Used by `roberta binarize`.
+
+Example: "bbbb aa c" in a tokenizer of single letters -> the lines "b 4", "a 2", "c 1", then madeupword0000 0 for a
+total of 8 with the four special symbols.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +32,26 @@ def build_vocabulary(
     rules: LineRules = FAIRSEQ_RULES,
     text_format: TextFormat = "auto",
 ) -> Vocabulary:
-    """Count the tokens of a text and list those that occur, the most frequent first.
+    """Count the tokens of a text and list those that occur, most frequent first.
 
     Args:
         inputs: text files or patterns, as `binarize` takes them.
         tokenizer: text -> tokenizer ids.
-        threshold: leave out symbols that occur less often, as fairseq's --thresholdsrc.
-        nwords: keep so many symbols at most, <s> <pad> </s> <unk> included, as --nwordssrc; -1 for all.
-        padding_factor: fill up to a multiple of it with madeupwordNNNN, as --padding-factor.
-        workers: processes; by default as many as this process may use processors.
-        progress: show how far it is.
-        rules: what a line is.
-        text_format: "text" or "jsonl" for all inputs; "auto" finds out.
+        threshold: drop symbols that occur less often, like fairseq's --thresholdsrc.
+        nwords: keep at most this many symbols, <s> <pad> </s> <unk> included, like --nwordssrc; -1 for all.
+        padding_factor: pad to a multiple of it with madeupwordNNNN, like --padding-factor.
+        workers: number of processes; by default the number of usable cores.
+        progress: show a progress bar.
+        rules: what counts as a line.
+        text_format: "text" or "jsonl" for all inputs; "auto" detects it.
 
     Raises:
-        ValueError: if an input is a pipe, which cannot be read a second time, or holds no text.
+        ValueError: if an input is a pipe, which cannot be read twice, or there is no text.
     """
     sources = find_inputs(inputs, text_format=text_format)
     if pipes := [source.name for source in sources if source.is_stream]:
         raise ValueError(
-            f"{pipes[0]} is a pipe, and to make a dict.txt the text must be read twice: write it to a file, or give "
+            f"{pipes[0]} is a pipe, but making a dict.txt needs to read the text twice: write it to a file, or give "
             "--dict."
         )
     reading = Reading(tokenizer=tokenizer, rules=rules, blank_line_after_files=False, part_bytes=_PART_BYTES)
@@ -62,8 +66,8 @@ def build_vocabulary(
         if count and symbol not in SPECIALS
     }
     if not listed:
-        raise ValueError("The text to make a dict.txt of is empty: give text with --train, or a dict.txt with --dict.")
-    # fairseq: equally frequent ones in the order of their names
+        raise ValueError("There is no text to make a dict.txt from: give text with --train, or a dict.txt with --dict.")
+    # as in fairseq: ties in the order of their names
     frequent = sorted(listed, key=lambda symbol: (-listed[symbol], symbol))
     if nwords > 0:
         frequent = frequent[: max(0, nwords - len(SPECIALS))]

@@ -1,7 +1,7 @@
-"""The folder of a data-bin: locks, what a killed run leaves behind, and whether it is of one vocabulary.
+"""The folder of a data-bin: locks, leftovers of killed runs, and one vocabulary for all splits.
 
-Used by `binarize.py`. Two locks: one of each split, held for the whole run, and one of the folder, held for the moments
-in which files that all splits share are read and written. Both are hidden files that exist while they are held.
+Used by `pipeline`. There are two locks: one per split, held for the whole run, and one for the folder, held briefly
+while files shared by all splits are read and written. Both are hidden files that exist while they are held.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOCK = ".lock"
 
 @contextmanager
 def split_lock(folder: Path, split: str) -> Iterator[None]:
-    """Keep other runs away from a split.
+    """Keep other runs from writing a split.
 
     Raises:
         OSError: if another run has the lock.
@@ -34,7 +34,7 @@ def split_lock(folder: Path, split: str) -> Iterator[None]:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Wait for the right to read and write what all splits of a folder share."""
+    """Wait for exclusive access to the files that all splits of a folder share."""
     with _lock(folder / f".folder{_LOCK}", waits=True):
         yield
 
@@ -48,10 +48,10 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
         except (BlockingIOError, PermissionError):
             file.close()
             name = path.name.removeprefix(".").removesuffix(_LOCK)
-            raise OSError(f"Another process writes {path.parent / name}: wait until it has ended.") from None
+            raise OSError(f"Another process is writing {path.parent / name}: wait until it has finished.") from None
         if _is_same_file(path, file.fileno()):
             break
-        file.close()  # its last owner has deleted it: lock the one that has the name now
+        file.close()  # its last owner deleted it: lock the file that has the name now
     try:
         yield
     finally:
@@ -67,14 +67,14 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def leftovers(folder: Path, split: str) -> list[Path]:
-    """Hidden files that a killed run has left, of this split or of what all splits share."""
+    """Hidden files that a killed run left, of this split or shared by all splits."""
     shared = ["dict.txt", "manifest.json", *(name for files, _ in KINDS for name in files)]
     names = [f"{split}.bin", f"{split}.idx", *shared]
     return [path for name in names for path in folder.glob(f".{name}.*.tmp")]
 
 
 def remove_leftovers(folder: Path, split: str) -> None:
-    """Remove what a killed run has left. To be called under both locks."""
+    """Remove what a killed run left. Call it under both locks."""
     for path in leftovers(folder, split):
         path.unlink(missing_ok=True)
 
@@ -82,26 +82,26 @@ def remove_leftovers(folder: Path, split: str) -> None:
 def check_vocabulary(
     folder: Path, manifest: dict[str, Any] | None, tokenizer: Tokenizer, vocabulary: Vocabulary
 ) -> None:
-    """All splits of a folder share one vocabulary and one tokenizer.
+    """Check that the folder has the given vocabulary and tokenizer; all splits of a folder share them.
 
     Raises:
-        ValueError: if the folder has others than those given.
+        ValueError: if the folder has other ones.
     """
     dictionary = folder / "dict.txt"
     if dictionary.exists() and dictionary.read_bytes() != vocabulary.as_text().encode():
         raise ValueError(
-            f"{dictionary} is another vocabulary than the one given, and all files of a folder share one: write to "
+            f"{dictionary} is another vocabulary than the given one, but all splits of a folder share one: write to "
             "another folder, or give this dict.txt."
         )
     description = tokenizer.description()
     if manifest and manifest["tokenizer"] != description:
         raise ValueError(f"{folder} was binarized with another tokenizer: write to another folder.")
     if _has_tokenizer(folder) and load_tokenizer(folder).description() != description:
-        raise ValueError(f"{folder} holds the files of another tokenizer than the one given: write to another folder.")
+        raise ValueError(f"{folder} has the files of another tokenizer than the given one: write to another folder.")
 
 
 def write_vocabulary(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
-    """Write dict.txt and the tokenizer's files, where they are not there yet. To be called under the folder's lock."""
+    """Write dict.txt and the tokenizer's files if they are missing. Call it under the folder's lock."""
     if not (folder / "dict.txt").exists():
         vocabulary.save(folder / "dict.txt")
     if not _has_tokenizer(folder):
@@ -113,6 +113,6 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def clear_parts(parts: Path) -> None:
-    """Make the folder of part files, or empty it."""
+    """Create the folder of part files, or empty it."""
     shutil.rmtree(parts, ignore_errors=True)
     parts.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,9 @@
-"""Part files -> the .bin and .idx, by all workers at once. Used by `binarize.py`.
+"""Part files -> the .bin and .idx, by all workers at once. Used by `pipeline`.
 
-The counts of the parts say where the items of each go, so workers write them at their positions, in any order. SHA-256
-can only run through a file in order: the parent process does that over the parts while the workers still encode.
+The counts of the parts give the position of each part's items, so workers can write them in any order. SHA-256 must
+read a file in order: the parent process computes it over the parts while the workers still encode.
+
+Example: parts of (2 items, 30 tokens) and (1 item, 9 tokens) -> the second one is written at item 2, token 30.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ class Placement:
 
 
 class PartsInOrder:
-    """Follows the parts as they are finished, in their order.
+    """Follows the parts in order, as they are finished.
 
     Attributes:
-        placements: where the items of each part seen so far go.
-        counts: all that was counted in them.
+        placements: position of the items of each part seen so far.
+        counts: sum of their counts.
     """
 
     def __init__(self, folder: Path, tasks: Sequence[Task], dtype: np.dtype[Any]) -> None:
@@ -47,7 +49,7 @@ class PartsInOrder:
         self._digest = hashlib.sha256()
 
     def count(self) -> bool:
-        """Take in the parts that are finished by now; whether these are all."""
+        """Add the parts that are finished by now; return whether these are all."""
         for path in self._counting:
             if path is None:
                 return False
@@ -56,7 +58,7 @@ class PartsInOrder:
         return True
 
     def hash_some(self) -> bool:
-        """Hash ids for a moment; whether all parts taken in are hashed."""
+        """Hash ids for a moment; return whether all added parts are hashed."""
         until = time.monotonic() + _SECONDS_AT_A_TIME
         while self._num_hashed < len(self.placements) and time.monotonic() < until:
             self._digest.update(read_ids(self.placements[self._num_hashed].path, self._dtype).data)
@@ -64,7 +66,7 @@ class PartsInOrder:
         return self._num_hashed == len(self.placements)
 
     def count_and_hash(self) -> None:
-        """Do a little of both."""
+        """Count and hash for a moment."""
         self.count()
         self.hash_some()
 

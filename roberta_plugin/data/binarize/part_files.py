@@ -1,7 +1,7 @@
-"""Tasks of a binarization, and the part files that they leave: what is there, and what is in it.
+"""Tasks of a binarization, and the part files that they write.
 
-Used by the other `binarize` files. A part file is a line of JSON with its counts, then the tokens of each item (int32),
-then the ids of all items in the integer type of the .bin.
+Used by the other files of `binarize`. A part file is a line of JSON with its counts, then the tokens of each item
+(int32), then the ids of all items in the integer type of the .bin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from roberta_plugin.data.text_inputs_files import TextInput
 
 @dataclass(frozen=True)
 class Span:
-    """Text of one input: the whole of it, or the bytes [start, end) of a plain file."""
+    """Text of one input: all of it, or the bytes [start, end) of a plain file."""
 
     source: TextInput
     start: int = 0
@@ -30,12 +30,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Task:
-    """What one worker does at a time: several small files, a pipe or large compressed file, or a piece of a large one.
+    """The unit of work: several small files, a pipe or large compressed file, or a piece of a large plain file.
 
     Attributes:
         number: position among all tasks.
         spans: the text.
-        may_share: whether other workers may take parts of it.
+        may_share: whether other workers may encode parts of it.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What was counted in a part, or in many."""
+    """Counts of one part or of several."""
 
     text_bytes: int = 0
     items: int = 0
@@ -59,16 +59,16 @@ class Counts:
 
 
 def is_done(folder: Path, task: Task) -> bool:
-    """Whether all parts of a task are there."""
+    """Whether all parts of a task exist."""
     return done_path(folder, task.number).exists()
 
 
 def finished_parts(folder: Path, tasks: Sequence[Task]) -> Iterator[Path | None]:
-    """Part files of all tasks in order; None, as often as asked, while the next one is not there yet."""
+    """Part files of all tasks in order; yields None while the next one does not exist yet."""
     for task in tasks:
         number = 0
         while True:
-            done = is_done(folder, task)  # before the look at the part: it comes after the last part
+            done = is_done(folder, task)  # checked before the part, because it is written after the last part
             path = part_path(folder, task.number, number)
             if path.exists():
                 number += 1
@@ -86,7 +86,7 @@ def read_counts(path: Path) -> Counts:
 
 
 def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDArray[np.integer[Any]]]:
-    """Tokens of each item, and ids of all items of a part."""
+    """Tokens of each item (items,), and ids of all items (tokens,) of a part."""
     with open(path, "rb") as file:
         counts = Counts(**json.loads(file.readline()))
         sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
@@ -107,5 +107,5 @@ def part_path(folder: Path, task: int, number: int) -> Path:
 
 
 def done_path(folder: Path, task: int) -> Path:
-    """File that is there when all parts of a task are; it holds how many."""
+    """File that exists once all parts of a task do; it contains their number."""
     return folder / f"{task:06d}.done"

@@ -1,7 +1,10 @@
-"""Text cut into tasks for worker processes, and tasks done: text -> part files.
+"""Text -> tasks for worker processes -> part files.
 
-Used by `binarize.py`. Tasks depend on the sizes of the inputs alone, and the parts of a task on its text, so that the
-result is the same for any number of workers, and a part file that exists need not be made again.
+Used by `pipeline`. Tasks depend only on the sizes of the inputs, and the parts of a task only on its text. The result
+is therefore the same for any number of workers, and an existing part file need not be made again.
+
+Example: files of 3, 4 and 25 bytes with part_bytes = 10 -> one task for the first two files, and three tasks for the
+pieces [0, 10), [10, 20) and [20, 25) of the third.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ _SECONDS_BETWEEN_LOOKS = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What all tasks share that turn text into tokens.
+    """Settings shared by all tasks that encode text.
 
     Attributes:
         tokenizer: text -> tokenizer ids.
-        rules: what a line is.
-        blank_line_after_files: whether to put a blank line after each file.
+        rules: what counts as a line.
+        blank_line_after_files: whether to add a blank line after each file.
         part_bytes: bytes of text in a part.
     """
 
@@ -46,7 +49,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Reading):
-    """What all tasks share that write part files.
+    """Settings shared by all tasks that write part files.
 
     Attributes:
         to_model: model id of each tokenizer id, in the integer type of the .bin.
@@ -65,7 +68,7 @@ class Block(NamedTuple):
 
     Attributes:
         data: the lines.
-        source: where they are from.
+        source: the input they come from.
         start: first byte of the span.
         line: number of the first line, counted from the beginning of the span.
     """
@@ -76,7 +79,7 @@ class Block(NamedTuple):
     line: int
 
     def lines(self, rules: LineRules) -> tuple[list[str], int]:
-        """See `lines_of`. Lines before the span are counted only when an error must name the line of the file."""
+        """See `lines_of`. Lines before the span are counted only if an error must name the line of the file."""
         try:
             return lines_of(self.data, source=self.source, first_line=self.line, rules=rules)
         except BadLineError as error:
@@ -85,14 +88,14 @@ class Block(NamedTuple):
 
 
 class SharedPart(NamedTuple):
-    """A part that is handed to another worker: its text, and where its tokens go."""
+    """A part that is handed to another worker: its text, and the part file to write."""
 
     path: Path
     blocks: list[Block]
 
 
 def plan_tasks(sources: Sequence[TextInput], sizes: Sequence[int], part_bytes: int) -> list[Task]:
-    """Cut large plain files into pieces of `part_bytes`, and put neighbouring small files together."""
+    """Cut large plain files into pieces of `part_bytes`, and group neighbouring small files."""
     groups: list[tuple[Span, ...]] = []
     small: list[Span] = []
     small_bytes = 0
@@ -109,8 +112,8 @@ def plan_tasks(sources: Sequence[TextInput], sizes: Sequence[int], part_bytes: i
         elif source.is_sequential:
             groups.append((Span(source),))
         else:
-            edges = [*range(0, size, part_bytes), size]
-            groups += [(Span(source, start, end, end == size),) for start, end in itertools.pairwise(edges)]
+            bounds = [*range(0, size, part_bytes), size]
+            groups += [(Span(source, start, end, end == size),) for start, end in itertools.pairwise(bounds)]
     groups.append(tuple(small))
     return [
         Task(number, spans, may_share=len(spans) == 1 and spans[0].source.is_sequential)
@@ -126,14 +129,14 @@ def encode_task(
     on_data: Callable[[bytes], None] = lambda data: None,
     sharing: Sharing | None = None,
 ) -> None:
-    """Write the part files of a task that are not there, then the file that says how many there are.
+    """Write the missing part files of a task, then the file with their number.
 
     Args:
-        job: what all tasks share.
+        job: settings shared by all tasks.
         task: what to do.
-        on_read: is called with the bytes read, now and then, and may raise to stop.
+        on_read: called regularly with the number of bytes read; may raise to stop.
         on_data: gets the bytes of a pipe.
-        sharing: idle workers that may do parts of a task that is read by one process.
+        sharing: idle workers that may encode parts of a task whose text one process must read.
     """
     num_parts = 0
     given: list[Path] = []
@@ -141,7 +144,7 @@ def encode_task(
         path = part_path(job.folder, task.number, number)
         blocks = (block for _, block in numbered)
         if path.exists():
-            _skip_part(path, blocks)  # such an input can only be read from its beginning
+            _skip_part(path, blocks)  # this input can only be read from its beginning
         elif sharing is not None and task.may_share and sharing.claim():
             try:
                 part = SharedPart(path, list(blocks))
@@ -168,7 +171,7 @@ def numbered_blocks(
 ) -> Iterator[tuple[int, Block]]:
     """Blocks of text in order, each with the number of its part.
 
-    A part ends with the block that fills it, so the edges of parts follow from the text alone.
+    A part ends with the block that fills it, so the bounds of parts depend only on the text.
     """
     part, bytes_in_part = 0, 0
     for span in task.spans:
@@ -187,8 +190,8 @@ def numbered_blocks(
 def _skip_part(path: Path, blocks: Iterable[Block]) -> None:
     if read_counts(path).text_bytes != sum(len(block.data) for block in blocks):
         raise ValueError(
-            f"{path} was made of text that was cut at another place, by another version of a library: delete the "
-            "folder it lies in and run the same command again."
+            f"{path} was made from text that another version of a library cut differently: delete its folder and run "
+            "the same command again."
         )
 
 
@@ -217,7 +220,10 @@ def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
 
 
 def encode_items(job: Job, lines: Sequence[str]) -> tuple[NDArray[np.integer[Any]], NDArray[np.int32]]:
-    """Model ids of lines, each ended by </s>, back to back; and the tokens of each line, </s> included."""
+    """Model ids of lines back to back, each line with </s> at its end; and the tokens of each line, </s> included.
+
+    Example: "a b" and "" -> ids [a, b, </s>, </s>] and sizes [3, 1].
+    """
     ids, lengths = job.tokenizer.encode_lines(lines)
     sizes = lengths + np.int32(1)
     ends = np.cumsum(sizes, dtype=np.int64) - 1

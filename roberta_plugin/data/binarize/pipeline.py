@@ -5,9 +5,9 @@ Stage of the flow in `roberta_plugin/data/__init__.py`:
     inputs --plan_tasks--> tasks --worker processes--> part files --worker processes--> {split}.bin/.idx, manifest.json
 
 With the default rules .bin, .idx and dict.txt are those of fairseq's multiprocessing_bpe_encoder --keep-empty and
-fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped goes on with the
-part files that it left in {split}.parts; nothing that was finished before is touched until the new files are complete.
-While the parts are put together the disk holds the tokens twice.
+fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped resumes with the
+part files in {split}.parts; existing files stay untouched until the new ones are complete. While the parts are merged,
+the disk holds the tokens twice.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ def binarize(
     text_format: TextFormat = "auto",
     max_unknown: float = MAX_UNKNOWN,
 ) -> dict[str, Any]:
-    """Write one split of a data-bin, or what is missing of it after a stop.
+    """Write one split of a data-bin, or what is missing of it after an interruption.
 
     Args:
         inputs: text files, pipes or patterns (see `text_inputs`), in the order of the corpus.
         split: train, valid, test or any other name.
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
-        destination: folder of the data-bin; other splits of the same vocabulary may be there.
-        workers: processes; by default as many as this process may use processors.
-        progress: show a bar with MB/s and the time left, or lines with them where the output is no terminal.
-        rules: what a line is; the default is fairseq's way.
-        blank_line_after_files: put a blank line, the mark between documents, after each plain text file.
-        overwrite: make a split again that is there, and replace one, finished or not, of another corpus.
-        part_bytes: bytes of text that a worker does at a time and that a stopped run need not do again; by default a
-            sixteenth of all text, between 1 and 16 MiB.
-        text_format: "text" or "jsonl" for all inputs; "auto" finds out.
-        max_unknown: refuse a split of which a larger share is unknown.
+        destination: folder of the data-bin; it may contain other splits of the same vocabulary.
+        workers: number of processes; by default the number of usable cores.
+        progress: show MB/s and the time left, in a bar on a terminal, else in lines.
+        rules: what counts as a line; by default as in fairseq.
+        blank_line_after_files: add a blank line, which separates documents, after each plain text file.
+        overwrite: make an existing split again, and replace one of another corpus, finished or not.
+        part_bytes: bytes of text per part, which a stopped run does not repeat; by default a sixteenth of all text,
+            between 1 and 16 MiB.
+        text_format: "text" or "jsonl" for all inputs; "auto" detects it.
+        max_unknown: refuse a split if a larger share of its tokens is unknown.
 
     Returns:
         The manifest.
@@ -89,8 +89,8 @@ def binarize(
     Raises:
         FileNotFoundError: if an input does not exist.
         FileExistsError: if the folder holds another corpus.
-        ValueError: if a line or an archive cannot be read, the folder has another vocabulary, or dict.txt is not the
-            tokenizer's.
+        ValueError: if a line or an archive cannot be read, the folder has another vocabulary, or dict.txt does not
+            belong to the tokenizer.
         OSError: if the files cannot be written.
     """
     workers = workers if workers is not None else num_cores()
@@ -98,7 +98,9 @@ def binarize(
         raise ValueError(f"--workers must be 1 or more, got {workers}.")
     to_model = vocabulary.tokenizer_to_model(tokenizer).astype(best_dtype(vocabulary.num_binarized))
     if (to_model == vocabulary.unk_id).all():
-        raise ValueError("The dict.txt has none of the tokenizer's symbols: it is empty, or of another tokenizer.")
+        raise ValueError(
+            "The dict.txt has none of the tokenizer's symbols: it is empty, or belongs to another tokenizer."
+        )
     folder = Path(destination)
     sources = find_inputs(inputs, text_format=text_format)
     all_rules = {**asdict(rules), _BLANK: blank_line_after_files}
@@ -141,8 +143,8 @@ def _full_disk_explained(folder: Path) -> Iterator[None]:
         if error.errno not in _NO_ROOM:
             raise
         raise OSError(
-            f"{folder} cannot be written: {error.strerror}. Make room and run the same command again: it keeps the "
-            "parts that are finished, and no earlier file was changed."
+            f"{folder} cannot be written: {error.strerror}. Free some space and run the same command again: it "
+            "keeps the finished parts, and no earlier file was changed."
         ) from error
 
 
@@ -156,7 +158,7 @@ def _run(
     progress: bool,
     max_unknown: float,
 ) -> dict[str, Any]:
-    """Encode what is not encoded yet, put the parts together, write the manifest."""
+    """Encode what is missing, merge the parts, write the manifest."""
     sizes = [size for _, size, _, _ in plan.inputs]
     tasks = plan_tasks(plan.sources, sizes, plan.part_bytes)
     left = [task for task in tasks if not is_done(job.folder, task)]
@@ -174,7 +176,7 @@ def _run(
         try:
             refuse_nonsense(plan.split, done.counts, max_unknown=max_unknown)
         except ValueError:
-            shutil.rmtree(job.folder)  # the parts are of no use with another dict.txt
+            shutil.rmtree(job.folder)  # the parts are useless with another dict.txt
             raise
         files = SharedFiles(
             prefix=job.folder / plan.split,
@@ -188,14 +190,14 @@ def _run(
     files.sync()
     with folder_lock(folder):
         manifest = read_manifest(folder)
-        check_vocabulary(folder, manifest, job.tokenizer, vocabulary)  # another split may have been first
+        check_vocabulary(folder, manifest, job.tokenizer, vocabulary)  # another split may have been written meanwhile
         write_vocabulary(folder, job.tokenizer, vocabulary)
         files.publish(folder / plan.split)
         return _add_split(folder, manifest, plan, vocabulary, digests, done.counts, outputs)
 
 
 def _bytes_to_read(tasks: Sequence[Task]) -> int:
-    """Bytes of the inputs of some tasks; only whole files lack an end."""
+    """Bytes of the inputs of the tasks; only whole files have no end."""
     return sum(
         (os.path.getsize(span.source.path) if span.end is None else span.end) - span.start
         for task in tasks
@@ -221,7 +223,7 @@ def _add_split(
     counts: Counts,
     outputs: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write the manifest with this split and those that were there."""
+    """Write the manifest with this split and the existing ones."""
     inputs = []
     for source, (path, _, _, text_format) in zip(plan.sources, plan.inputs, strict=True):
         num_bytes, digest = digests[source.path]

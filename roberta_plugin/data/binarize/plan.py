@@ -1,4 +1,4 @@
-"""What is to be made of what, and whether it is there already, whole or in part. Used by `binarize.py`."""
+"""What to make from what, and whether it exists already, complete or in part. Used by `pipeline`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 
 _SMALLEST_PART, _LARGEST_PART = 2**20, 2**24  # bytes of text
-_PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of a usual machine
+_PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of an ordinary machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be made of what; two equal plans make equal files, unless a pipe is among the inputs.
+    """What to make from what; equal plans make equal files, unless an input is a pipe.
 
     Attributes:
         sources: the inputs.
-        inputs: absolute path, bytes, time of the last change, and format of each.
+        inputs: absolute path, bytes, modification time and format of each.
     """
 
     sources: list[TextInput]
@@ -42,11 +42,11 @@ class Plan:
 
     @property
     def has_streams(self) -> bool:
-        """Whether a pipe is among the inputs, which cannot be compared, nor read again."""
+        """Whether an input is a pipe, which can neither be compared nor read again."""
         return any(source.is_stream for source in self.sources)
 
     def as_json(self) -> Any:
-        """Plain values, all but the sources."""
+        """All fields but the sources, as JSON values."""
         return json.loads(json.dumps({name: value for name, value in vars(self).items() if name != "sources"}))
 
 
@@ -61,12 +61,12 @@ def make_plan(
     """A plan to binarize `sources` as `split`.
 
     Raises:
-        ValueError: if the name of the split or `part_bytes` makes no sense.
+        ValueError: if the name of the split or `part_bytes` is invalid.
     """
     if part_bytes is not None and part_bytes < 1:
         raise ValueError(f"--part-bytes must be 1 or more, got {part_bytes}.")
     if not re.fullmatch(r"[\w.-]+", split) or split.startswith("."):
-        raise ValueError(f"A split is named by letters, digits, '_', '-' and '.', got {split!r}.")
+        raise ValueError(f"The name of a split may contain letters, digits, '_', '-' and '.', got {split!r}.")
     inputs = [_identity(source) for source in sources]
     if part_bytes is None:
         share = sum(size for _, size, _, _ in inputs) // _PARTS_OF_SMALL_CORPUS
@@ -83,7 +83,7 @@ def make_plan(
 
 
 def _identity(source: TextInput) -> tuple[str, int, int, str]:
-    """Absolute path, bytes, time of the last change, and format."""
+    """Absolute path, bytes, modification time, and format."""
     text_format = "jsonl" if source.is_jsonl else "text"
     if source.is_stream:
         return source.name, 0, 0, text_format
@@ -95,11 +95,11 @@ def check_unchanged(plan: Plan) -> None:
     """Raise ValueError if an input has changed since the plan was made."""
     for source, identity in zip(plan.sources, plan.inputs, strict=True):
         if _identity(source) != identity:
-            raise ValueError(f"{source.name} was changed while it was read: run the command again with --overwrite.")
+            raise ValueError(f"{source.name} changed while it was being read: run the command again with --overwrite.")
 
 
 def is_made(folder: Path, plan: Plan, workers: int) -> bool:
-    """Whether the split is there, made by this very plan, or of the same text by another path or with another time."""
+    """Whether the split exists, made by this plan or from the same text with another path or modification time."""
     manifest = read_manifest(folder)
     made = manifest["splits"].get(plan.split) if manifest else None
     if manifest is None or made is None or plan.has_streams:
@@ -119,7 +119,7 @@ def is_made(folder: Path, plan: Plan, workers: int) -> bool:
     digests = sha256_of_files([source.path for source in plan.sources], workers=workers)
     if digests != [record["sha256"] for record in made["inputs"]]:
         return False
-    with suppress(OSError):  # next time, no hashing is needed; a folder that may not be written stays as it is
+    with suppress(OSError):  # the next run need not hash; a read-only folder stays as it is
         _remember_plan(folder, plan)
     return True
 
@@ -135,14 +135,15 @@ def _remember_plan(folder: Path, plan: Plan) -> None:
 
 
 def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> None:
-    """The folder of part files, new or left by a run of the same plan."""
+    """Prepare the folder of part files: new, or left by a run of the same plan."""
     is_same = (parts / "plan.json").exists() and json.loads((parts / "plan.json").read_bytes()) == plan.as_json()
     if not is_same and not overwrite:
         present = [name for name in (f"{plan.split}.bin", f"{plan.split}.idx") if (folder / name).exists()]
         if present or (parts / "plan.json").exists():
             what = f"{present[0]} of another corpus" if present else f"an unfinished {plan.split} of another corpus"
             raise FileExistsError(
-                f"{folder} holds {what}, or of other options. Write to another folder, or replace it with --overwrite."
+                f"{folder} contains {what}, or one made with other options. Write to another folder, or replace it "
+                "with --overwrite."
             )
     if is_same and not plan.has_streams:
         for path in parts.glob(".*.tmp"):

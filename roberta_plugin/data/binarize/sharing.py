@@ -1,8 +1,8 @@
-"""How a worker that reads a compressed file or a pipe hands parts of its text to workers that have nothing to do.
+"""A worker that reads a compressed file or a pipe hands parts of its text to idle workers.
 
-Used by `binarize_workers`. Such an input can only be read from its beginning, by one process; encoding takes several
-times as long as reading, so one reader can keep some more workers busy. A reader keeps a part for itself when nobody is
-idle, so many compressed files need no hand-over, and memory holds no queue of text.
+Used by `workers`. Only one process can read such an input, from its beginning; encoding takes several times as long as
+reading, so one reader can keep several workers busy. If no worker is idle, the reader encodes the part itself; many
+compressed files thus need no hand-over, and memory holds no queue of text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _SECONDS_BETWEEN_LOOKS = 0.05
 
 
 class Sharing:
-    """What readers and idle workers share; made before the workers are.
+    """State shared by readers and idle workers; created before the workers.
 
-    Every `claim` that succeeds takes one idle worker, which from then on waits for the `give` of it.
+    Every successful `claim` reserves one idle worker, which then waits for the matching `give`.
     """
 
     def __init__(self, context: Any, *, num_readers: int) -> None:
@@ -26,7 +26,7 @@ class Sharing:
         self._given = context.SimpleQueue()
 
     def claim(self) -> bool:
-        """Take an idle worker, if there is one, who must then be given something."""
+        """Reserve an idle worker, if there is one; `give` must follow."""
         with self._num_idle.get_lock():
             if self._num_idle.value == 0:
                 return False
@@ -34,22 +34,24 @@ class Sharing:
             return True
 
     def give(self, part: Any) -> None:
-        """Give the claimed worker what it shall work on; None if it came to nothing."""
+        """Give the reserved worker its part; None if reading it failed."""
         self._num_given.release()
         self._given.put(part)
 
     def end_reader(self) -> None:
-        """A task that may give parts away has ended."""
+        """Note that a task that may give parts away has ended."""
         with self._num_readers.get_lock():
             self._num_readers.value -= 1
 
     def take(self, is_stopped: Callable[[], bool]) -> Any | None:
-        """Be idle until there is a part; None when no reader is left, or the run was stopped."""
+        """Wait idle for a part; None when no reader is left or the run was stopped."""
         while True:
             with self._num_idle.get_lock():
                 self._num_idle.value += 1
             while not self._num_given.acquire(timeout=_SECONDS_BETWEEN_LOOKS):
-                if (is_stopped() or self._num_readers.value <= 0) and self.claim():  # nobody has claimed this worker
+                if (
+                    is_stopped() or self._num_readers.value <= 0
+                ) and self.claim():  # no reader has reserved this worker
                     return None
             part = self._given.get()
             if part is not None:

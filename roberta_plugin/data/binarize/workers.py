@@ -1,4 +1,4 @@
-"""Worker processes of a binarization. Used by `binarize.py`; a worker imports numpy and the tokenizer, no torch."""
+"""Worker processes of a binarization. Used by `pipeline`; a worker imports numpy and the tokenizer, but not torch."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _SECONDS_TO_STOP = 2.0
 
 
 class Workers:
-    """Processes that do what they are given; the first error ends all and is raised here.
+    """Worker processes; the first error in one stops all and is raised here.
 
     Attributes:
-        job: what all tasks share.
-        progress: whether to show how far it is.
+        job: settings shared by all tasks.
+        progress: whether to show the progress.
     """
 
     def __init__(self, executor: ProcessPoolExecutor, job: Reading, shared: _Shared, *, progress: bool) -> None:
@@ -58,10 +58,10 @@ class Workers:
         """Write the part files of the tasks; return the size and SHA-256 of `to_hash` and of all pipes, by path.
 
         Args:
-            tasks: what to encode.
-            to_hash: files to hash beside.
-            num_bytes: size of the files that the tasks read, None if nobody knows.
-            meanwhile: what this process does while it waits; called again and again, and not for long.
+            tasks: the text to encode.
+            to_hash: files to hash at the same time.
+            num_bytes: size of the files that the tasks read; None if unknown.
+            meanwhile: called repeatedly while this process waits; must be short.
         """
         encoding = [self._executor.submit(_encode, task) for task in tasks]
         hashing = {source.path: self._executor.submit(_hash, source.path) for source in to_hash}
@@ -75,7 +75,7 @@ class Workers:
         return digests
 
     def place(self, files: SharedFiles, placements: Sequence[Placement], *, meanwhile: Callable[[], None]) -> None:
-        """Put part files into the .bin and .idx."""
+        """Write part files into the .bin and .idx."""
         placing = [self._executor.submit(_place, files, placement) for placement in placements]
         self._follow("write", placing, files.num_bytes, meanwhile)
 
@@ -91,7 +91,7 @@ class Workers:
     def _follow(
         self, label: str, futures: Sequence[Future[Any]], total: int | None, meanwhile: Callable[[], None]
     ) -> None:
-        """Wait for all, showing how far it is; raise the first error."""
+        """Wait for all futures and show the progress; raise the first error."""
         before = self._shared.num_bytes.value
         with Progress(label, total, is_shown=self.progress) as bar:
             waiting: set[Future[Any]] = set(futures)
@@ -105,7 +105,7 @@ class Workers:
 
 @contextmanager
 def start_workers(job: Reading, tasks: Sequence[Task], *, workers: int, progress: bool) -> Iterator[Workers]:
-    """Start worker processes for a job; they have ended when the with-statement does, also after an error or Ctrl-C."""
+    """Start worker processes for a job; they have ended when the context exits, even after an error or Ctrl-C."""
     context = _context()
     job.tokenizer.encode_lines([""])  # loads its engine, once for all forked workers
     num_readers = len(_sharing_tasks(tasks))
@@ -118,8 +118,8 @@ def start_workers(job: Reading, tasks: Sequence[Task], *, workers: int, progress
             yield Workers(executor, job, shared, progress=progress)
         except BrokenProcessPool as error:
             raise OSError(
-                "A worker process was killed, most often because memory ran out: run the same command again, which "
-                "keeps the finished parts, with fewer --workers."
+                "A worker process was killed, most likely because memory ran out: run the same command again with "
+                "fewer --workers; finished parts are kept."
             ) from error
         finally:
             shared.is_stopped.set()
@@ -127,7 +127,7 @@ def start_workers(job: Reading, tasks: Sequence[Task], *, workers: int, progress
 
 
 class _Shared:
-    """What all processes share."""
+    """State shared by all processes."""
 
     def __init__(self, context: Any, *, num_readers: int, num_processes: int) -> None:
         self.num_bytes = context.Value("Q")
@@ -137,7 +137,7 @@ class _Shared:
 
 
 def _context() -> Any:
-    """Forked workers share the tokenizer that is loaded; where forking is unsafe, they load it themselves."""
+    """Forked workers share the loaded tokenizer; on systems where forking is unsafe, each loads its own."""
     context: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     return context
 
@@ -146,30 +146,30 @@ def _sharing_tasks(tasks: Sequence[Task]) -> list[Task]:
     return [task for task in tasks if task.may_share]
 
 
-_job: Any  # a Job, or a Reading for those that count only
+_job: Any  # a Job, or a Reading for workers that only count
 _shared: _Shared
 
 
 class _StoppedError(Exception):
-    """Another worker has failed, or the user has stopped the run."""
+    """Another worker failed, or the user stopped the run."""
 
 
 def _start_worker(job: Reading, shared: _Shared, parent: int) -> None:
     global _job, _shared
     _job, _shared = job, shared
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process hears it and stops the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it and stops the workers
     signal.signal(signal.SIGTERM, _end_soon)
     threading.Thread(target=_exit_in_time, args=(parent,), daemon=True).start()
 
 
 def _end_soon(*_: Any) -> None:
-    """SLURM sends SIGTERM to all processes: let the parent be the first to act, or it takes this for a crash."""
+    """SLURM sends SIGTERM to all processes: let the parent act first, or it takes this for a crash."""
     time.sleep(_SECONDS_TO_BE_STOPPED)
     os._exit(1)
 
 
 def _exit_in_time(parent: int) -> None:
-    """End a worker whose parent was killed, or that does not hear that it shall stop: a pipe may keep it waiting."""
+    """End a worker whose parent was killed, or that cannot notice the stop because it waits for a pipe."""
     while os.getppid() == parent and not _shared.is_stopped.is_set():
         time.sleep(0.2)
     if os.getppid() == parent:
@@ -199,7 +199,7 @@ def _encode(task: Task) -> dict[str, tuple[int, str]]:
 
 
 def _help() -> None:
-    """Encode parts that other workers give away."""
+    """Encode parts that other workers hand over."""
     while (part := _shared.sharing.take(_shared.is_stopped.is_set)) is not None:
         _check_stop()
         write_part(part.path, _job, part.blocks)

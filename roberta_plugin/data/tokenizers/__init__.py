@@ -1,9 +1,10 @@
-"""Tokenizers: text <-> tokenizer ids, three kinds with one signature.
+"""Tokenizers: text <-> tokenizer ids, three kinds with one interface.
 
-base               the signature
-byte_level_bpe     RoBERTa's and GPT-2's             gigatoken_engine   its fast engine
-sentencepiece      XLM-R's
-character_bpe      as BERT's, by words
+base               the interface
+byte_level_bpe     as in RoBERTa and GPT-2
+gigatoken_engine   its fast engine
+sentencepiece      as in XLM-R
+character_bpe      on words, as in BERT
 offsets            tokens -> the characters that they cover
 training           text files -> a tokenizer
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from roberta_plugin.data.tokenizers import byte_level_bpe, character_bpe, sentencepiece
 from roberta_plugin.data.tokenizers.base import Tokenizer
 
-# files of a kind, and how to read them
+# files of each kind, and the function that reads them
 KINDS: tuple[tuple[tuple[str, ...], Callable[[Path], Tokenizer]], ...] = (
     (byte_level_bpe.FILES, byte_level_bpe.ByteLevelBpe.load),
     (sentencepiece.FILES, sentencepiece.SentencePiece.load),
@@ -26,11 +27,11 @@ KINDS: tuple[tuple[tuple[str, ...], Callable[[Path], Tokenizer]], ...] = (
 
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer whose files lie in a folder.
+    """Load the tokenizer in a folder.
 
     Raises:
-        FileNotFoundError: if there is none; the message lists what was looked for.
-        ValueError: if there are two, so that nobody knows which of them dict.txt belongs to, or its files are broken.
+        FileNotFoundError: if there is none; the message lists the files of each kind.
+        ValueError: if there are two, so it is unclear which one dict.txt belongs to, or if its files are damaged.
     """
     folder = Path(folder)
     found = [(files, load) for files, load in KINDS if all((folder / name).is_file() for name in files)]

@@ -1,4 +1,4 @@
-"""What all tokenizers can do."""
+"""The interface of all tokenizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 class Tokenizer(Protocol):
     """Text -> tokenizer ids, and back. The ids are the tokenizer's own; `Vocabulary` maps them to a model's.
 
-    Pickles without open files or engines, so that worker processes can have one.
+    Pickles without open files or engines, for worker processes.
+
+    Example, byte-level BPE: encode_lines(["the cat", "", "a"]) -> ids [1169, 3797, 64] and lengths [2, 0, 1].
     """
 
     @property
@@ -33,14 +35,14 @@ class Tokenizer(Protocol):
         ...
 
     def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Ids of all lines back to back, and the number of ids of each line: `encode` of many lines, faster."""
+        """Ids of all lines back to back, and the number of ids of each line; faster than `encode` on each."""
         ...
 
     def locate(self, text: str) -> LocatedTokens:
-        """Ids of a text, and the characters of the text that each stands for.
+        """Ids of a text, and the characters of the text that each id covers.
 
         Raises:
-            ValueError: if the tokenizer changes the text so that it cannot be told.
+            ValueError: if the tokenizer changes the text in a way that hides this.
         """
         ...
 
@@ -57,7 +59,7 @@ class Tokenizer(Protocol):
         ...
 
     def description(self) -> dict[str, Any]:
-        """What identifies it in a manifest: plain values and hashes of its files."""
+        """What identifies the tokenizer in a manifest: plain values and hashes of its files."""
         ...
 
 

@@ -1,10 +1,13 @@
 """Byte-level BPE in GPT-2's format: encoder.json (pieces and ids) and vocab.bpe (merges, best first).
 
-Ids equal those of fairseq's GPT-2 encoder on any text. Two engines give them: gigatoken, which is fast, and the plain
-one below, which is the definition: GPT-2's pattern cuts text into words, each word's bytes are merged by rank, and
-words seen before are looked up. gigatoken's tables of letters and digits are of another Unicode version than those of
-the `regex` module that defines the pattern, so lines with characters younger than Python's own tables go to the plain
-engine.
+Ids equal those of fairseq's GPT-2 encoder on any text. Two engines compute them: gigatoken, which is fast, and the
+plain one below, which is the definition: GPT-2's pattern splits text into words, the bytes of each word are merged by
+rank, and the results are cached. gigatoken's tables of letters and digits come from another Unicode version than
+those of the `regex` module, which defines the pattern; therefore lines with characters newer than Python's own tables
+go to the plain engine.
+
+Example: merges "t h", "th e", "\u0120 c" (\u0120 stands for a space), best first. "the cat" is split into the words
+"the" and " cat". t h e -> th e -> the; \u0120 c a t -> \u0120c a t. The ids are those of the pieces the, \u0120c, a, t.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _LONGEST_REMEMBERED_WORD = 64  # characters
 
 
 def _byte_characters() -> list[str]:
-    """The printable character that stands for each byte (256,): itself where it prints, else one from 256 on."""
+    """The printable character that stands for each byte (256,): itself if printable, else one from 256 on."""
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
     spare = iter(range(256, 512))
     return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
@@ -46,7 +49,7 @@ _BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(BYTE_CHAR
 
 
 class ByteLevelBpe:
-    """Byte-level BPE. Any text can be encoded, and `decode` gives it back.
+    """Byte-level BPE. It can encode any text, and `decode` restores it.
 
     Attributes:
         pieces: the piece of each id, bytes written as `BYTE_CHARACTERS`.
@@ -67,7 +70,7 @@ class ByteLevelBpe:
             use_fast_engine: encode with gigatoken where it is installed.
 
         Raises:
-            ValueError: if a byte, or a piece that a merge makes, has no id.
+            ValueError: if a byte or the result of a merge has no id.
         """
         self.pieces = list(pieces)
         self.merges = list(merges)
@@ -85,8 +88,8 @@ class ByteLevelBpe:
         for rank, (first, second) in enumerate(self.merges):
             if first + second not in self._ids:
                 raise ValueError(
-                    f"vocab.bpe, line {rank + 2}: {first + second!r} has no id in encoder.json: the files are not of "
-                    "one tokenizer."
+                    f"vocab.bpe, line {rank + 2}: {first + second!r} has no id in encoder.json: the files belong to "
+                    "different tokenizers."
                 )
 
     @classmethod
@@ -118,10 +121,10 @@ class ByteLevelBpe:
         return {"kind": self.name, "num_ids": len(self.pieces), "sha256": digests}
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text; line ends are characters like others.
+        """Ids of a text; line ends are ordinary characters.
 
         Raises:
-            UnicodeEncodeError: if the text holds half of a surrogate pair, which no bytes stand for.
+            UnicodeEncodeError: if the text contains half of a surrogate pair, which has no UTF-8 bytes.
         """
         ids: list[int] = []
         for word in self._find_words(text):
@@ -153,7 +156,7 @@ class ByteLevelBpe:
         return ids, lengths
 
     def _encode_lines_apart(self, lines: Sequence[str], young: set[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """`encode_lines` where some lines hold young characters: these by the plain engine, the others by the fast."""
+        """`encode_lines` if some lines have young characters: the plain engine encodes these, the fast one others."""
         is_young = np.array([not young.isdisjoint(line) for line in lines], dtype=np.bool_)
         old_ids, old_lengths = self.encode_lines([line for line, slow in zip(lines, is_young, strict=True) if not slow])
         young_ids, young_lengths = join_ids([self.encode(lines[index]) for index in np.flatnonzero(is_young).tolist()])
@@ -165,12 +168,12 @@ class ByteLevelBpe:
         return ids, lengths
 
     def locate(self, text: str) -> LocatedTokens:
-        """Ids of a text and where they stand; a token of a part of a character covers the character."""
+        """Ids of a text and their positions; a token that is part of a character covers the whole character."""
         ids, _ = self.encode_lines([text])
         return locate_bytes(text, ids, self._num_bytes[ids])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; bytes that are no UTF-8, such as half of a character, become U+FFFD as in fairseq.
+        """Text of ids; bytes that are not valid UTF-8, such as half of a character, become U+FFFD as in fairseq.
 
         Raises:
             ValueError: if an id is not one of the tokenizer's.
@@ -196,7 +199,7 @@ class ByteLevelBpe:
 
     @cached_property
     def _engine(self) -> GigatokenEngine | None:
-        """The fast engine; None where gigatoken is not installed or not wanted."""
+        """The fast engine; None if gigatoken is not installed or not wanted."""
         if not self._use_fast_engine:
             return None
         try:
@@ -205,7 +208,7 @@ class ByteLevelBpe:
             return None
 
     def _encode_word(self, word: str) -> list[int]:
-        """Merge the pair of lowest rank everywhere, from left to right, until no pair has a rank."""
+        """Merge all occurrences of the pair of lowest rank, from left to right, until no pair has a rank."""
         pieces = [BYTE_CHARACTERS[byte] for byte in word.encode("utf-8")]  # "" where one was joined to its left
         before = list(range(-1, len(pieces) - 1))  # position of the piece to the left, -1 for none
         after = list(range(1, len(pieces) + 1))  # position of the piece to the right, len(pieces) for none
@@ -221,14 +224,14 @@ class ByteLevelBpe:
         for position in range(len(pieces) - 1):
             consider(position)
         while heap:
-            # All places of one pair are merged before any pair that the merging creates.
+            # Merge all occurrences of a pair before any pair that these merges create.
             same_rank = [heapq.heappop(heap)]
             while heap and heap[0][0] == same_rank[0][0]:
                 same_rank.append(heapq.heappop(heap))
             for _, position, first, second in same_rank:
                 following = after[position]
                 if pieces[position] != first or following >= len(pieces) or pieces[following] != second:
-                    continue  # a merge to the left has taken one of the two
+                    continue  # a merge to the left has used one of the two
                 pieces[position], pieces[following] = first + second, ""
                 after[position] = after[following]
                 if after[position] < len(pieces):
@@ -247,7 +250,7 @@ def _rebuild(pieces: list[str], merges: list[tuple[str, str]], use_fast_engine: 
 
 
 def _young_characters(text: bytes) -> set[str]:
-    """Characters of the text that Python's Unicode tables do not know, on whose kind engines may disagree."""
+    """Characters missing from Python's Unicode tables, which the engines may classify differently."""
     others = text.translate(None, _ASCII).decode("utf-8")
     return {character for character in set(others) if unicodedata.category(character) == "Cn"}
 
@@ -256,7 +259,9 @@ def _read_pieces(path: Path) -> list[str]:
     try:
         ids = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON ({error}): it must be GPT-2's encoder.json.") from error
+        raise ValueError(
+            f"{path} is not valid JSON ({error}): it must be in the format of GPT-2's encoder.json."
+        ) from error
     if not isinstance(ids, dict) or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
         raise ValueError(f"{path} must map pieces to the ids 0, 1, 2, ... without gaps, as GPT-2's encoder.json does.")
     pieces = sorted(ids, key=ids.__getitem__)
@@ -272,18 +277,20 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
     try:
         head, *lines = path.read_bytes().decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 ({error}): it must be GPT-2's vocab.bpe.") from error
-    # GPT-2's own reader drops the first line and what follows the last line end, whatever they hold.
+        raise ValueError(
+            f"{path} is not valid UTF-8 ({error}): it must be in the format of GPT-2's vocab.bpe."
+        ) from error
+    # GPT-2's own reader drops the first line and everything after the last line end.
     if not head.startswith("#version") or not lines or lines.pop():
         raise ValueError(
-            f"{path} must begin with a line '#version: 0.2' and end with a line end, as GPT-2's vocab.bpe."
+            f"{path} must begin with a line '#version: 0.2' and end with a line end, like GPT-2's vocab.bpe."
         )
     merges: list[tuple[str, str]] = []
     seen: set[tuple[str, ...]] = set()
     for number, line in enumerate(lines, start=2):
         pair = tuple(line.split())
         if len(pair) != 2 or pair in seen:
-            problem = "occurs twice" if pair in seen else "is no pair of pieces"
+            problem = "occurs twice" if pair in seen else "is not a pair of pieces"
             raise ValueError(f"{path}, line {number}: the merge {line!r} {problem}.")
         seen.add(pair)
         merges.append((pair[0], pair[1]))

@@ -1,8 +1,10 @@
-"""Character-level BPE on words, as BERT's vocabulary of 30K (paper, section 4.4): character_bpe.json.
+"""Character-level BPE on words, like BERT's vocabulary of 30K (paper, section 4.4): character_bpe.json.
 
-Words come from Moses' rules, which are made for one language. The first piece of a word begins with U+2581.
-Characters that the training text did not have, or had seldom, are <unk>. Text does not come back exactly: decoding
-puts spaces where Moses' rules expect them.
+Moses' rules, which are made for one language, split text into words. The first piece of a word begins with U+2581.
+Characters that were absent or rare in the training text are <unk>. Decoding does not restore the text exactly: it puts
+spaces where Moses' rules expect them.
+
+Example, with _ for U+2581: "the cats, too" -> words _the _cats _, _too -> pieces _the _cat s _, _t oo.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class CharacterBpe:
         """Make a tokenizer.
 
         Raises:
-            ValueError: if `bpe` is no such JSON.
+            ValueError: if `bpe` is not such JSON.
         """
         self.bpe = bpe
         self.language = language
@@ -62,7 +64,9 @@ class CharacterBpe:
             content = json.loads(path.read_bytes())
             return cls(json.dumps(content["bpe"], ensure_ascii=False), language=content["language"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no character-level BPE of `roberta tokenizer train` ({error}).") from error
+            raise ValueError(
+                f"{path} is not a character-level BPE of `roberta tokenizer train` ({error}): restore it."
+            ) from error
 
     def save(self, folder: Path) -> None:
         """Write character_bpe.json."""
@@ -76,7 +80,7 @@ class CharacterBpe:
         return {"kind": self.name, "num_ids": size, "language": self.language, "sha256": {FILES[0]: digest}}
 
     def words(self, text: str) -> list[str]:
-        """Words of a text by Moses' rules, each with the mark of a beginning in front."""
+        """Words of a text by Moses' rules, each with the word-start mark in front."""
         return [WORD_START + word for word in self._moses[0].tokenize(_without_marks(text), escape=False)]
 
     def encode(self, text: str) -> list[int]:
@@ -97,13 +101,13 @@ class CharacterBpe:
         return join_ids([self.encode(line) for line in lines])
 
     def locate(self, text: str) -> LocatedTokens:
-        """Ids of a text and where they stand; where Moses' rules change characters, the text is refused.
+        """Ids of a text and their positions.
 
         Raises:
-            ValueError: if they do.
+            ValueError: if Moses' rules change characters of the text.
         """
         words = self.words(text)
-        places = locate_words(_without_marks(text), [word.removeprefix(WORD_START) for word in words])
+        positions = locate_words(_without_marks(text), [word.removeprefix(WORD_START) for word in words])
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
@@ -113,8 +117,8 @@ class CharacterBpe:
             ids += encoded.ids
             for start, end in encoded.offsets:  # in the word, whose first character is the mark
                 start, end = first + max(start - 1, 0), first + end - 1
-                starts.append(int(places[start]))
-                ends.append(int(places[end - 1]) + 1 if end > start else starts[-1])
+                starts.append(int(positions[start]))
+                ends.append(int(positions[end - 1]) + 1 if end > start else starts[-1])
             first += len(word) - 1
         return LocatedTokens(*(np.array(values, dtype=np.int32) for values in (ids, starts, ends)))
 
@@ -163,7 +167,7 @@ class CharacterBpe:
 
 
 def _without_marks(text: str) -> str:
-    """The mark of a word's beginning, should it be in the text, would make two words of one."""
+    """Replace word-start marks in the text, which would split a word in two."""
     return text.replace(WORD_START, "_")
 
 

@@ -1,4 +1,4 @@
-"""The fast engine of byte-level BPE: the gigatoken library, kept within bounds of memory."""
+"""The fast engine of byte-level BPE: the gigatoken library, with bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_MAX_GROWTH = 150 * 2**20  # bytes of memory that the process may gain before the engine is made anew
+_MAX_GROWTH = 150 * 2**20  # bytes that the process may grow before the engine is recreated
 LINE_END = "\u010a"  # as GPT-2 writes the byte 10
 _MEMORY_OF_PROCESS = Path("/proc/self/statm")
 
@@ -19,9 +19,9 @@ _MEMORY_OF_PROCESS = Path("/proc/self/statm")
 class GigatokenEngine:
     """Byte-level BPE with GPT-2's pattern.
 
-    gigatoken remembers the tokens of every word it has seen, which makes it fast, and forgets none: on text of ever
-    new words it grows by six bytes for each byte of text. So it is thrown away and made again (0.1 s) when the process
-    has grown much. The ids do not depend on what it remembers.
+    gigatoken caches the tokens of every word it has seen and never frees any: on text with ever new words it grows by
+    six bytes per byte of text. It is therefore recreated (0.1 s) when the process has grown too much. The ids do not
+    depend on the cache.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
@@ -47,7 +47,7 @@ class GigatokenEngine:
             layout = self._tokenizer.encode_batch(list(lines), parallel=False).layout
             lengths = np.diff(np.asarray(layout.offsets.data))
             return np.asarray(layout.content.data).view(np.int32), lengths.astype(np.int32)
-        # Twice as fast: with no white space around it, a line end is a word and one token, which is nowhere else.
+        # Twice as fast: without white space around it, a line end is a word and one token, found nowhere else.
         ids = self._tokenizer.encode(text).view(np.int32)
         is_end = ids == self._line_end_id
         lengths = np.diff(np.flatnonzero(is_end), prepend=-1, append=len(ids)) - 1
@@ -56,13 +56,13 @@ class GigatokenEngine:
     def _start(self) -> None:
         import gigatoken
 
-        self._tokenizer: Any = None  # frees the old one before there is a new one
+        self._tokenizer: Any = None  # frees the old one first
         self._tokenizer = gigatoken.Tokenizer.from_json(self._json)
         self._start_bytes = _resident_bytes()
 
 
 def _resident_bytes() -> int:
-    """Memory of this process; 0 where the system has no such file."""
+    """Resident memory of this process; 0 on systems without /proc."""
     try:
         return int(_MEMORY_OF_PROCESS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:

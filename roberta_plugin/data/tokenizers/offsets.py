@@ -1,4 +1,4 @@
-"""Where tokens stand in the text: the characters that each token covers.
+"""Positions of tokens in the text: the characters that each token covers.
 
 Shapes: N tokens of a text, W characters of its words.
 """
@@ -15,10 +15,12 @@ _LAST_CONTROL = "\x1f"
 
 
 class LocatedTokens(NamedTuple):
-    """Tokens of a text, and the characters text[starts[i]:ends[i]] that token i stands for, white space included.
+    """Tokens of a text; token i covers the characters text[starts[i]:ends[i]], white space included.
 
-    A token that is a part of a character covers that character, so tokens may overlap. A token of no character, such
-    as the mark of a word's beginning alone, covers none.
+    A token that is part of a character covers the whole character, so tokens may overlap. A token without characters,
+    such as a lone word-start mark, covers none.
+
+    Example: "the cat" in the tokens "the" and " cat" has starts [0, 3] and ends [3, 7].
     """
 
     ids: NDArray[np.int32]
@@ -26,11 +28,11 @@ class LocatedTokens(NamedTuple):
     starts: NDArray[np.int32]
     """First character of each token (N,)."""
     ends: NDArray[np.int32]
-    """Character behind the last one of each token (N,)."""
+    """Position after the last character of each token (N,)."""
 
 
 def locate_bytes(text: str, ids: NDArray[np.int32], num_bytes: NDArray[np.int32]) -> LocatedTokens:
-    """Tokens `ids` (N,) that stand for `num_bytes` (N,) bytes each of the text's UTF-8, without gaps.
+    """Locate tokens `ids` (N,) that cover `num_bytes` (N,) bytes each of the text's UTF-8, without gaps.
 
     Example: the euro sign has three bytes; tokens of 1, 2 and 1 bytes of "<euro>x" cover the characters 0-1, 0-1, 1-2.
     """
@@ -42,27 +44,29 @@ def locate_bytes(text: str, ids: NDArray[np.int32], num_bytes: NDArray[np.int32]
 
 
 def locate_words(text: str, words: Sequence[str]) -> NDArray[np.int32]:
-    """Where each character of the words (W,), back to back, stands in the text.
+    """Position in the text of each character of the concatenated words (W,).
 
-    Between words, and within them, white space and control characters of the text may be missing.
+    White space and control characters of the text may be missing in and between the words.
+
+    Example: locate_words("a  cat", ["a", "cat"]) -> [0, 3, 4, 5].
 
     Raises:
         ValueError: if the words are not the text's characters in their order.
     """
-    places = []
-    place = 0
+    positions = []
+    position = 0
     for character in "".join(words):
-        while place < len(text) and text[place] != character and _may_be_dropped(text[place]):
-            place += 1
-        if place == len(text) or text[place] != character:
+        while position < len(text) and text[position] != character and _may_be_dropped(text[position]):
+            position += 1
+        if position == len(text) or text[position] != character:
             raise ValueError(
-                f"The tokenizer's rules for words change the text at character {place}, "
-                f"{text[max(0, place - 20) : place + 20]!r}, so that its tokens have no place there: change the text, "
-                "or use a byte-level BPE or SentencePiece."
+                f"The tokenizer's rules for words change the text at character {position}, "
+                f"{text[max(0, position - 20) : position + 20]!r}, so its tokens cannot be located: change the "
+                "text, or use a byte-level BPE or SentencePiece."
             )
-        places.append(place)
-        place += 1
-    return np.array(places, dtype=np.int32)
+        positions.append(position)
+        position += 1
+    return np.array(positions, dtype=np.int32)
 
 
 def _may_be_dropped(character: str) -> bool:

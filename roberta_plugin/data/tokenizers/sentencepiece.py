@@ -1,7 +1,9 @@
-"""SentencePiece, as XLM-R uses it: raw text of any language, no rules for words (sentencepiece.bpe.model).
+"""SentencePiece as in XLM-R: raw text of any language, no rules for words (sentencepiece.bpe.model).
 
-dict.txt lists the pieces in the order of their SentencePiece ids, without <unk> <s> </s>, which SentencePiece has
-first and fairseq has among its special symbols; so a piece's model id is its SentencePiece id plus one.
+SentencePiece begins with <unk> <s> </s>, which are special symbols in fairseq. dict.txt lists the other pieces in the
+order of their SentencePiece ids, so the model id of a piece is its SentencePiece id plus one.
+
+Example: SentencePiece ids 0 <unk>, 1 <s>, 2 </s>, 3 "_the" -> model ids 0 <s>, 1 <pad>, 2 </s>, 3 <unk>, 4 "_the".
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class SentencePiece:
         """Make a tokenizer.
 
         Raises:
-            ValueError: if the content is no such model.
+            ValueError: if the content is not such a model.
         """
         self.model = model
         processor = self._processor
@@ -73,10 +75,10 @@ class SentencePiece:
         return join_ids(self._processor.encode(list(lines), out_type=int, num_threads=1) if lines else [])
 
     def locate(self, text: str) -> LocatedTokens:
-        """Ids of a text and where they stand in it as it was before SentencePiece normalized it.
+        """Ids of a text and their positions in the text before normalization.
 
-        Of a character that becomes several ("\u00bd" is 1, \u2044, 2), SentencePiece gives the place to the last one;
-        here the others cover it too.
+        If a character becomes several ("\u00bd" is 1, \u2044, 2), SentencePiece gives its position to the last of
+        them; here the others cover it too.
         """
         found = self._processor.encode(text, return_type="offset_mapping")
         ids = np.array(found["ids"], dtype=np.int32)
@@ -111,5 +113,5 @@ class SentencePiece:
             processor = sentencepiece.SentencePieceProcessor()
             processor.load_from_serialized_proto(self.model)
         except RuntimeError as error:
-            raise ValueError(f"no SentencePiece model ({error}).") from error
+            raise ValueError(f"not a SentencePiece model ({error}).") from error
         return processor

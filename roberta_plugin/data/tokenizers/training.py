@@ -28,7 +28,7 @@ from roberta_plugin.progress import Progress
 # fairseq-preprocess pads a dictionary to a multiple of 8, its four special symbols included.
 _NUM_SPECIALS = 4
 _PADDING_FACTOR = 8
-# The number of threads decides in what order sums are rounded, so it is the same on all machines.
+# The number of threads affects the rounding of sums, so it is the same on all machines.
 _SENTENCEPIECE_THREADS = 8
 
 
@@ -47,17 +47,17 @@ def train_byte_level_bpe(
 
     Args:
         files: text files or patterns, as `roberta binarize` takes them.
-        vocab_size: number of tokenizer ids, 256 bytes included; fewer come out where the text has no more pairs. The
-            model's vocabulary adds <s> <pad> </s> <unk> <mask> and what fills up to a multiple of 8.
-        folder: where to write; made if it is not there.
+        vocab_size: number of tokenizer ids, 256 bytes included; fewer if the text has no more pairs. The model's
+            vocabulary adds <s> <pad> </s> <unk> <mask> and padding symbols up to a multiple of 8.
+        folder: where to write; created if missing.
         min_frequency: how often a pair must occur to be merged.
-        rules: what a line of text is.
-        text_format: "text" or "jsonl" for all files; "auto" finds out.
-        sample_bytes: train on about so much of the text, spread evenly; None for all of it.
-        progress: show how far it is.
+        rules: what counts as a line of text.
+        text_format: "text" or "jsonl" for all files; "auto" detects it.
+        sample_bytes: train on about this much of the text, spread evenly; None for all of it.
+        progress: show a progress bar.
 
     Raises:
-        ValueError: if `vocab_size` is too small, or if a file is no text or all are empty.
+        ValueError: if `vocab_size` is too small, a file is not text, or all files are empty.
     """
     from tokenizers import Tokenizer as HuggingFaceTokenizer
     from tokenizers import models, pre_tokenizers, trainers
@@ -95,22 +95,22 @@ def train_sentencepiece(
     sample_bytes: int | None = None,
     progress: bool = False,
 ) -> SentencePiece:
-    """Train SentencePiece's unigram model, as XLM-R's, and write sentencepiece.bpe.model and dict.txt.
+    """Train SentencePiece's unigram model, as in XLM-R, and write sentencepiece.bpe.model and dict.txt.
 
     The trainer holds all lines in memory: use `sample_bytes` for a large corpus.
 
     Args:
         files: text files or patterns, as `roberta binarize` takes them.
-        vocab_size: number of tokenizer ids, <unk> <s> </s> included; fewer come out where the text is too small.
-        folder: where to write; made if it is not there.
-        character_coverage: share of the characters of the text that get a piece; the rest is unknown.
-        rules: what a line of text is.
-        text_format: "text" or "jsonl" for all files; "auto" finds out.
-        sample_bytes: train on about so much of the text, spread evenly; None for all of it.
-        progress: show how much is read.
+        vocab_size: number of tokenizer ids, <unk> <s> </s> included; fewer if the text is too small.
+        folder: where to write; created if missing.
+        character_coverage: share of the characters of the text that get a piece; the others are unknown.
+        rules: what counts as a line of text.
+        text_format: "text" or "jsonl" for all files; "auto" detects it.
+        sample_bytes: train on about this much of the text, spread evenly; None for all of it.
+        progress: show a progress bar while reading.
 
     Raises:
-        ValueError: if the text or `vocab_size` is too small, or if a file is no text or all are empty.
+        ValueError: if the text or `vocab_size` is too small, a file is not text, or all files are empty.
     """
     import sentencepiece
 
@@ -153,18 +153,18 @@ def train_character_bpe(
 
     Args:
         files: text files or patterns, as `roberta binarize` takes them.
-        vocab_size: number of tokenizer ids, <unk> included; the paper's section 4.4 has 30K.
-        folder: where to write; made if it is not there.
+        vocab_size: number of tokenizer ids, <unk> included; section 4.4 of the paper uses 30K.
+        folder: where to write; created if missing.
         min_frequency: how often a pair must occur to be merged.
-        max_characters: how many different characters get a piece, the most frequent ones; the rest is unknown.
-        language: code of the language of Moses' rules.
-        rules: what a line of text is.
-        text_format: "text" or "jsonl" for all files; "auto" finds out.
-        sample_bytes: train on about so much of the text, spread evenly; None for all of it.
-        progress: show how far it is.
+        max_characters: number of characters that get a piece, the most frequent ones; the others are unknown.
+        language: language code for Moses' rules.
+        rules: what counts as a line of text.
+        text_format: "text" or "jsonl" for all files; "auto" detects it.
+        sample_bytes: train on about this much of the text, spread evenly; None for all of it.
+        progress: show a progress bar.
 
     Raises:
-        ValueError: if `vocab_size` is too small for the characters, or if a file is no text.
+        ValueError: if `vocab_size` is too small for the characters, or a file is not text.
     """
     import tokenizers
     from tokenizers import models, pre_tokenizers, trainers
@@ -182,7 +182,7 @@ def train_character_bpe(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
         initial_alphabet=[WORD_START, *characters],
-        limit_alphabet=len(characters) + 1,  # the trainer's own choice between equally frequent ones is by chance
+        limit_alphabet=len(characters) + 1,  # the trainer chooses between equally frequent ones at random
         special_tokens=[UNKNOWN],
         show_progress=progress and sys.stderr.isatty(),
     )
@@ -204,12 +204,12 @@ def _open_sample(
     sample = TextSample(find_inputs(files, text_format=text_format), max_bytes=sample_bytes, rules=rules)
     if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
         names = ", ".join(os.fspath(name) for name in files)
-        raise ValueError(f"{names}: there is no text to train a vocabulary on, only blank lines or nothing.")
+        raise ValueError(f"{names}: there is no text to train a tokenizer on, only blank lines or nothing.")
     return sample
 
 
 def most_frequent_characters(sample: TextSample, number: int) -> list[str]:
-    """Characters of the text without white space, equally frequent ones in Unicode's order."""
+    """The most frequent characters of the text, without white space; ties in Unicode order."""
     counts: Counter[str] = Counter()
     for lines in sample.lines():
         counts.update("".join(lines))
@@ -233,10 +233,10 @@ def _write(
     order: Sequence[int] | None = None,
     padding_factor: int = _PADDING_FACTOR,
 ) -> None:
-    """The tokenizer's files, then dict.txt: its symbols in the given order, by default the most frequent first."""
+    """Write the tokenizer's files, then dict.txt: symbols in the given order, by default the most frequent first."""
     folder.mkdir(parents=True, exist_ok=True)
-    # dict.txt goes first and comes last: a folder that has one is complete. Files of another kind must not stay, or the
-    # folder holds two tokenizers.
+    # dict.txt is removed first and written last, so a folder with a dict.txt is complete. Files of another kind are
+    # removed, or the folder would hold two tokenizers.
     for name in ("dict.txt", *(name for files, _ in KINDS for name in files)):
         (folder / name).unlink(missing_ok=True)
     tokenizer.save(folder)
@@ -251,7 +251,7 @@ def _write(
 
 
 def by_frequency(counts: NDArray[np.int64]) -> list[int]:
-    """Ids, the most frequent first, equally frequent ones in their order."""
+    """Ids, the most frequent first; ties in ascending order."""
     return [int(index) for index in np.argsort(-counts, kind="stable")]
 
 

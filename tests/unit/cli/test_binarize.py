@@ -18,7 +18,7 @@ def test_splits_come_from_their_options():
     "words", [[], ["--split", "name"], ["--train", "a", "--split", "train", "b"], ["--train", "-", "--valid", "-"]]
 )
 def test_splits_that_make_no_sense(words):
-    with pytest.raises(ValueError, match=r"--split|Nothing to binarize|can be read once"):
+    with pytest.raises(ValueError, match=r"--split|Nothing to binarize|can be read only once"):
         splits_of(parse(*words))
 
 
@@ -68,7 +68,7 @@ def test_options_of_the_dictionary(tmp_path, tokenizer_folder, capsys):
     assert binarize(tmp_path, tokenizer_folder, *words, "--nwords", "5", "--overwrite") == 2
     assert "another vocabulary" in capsys.readouterr().err
     assert binarize(tmp_path, tokenizer_folder, *words, "--dict", tmp_path / "data" / "dict.txt") == 2
-    assert "give either" in capsys.readouterr().err
+    assert "give only one of" in capsys.readouterr().err
 
 
 def test_what_is_suspicious_is_a_warning(tmp_path, tokenizer_folder, capsys):
@@ -81,13 +81,13 @@ def test_what_is_suspicious_is_a_warning(tmp_path, tokenizer_folder, capsys):
     splits = ["--valid", tmp_path / "copy.txt", "--test", tmp_path / "blank.txt"]
     assert binarize(tmp_path, tokenizer_folder, *texts, *splits, "--split", "more", tmp_path / "records.jsonl") == 0
     warnings = capsys.readouterr().err
-    assert "WARNING: train: its 2 files hold no blank line" in warnings
+    assert "WARNING: train: its 2 files have no blank line" in warnings
     assert "--blank-line-after-files" in warnings
     assert (
         f"WARNING: valid: {tmp_path / 'copy.txt'} has the same content as {tmp_path / '1.txt'} of the split train"
         in warnings
     )
-    assert "WARNING: test: it holds no text at all" in warnings
+    assert "WARNING: test: it has no text" in warnings
     assert "WARNING: more: 0.2 MB of input gave only 10 tokens" in warnings
     assert binarize(tmp_path, tokenizer_folder, *texts, "--blank-line-after-files", "--overwrite") == 0
     assert "blank" not in capsys.readouterr().err

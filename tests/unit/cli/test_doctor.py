@@ -1,15 +1,18 @@
 import json
+import re
 from argparse import Namespace
 
 import pytest
 
 from roberta_plugin.cli import doctor
 from roberta_plugin.cli.doctor import Finding
+from tests.conftest import REPOSITORY
 
 
 def test_an_old_python_has_a_remedy_and_a_supported_one_has_none():
     assert doctor.check_python((3, 11)).remedy == ""
     assert "3.12" in doctor.check_python((3, 13)).remedy
+    assert "only 3.11 and 3.12 are supported" in doctor.check_python((3, 10)).found
 
 
 def test_a_missing_package_comes_with_the_command_that_brings_it():
@@ -37,7 +40,9 @@ def test_a_plugin_that_is_not_installed_is_a_finding():
     assert "pip install" in finding.remedy
 
 
-@pytest.mark.parametrize(("installed", "words"), [(set(), "missing"), ({"fairseq", "ve-fairseq"}, "several at once")])
+@pytest.mark.parametrize(
+    ("installed", "words"), [(set(), "missing"), ({"fairseq", "ve-fairseq"}, "several are installed")]
+)
 def test_no_fairseq_and_two_of_them_are_to_be_mended(monkeypatch, installed, words):
     monkeypatch.setattr(doctor, "_is_installed", installed.__contains__)
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "1.0")
@@ -66,8 +71,9 @@ def test_the_exit_code_says_whether_something_is_to_be_mended(monkeypatch, capsy
         assert report["ok"] is not bool(remedy)
         assert [finding["what"] for finding in report["findings"]] == ["torch", "thing"]
     else:
-        assert ("All is well." in shown) is not bool(remedy)
+        assert ("Everything works." in shown) is not bool(remedy)
         assert remedy in shown
+        assert ("1 fault:" in shown) is bool(remedy)
 
 
 def test_a_torchaudio_that_cannot_be_loaded_is_a_note_with_its_remedy(monkeypatch, capsys):
@@ -79,7 +85,7 @@ def test_a_torchaudio_that_cannot_be_loaded_is_a_note_with_its_remedy(monkeypatc
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "2.11.0")
     monkeypatch.setattr(doctor.importlib, "import_module", refuse)
     finding = doctor.check_beside_torch("torchaudio")
-    assert "2.11.0 beside torch" in finding.found
+    assert "2.11.0 with torch" in finding.found
     assert "cannot be loaded (OSError)" in finding.found
     assert "RobertaForMaskedLM" in finding.remedy
     assert "pip install --force-reinstall --no-deps torchaudio --index-url https://" in finding.remedy
@@ -88,7 +94,7 @@ def test_a_torchaudio_that_cannot_be_loaded_is_a_note_with_its_remedy(monkeypatc
     shown = capsys.readouterr().out
     assert "note  torchaudio" in shown
     assert "pip uninstall torchaudio" in shown
-    assert "All that the plugin needs is well." in shown
+    assert "Everything the plugin needs works." in shown
     assert doctor.run(Namespace(json=True)) == 0
     assert '"ok": true' in capsys.readouterr().out
 
@@ -97,3 +103,28 @@ def test_a_torchaudio_that_loads_is_well(monkeypatch):
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "2.11.0")
     monkeypatch.setattr(doctor.importlib, "import_module", lambda name: None)
     assert doctor.check_beside_torch("torchaudio").remedy == ""
+
+
+@pytest.mark.parametrize(("cuda", "is_noted"), [(None, False), ("13.0", True)])
+def test_a_cuda_build_of_torch_without_a_gpu_is_a_note(monkeypatch, cuda, is_noted):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    finding = doctor.check_device()
+    assert ("build for CUDA 13.0" in finding.found) is is_noted
+    assert ("nvidia-smi" in finding.remedy) is is_noted
+    assert not (finding.remedy and finding.is_needed)
+
+
+def test_all_registered_names_are_checked(monkeypatch):
+    """Every `@register_...` of the package is in REGISTERED, and one that another class holds is a fault."""
+    from fairseq.tasks import TASK_REGISTRY
+
+    sources = "\n".join(path.read_text() for path in (REPOSITORY / "roberta_plugin").rglob("*.py"))
+    for kind in ("task", "criterion", "optimizer"):
+        assert set(re.findall(rf'^@register_{kind}\("(\w+)"', sources, re.MULTILINE)) == set(doctor.REGISTERED[kind])
+    finding = doctor.check_registry()
+    assert finding.remedy == ""
+    assert "all 13" in finding.found
+    monkeypatch.setitem(TASK_REGISTRY, "squad2", dict)
+    assert doctor.check_registry().found == "not registered by this plugin: task squad2"

@@ -29,7 +29,7 @@ def test_results_and_errors_come_back():
     assert call_in_child(add, 1, second=2) == 3
     with pytest.raises(ValueError, match="no"):
         call_in_child(refuse)
-    with pytest.raises(OSError, match="signal 9, most often because memory ran out"):
+    with pytest.raises(OSError, match="signal 9, most likely because memory ran out"):
         call_in_child(die)
 
 

@@ -11,8 +11,8 @@ def text_file(tmp_path):
 
 
 def train(text_file, folder, *options):
-    words = ["tokenizer", "train", "--input", str(text_file), "--output-dir", str(folder), "--vocab-size", "300"]
-    return main([*words, *options])
+    argv = ["tokenizer", "train", "--input", str(text_file), "--output-dir", str(folder), "--vocab-size", "300"]
+    return main([*argv, *options])
 
 
 def test_train_then_show(text_file, tmp_path, capsys):
@@ -24,7 +24,7 @@ def test_train_then_show(text_file, tmp_path, capsys):
     assert [line.split("   ")[-1] for line in shown[1:]] == ["'the'", "' cat'"]
 
 
-def test_a_vocabulary_is_not_replaced_by_accident(text_file, tmp_path, capsys):
+def test_a_tokenizer_is_not_replaced_by_accident(text_file, tmp_path, capsys):
     assert train(text_file, tmp_path / "bpe") == 0
     before = (tmp_path / "bpe" / "dict.txt").read_bytes()
     text_file.write_text("something else entirely\n" * 50)
@@ -37,7 +37,7 @@ def test_a_vocabulary_is_not_replaced_by_accident(text_file, tmp_path, capsys):
 
 def test_fewer_tokens_than_asked_for_are_a_warning(text_file, tmp_path, capsys):
     assert train(text_file, tmp_path / "bpe", "--vocab-size", "30000") == 0
-    assert "tokens came out where --vocab-size asks for 30,000" in capsys.readouterr().err
+    assert "tokens, --vocab-size asks for 30,000" in capsys.readouterr().err
     assert train(text_file, tmp_path / "few", "--vocab-size", "260") == 0
     assert "WARNING" not in capsys.readouterr().err
 
@@ -52,14 +52,14 @@ def test_options_reach_the_trainer(text_file, tmp_path, capsys):
     assert "--min-frequency is for" in capsys.readouterr().err
     (tmp_path / "empty.txt").write_text("")
     assert train(tmp_path / "empty.txt", tmp_path / "none") == 2
-    assert "no text to train a vocabulary on" in capsys.readouterr().err
+    assert "no text to train a tokenizer on" in capsys.readouterr().err
 
 
 def test_a_tokenizer_without_dict_is_not_replaced_by_accident(text_file, tmp_path, capsys):
     assert train(text_file, tmp_path / "bpe") == 0
     (tmp_path / "bpe" / "dict.txt").unlink()
     assert train(text_file, tmp_path / "bpe", "--kind", "sentencepiece", "--vocab-size", "35") == 2
-    assert "holds a encoder.json" in capsys.readouterr().err
+    assert "already holds encoder.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["byte_level_bpe", "sentencepiece", "character_bpe"])

@@ -9,7 +9,7 @@ import torch
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, Source
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 
 V, PAD, MASK = 60, 1, 59
@@ -25,7 +25,7 @@ def write_source(prefix, *, num_items=80, seed=0, bad_id=None, block_length=15, 
                 ids[0] = bad_id
             writer.write(ids, np.array([len(ids)]))
     tokens = MmapTokens(prefix)
-    return Source(tokens, make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode))
+    return SplitFile(tokens, make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode))
 
 
 def make_dataset(*sources, **options):

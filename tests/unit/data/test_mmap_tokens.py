@@ -28,7 +28,7 @@ def test_items_come_back_as_they_were_written(tmp_path, dtype):
     assert (tokens.num_items, tokens.num_tokens) == (5, 11)
     assert tokens.sizes.tolist() == [3, 1, 5, 0, 2]
     assert tokens.starts.tolist() == [0, 3, 4, 9, 9]
-    with pytest.raises(IndexError, match="has 5 items, item 5"):
+    with pytest.raises(IndexError, match="has 5 items, got index 5"):
         tokens[5]
 
 
@@ -109,7 +109,7 @@ def test_a_truncated_or_too_long_file_is_refused_with_both_lengths(tmp_path, suf
     path = tmp_path / f"train{suffix}"
     length = path.stat().st_size
     os.truncate(path, length + change)
-    with pytest.raises(ValueError, match=rf"train\{suffix} has {length + change} bytes .* tells {length}: it was cut"):
+    with pytest.raises(ValueError, match=rf"train\{suffix} has {length + change} bytes, .* says {length}: it was cut"):
         MmapTokens(tmp_path / "train")
 
 
@@ -117,13 +117,13 @@ def test_a_truncated_or_too_long_file_is_refused_with_both_lengths(tmp_path, suf
 def test_an_index_without_a_whole_header_is_refused(tmp_path, length):
     write_items(tmp_path / "train")
     os.truncate(tmp_path / "train.idx", length)
-    with pytest.raises(ValueError, match=r"train\.idx is no memory-mapped index of fairseq .* --dataset-impl mmap"):
+    with pytest.raises(ValueError, match=r"train\.idx is not a memory-mapped index of fairseq .* --dataset-impl mmap"):
         MmapTokens(tmp_path / "train")
 
 
 @pytest.mark.parametrize(
     ("position", "value", "message"),
-    [(0, b"TNTIDX", "is no memory-mapped"), (9, struct.pack("<Q", 2), "version 2"), (17, b"\x07", "type code 7")],
+    [(0, b"TNTIDX", "is not a memory-mapped"), (9, struct.pack("<Q", 2), "version 2"), (17, b"\x07", "type code 7")],
 )
 def test_another_format_is_refused(tmp_path, position, value, message):
     write_items(tmp_path / "train")

@@ -100,12 +100,12 @@ def test_json_lines_are_documents_with_a_blank_line_after_each():
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not valid JSON"),
         (b'{"body": "x"}', 'field "text"'),
         (b'{"text": 5}', 'field "text"'),
         (b"[1]", 'field "text"'),
         (b'{"text": "\\ud800"}', "surrogate"),
-        (b'{"text": "\xff"}', "no JSON"),
+        (b'{"text": "\xff"}', "not valid JSON"),
     ],
 )
 def test_a_bad_record_is_named_or_left_out_and_counted(record, reason):

@@ -49,7 +49,7 @@ def test_a_long_first_record_is_recognized(tmp_path):
 @pytest.mark.parametrize("content", [b'[\n{"text": "one"}\n]\n', b'{\n  "text": "one"\n}\n'])
 def test_json_that_is_not_json_lines_is_refused(tmp_path, content):
     (tmp_path / "all.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"all\.json is JSON, but not a record a line.*--format text"):
+    with pytest.raises(ValueError, match=r"all\.json is JSON, but not one record per line.*--format text"):
         find_inputs([tmp_path / "all.json"])
 
 

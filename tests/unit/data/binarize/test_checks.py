@@ -25,8 +25,8 @@ def test_ordinary_text_gives_no_warning():
         ({"unknown": 13_000}, "5.2% of its tokens are unknown"),
         ({"bad_lines": 20}, "16.7% of its lines were bad"),
         ({"tokens": 5000}, "gave only 5,000 tokens"),
-        ({"tokens": 100}, "no text at all"),
-        ({"num_inputs": 2, "blank_lines": 0}, "2 files hold no blank line"),
+        ({"tokens": 100}, "it has no text"),
+        ({"num_inputs": 2, "blank_lines": 0}, "2 files have no blank line"),
     ],
 )
 def test_what_is_suspicious_is_said(counts, message):

@@ -37,7 +37,7 @@ def test_a_split_has_one_writer_and_others_are_free(tmp_path):
     process = context.Process(target=hold, args=(tmp_path, is_held, may_end))
     process.start()
     assert is_held.wait(60)
-    with pytest.raises(OSError, match=r"Another process writes .*train: wait"), split_lock(tmp_path, "train"):
+    with pytest.raises(OSError, match=r"Another process is writing .*train: wait"), split_lock(tmp_path, "train"):
         pass
     with split_lock(tmp_path, "valid"):
         pass

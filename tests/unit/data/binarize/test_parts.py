@@ -105,5 +105,5 @@ def test_a_part_of_other_text_is_not_taken(job, tmp_path):
     task = Task(0, (Span(find_inputs([path])[0]),))
     encode_task(job, task, on_read=lambda num_bytes: None)
     path.write_bytes(b"one\ntwo\nthree\n")
-    with pytest.raises(ValueError, match=r"000000_000000\.part was made of text"):
+    with pytest.raises(ValueError, match=r"000000_000000\.part was made from text"):
         encode_task(job, task, on_read=lambda num_bytes: None)

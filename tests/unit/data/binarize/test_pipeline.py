@@ -161,7 +161,7 @@ def test_workers_that_load_the_tokenizer_themselves_give_the_same(make, tmp_path
 def test_another_corpus_is_kept_unless_told_otherwise(make, tmp_path):
     make()
     before = snapshot(tmp_path / "data")
-    with pytest.raises(FileExistsError, match=r"data holds train\.bin of another corpus.*--overwrite"):
+    with pytest.raises(FileExistsError, match=r"data contains train\.bin of another corpus.*--overwrite"):
         make("other text\n", name="other.txt")
     assert snapshot(tmp_path / "data") == before
     make("other text\n", name="other.txt", overwrite=True)
@@ -185,7 +185,7 @@ def test_another_vocabulary_or_tokenizer_is_refused(make, tmp_path):
     with pytest.raises(ValueError, match=r"dict\.txt is another vocabulary"):
         make(split="valid", vocabulary=vocabulary_of(tokenizer_of(), without=[5]), overwrite=True)
     (tmp_path / "data" / "manifest.json").unlink()
-    with pytest.raises(ValueError, match=r"data holds the files of another tokenizer"):
+    with pytest.raises(ValueError, match=r"data has the files of another tokenizer"):
         make(split="valid", tokenizer=other)
     del before["manifest.json"]
     assert snapshot(tmp_path / "data") == before
@@ -255,7 +255,7 @@ def test_a_second_run_at_the_same_time_is_refused(make, tmp_path):
     )
     try:
         other.stdout.readline()
-        with pytest.raises(OSError, match="Another process writes"):
+        with pytest.raises(OSError, match="Another process is writing"):
             make()
     finally:
         other.kill()
@@ -352,7 +352,7 @@ def test_a_dictionary_of_other_text_is_refused_and_nothing_written(make, tmp_pat
         make(vocabulary=few)
     assert not list((tmp_path / "data").iterdir())
     make(vocabulary=few, max_unknown=1)
-    with pytest.raises(ValueError, match="empty, or of another tokenizer"):
+    with pytest.raises(ValueError, match="empty, or belongs to another tokenizer"):
         make(vocabulary=Vocabulary([]), destination=tmp_path / "none")
     assert not (tmp_path / "none").exists()
 

@@ -69,7 +69,7 @@ def test_training_again_gives_the_same_bytes(folder, tmp_path):
 @pytest.mark.parametrize("content", [b"{", b"{}", b'{"language": "en", "bpe": {"model": 1}}', b"[]"])
 def test_a_file_of_another_format_is_named(tmp_path, content):
     (tmp_path / "character_bpe.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"character_bpe\.json is no character-level BPE"):
+    with pytest.raises(ValueError, match=r"character_bpe\.json is not a character-level BPE"):
         load_tokenizer(tmp_path)
 
 

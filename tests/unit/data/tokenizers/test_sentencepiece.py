@@ -53,7 +53,7 @@ def test_training_again_gives_the_same_bytes(folder, tmp_path):
 
 def test_what_cannot_be_used_is_named(folder, tmp_path):
     (tmp_path / "sentencepiece.bpe.model").write_bytes(b"nothing of the kind")
-    with pytest.raises(ValueError, match=r"sentencepiece\.bpe\.model: no SentencePiece model"):
+    with pytest.raises(ValueError, match=r"sentencepiece\.bpe\.model: not a SentencePiece model"):
         load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match="--vocab-size 5"):
         train_sentencepiece([folder / "text.txt"], vocab_size=5, folder=tmp_path)
