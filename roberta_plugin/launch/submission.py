@@ -178,7 +178,7 @@ def _host_python() -> list[str]:
 
 def _outside(snapshot: Path, name: str) -> str:
     """The command that runs a file of this package which needs the standard library alone."""
-    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "cluster" / name))}'
+    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "launch" / name))}'
 
 
 def rank_command(recipe: Recipe, arguments: tuple[str, ...]) -> str:

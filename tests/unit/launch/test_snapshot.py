@@ -51,7 +51,7 @@ def test_a_sweep_keeps_the_code_of_its_first_start_until_it_is_renewed(tmp_path)
     root = tmp_path / "sweep"
     first, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=False)
     assert (first, is_outdated) == (root / "snapshots" / "0" / "code", False)
-    assert (first / PACKAGE.name / "cluster" / "snapshot.py").is_file()
+    assert (first / PACKAGE.name / "launch" / "snapshot.py").is_file()
     (own / "__init__.py").write_text("A = 2\n")
     assert sweep_snapshot(root, user_dirs=[own], renew=False) == (first, True)
     assert (first / "my_plugin" / "__init__.py").read_text() == "A = 1\n"
