@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roberta_plugin.demo.run_folder import RunFolder
+    from roberta_plugin.demo.run_folder import DemoFolder
     from roberta_plugin.demo.steps import Step
 
 
@@ -36,19 +36,19 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do the steps that are not done yet, then show what came out."""
-    from roberta_plugin.demo.run_folder import DemoSettings, RunFolder
+    from roberta_plugin.demo.run_folder import DemoFolder, DemoSettings
 
     settings = DemoSettings(
         minutes=args.minutes, max_megabytes=args.max_megabytes, vocab_size=args.vocab_size, seed=args.seed
     )
-    folder = RunFolder(args.output_dir, settings)
+    folder = DemoFolder(args.output_dir, settings)
     with folder.locked():
         run_steps(folder)
     show_results(folder)
     return 0
 
 
-def run_steps(folder: RunFolder) -> None:
+def run_steps(folder: DemoFolder) -> None:
     """Go through the steps, saying what is done and how long is left."""
     from roberta_plugin.demo.steps import STEPS
 
@@ -73,7 +73,7 @@ def run_steps(folder: RunFolder) -> None:
         say(f"      {step.describe(result)} ({as_time(seconds)})")
 
 
-def show_plan(folder: RunFolder, steps: tuple[Step, ...], first: int) -> None:
+def show_plan(folder: DemoFolder, steps: tuple[Step, ...], first: int) -> None:
     """Say what will be done, and how long each step takes."""
     total = sum(seconds_of(step, folder) for step in steps[first:])
     say(f"A small RoBERTa, trained on the documentation inside this Python. About {as_time(total)} in all:")
@@ -83,7 +83,7 @@ def show_plan(folder: RunFolder, steps: tuple[Step, ...], first: int) -> None:
     say(f"Everything goes to {folder.path}; the same command resumes a run that was stopped.\n")
 
 
-def show_results(folder: RunFolder) -> None:
+def show_results(folder: DemoFolder) -> None:
     """Print the filled masks and the scores."""
     from roberta_plugin.demo.report import summary
 
@@ -105,7 +105,7 @@ def unigram_words(evaluation: dict[str, Any]) -> str:
     return ", ".join(word.strip() for word in evaluation["most_frequent"])
 
 
-def seconds_of(step: Step, folder: RunFolder) -> float:
+def seconds_of(step: Step, folder: DemoFolder) -> float:
     """How long a step takes."""
     return 60 * folder.settings.minutes if step.name == "pretrain" else step.seconds
 

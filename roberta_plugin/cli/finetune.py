@@ -229,17 +229,24 @@ def gpus_of_a_run(args: argparse.Namespace, slurm: dict[str, str]) -> int:
 
 def train(args: argparse.Namespace, grid_path: Path) -> dict[str, Any]:
     """Do all runs that are not done, and return the sweep's report."""
-    from roberta_plugin.cli import sweep
+    from roberta_plugin.cli.sweep import show
+    from roberta_plugin.experiments.sweep import SweepSettings, sweep
 
-    words = [str(grid_path), "--output-dir", str(args.output_dir / "runs"), "--parallel", str(args.parallel)]
-    words += ["--keep", "all" if args.keep == "all" else "weights"]  # of each cell's runs, some are evaluated first
-    if args.slurm is not None:
-        words += ["--slurm", "--wait"]
-    else:
-        words += ["--retries", str(args.retries), "--gpus-per-run", str(args.gpus_per_run or 0)]
-    parser = argparse.ArgumentParser()
-    sweep.add_parser(parser.add_subparsers())
-    return sweep.do(parser.parse_args(["sweep", *words]))
+    is_local = args.slurm is None
+    report = sweep(
+        SweepSettings(
+            grid=grid_path,
+            output_dir=args.output_dir / "runs",
+            parallel=args.parallel,
+            retries=args.retries if is_local else 0,
+            gpus_per_run=args.gpus_per_run or 0 if is_local else 0,
+            slurm=None if is_local else {},
+            wait=not is_local,
+            keep="all" if args.keep == "all" else "weights",  # of each cell's runs, some are evaluated first
+        )
+    )
+    show(report)
+    return dict(report.facts)
 
 
 def evaluate_runs(args: argparse.Namespace, prepared: Prepared, grid_path: Path, best_cell: str) -> None:

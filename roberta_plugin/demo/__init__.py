@@ -11,5 +11,5 @@
     report               all of it                            -> report.md, report.json, loss.png
 
 `steps` puts them in order for `roberta_plugin/cli/demo.py`; `run_folder` keeps what is done, so that a rerun goes on
-where the last one stopped. `child_process` runs fairseq-train, `progress` draws the bars.
+where the last one stopped. `progress` draws the bars.
 """

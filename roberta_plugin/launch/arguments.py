@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.training.arguments import OURS, value_of
 from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
 
 
-def complete(recipe: Recipe) -> tuple[str, ...]:
+def complete(recipe: LaunchSettings) -> tuple[str, ...]:
     """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs.
 
     Raises:
@@ -44,7 +44,7 @@ def complete(recipe: Recipe) -> tuple[str, ...]:
     return tuple(arguments + _batch_arguments(recipe, arguments))
 
 
-def _batch_arguments(recipe: Recipe, arguments: list[str]) -> list[str]:
+def _batch_arguments(recipe: LaunchSettings, arguments: list[str]) -> list[str]:
     """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins."""
     if recipe.batch_sequences is not None:
         most = int(value_of(arguments, "--batch-size", needed_for="--batch-sequences"))

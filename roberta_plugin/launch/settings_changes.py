@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch import status
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.training import arguments as train_arguments
 
 # By the beginnings of their names in fairseq's namespace.
@@ -41,7 +41,7 @@ FREE = (
 COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
 
 
-def check(recipe: Recipe, arguments: tuple[str, ...]) -> tuple[str, ...]:
+def check(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """All changes since the run began that were accepted, those of this launch last.
 
     Raises:
@@ -88,7 +88,7 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
 
 
-def _batch_changes(recipe: Recipe, before: status.Launch) -> list[str]:
+def _batch_changes(recipe: LaunchSettings, before: status.Launch) -> list[str]:
     pairs = (
         ("--batch-sequences", recipe.batch_sequences, before.batch_sequences),
         ("--batch-tokens", recipe.batch_tokens, before.batch_tokens),

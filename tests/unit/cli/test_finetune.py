@@ -2,13 +2,15 @@
 
 import argparse
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
-from roberta_plugin.cli import finetune, main, sweep
+from roberta_plugin.cli import finetune, main
+from roberta_plugin.cli import sweep as cli_sweep
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-from roberta_plugin.experiments import inference
+from roberta_plugin.experiments import inference, sweep
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_glue import write_official
@@ -33,12 +35,16 @@ def model_state():
     return {"model": state, "cfg": {"model": {"_name": "fast_roberta", "encoder_attention_heads": 4}}}
 
 
+def report(facts):
+    return sweep.SweepReport(output_dir=Path(), facts=facts)
+
+
 @pytest.fixture
 def words(tmp_path, monkeypatch, model_state):
     """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
-    monkeypatch.setattr(
-        sweep, "do", lambda args: {"states": {}, "num_runs": 1, "failures": {"a": {}}, "best_cell": None, "asked": args}
-    )
+    facts = {"states": {}, "num_runs": 1, "failures": {"a": {}}, "best_cell": None, "cells": []}
+    monkeypatch.setattr(sweep, "sweep", lambda settings: report(facts | {"asked": settings}))
+    monkeypatch.setattr(cli_sweep, "show", lambda report: None)
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
@@ -67,7 +73,7 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
     facts = finetune.train(args, write_grid(args))
-    assert facts["asked"].slurm
+    assert facts["asked"].slurm is not None
     assert facts["asked"].wait
     assert facts["asked"].parallel == 7
     assert grid_of(args)["slurm"]["partition"] == "gpu"
@@ -240,7 +246,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
 ):
     states = {"done": 29 - waiting, "failed": 1, "waiting": waiting}
     facts = {"states": states, "num_runs": 30, "failures": {"lr-1e-5_batch-16/seed-2": {}}, "best_cell": "lr-2e-5"}
-    monkeypatch.setattr(sweep, "do", lambda args: facts)
+    monkeypatch.setattr(sweep, "sweep", lambda settings: report(facts))
     evaluated = []
     monkeypatch.setattr(finetune, "evaluate_runs", lambda args, prepared, path, cell: evaluated.append(cell))
     args = parse(*words)
