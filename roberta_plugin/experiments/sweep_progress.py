@@ -1,4 +1,4 @@
-"""How far a sweep is: a bar over all runs with the time left on a terminal, else a line for each run that ends."""
+"""Progress of a sweep: on a terminal a bar over all runs with the time left, else a line for each run that ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BAR = "{l_bar}{bar}| {n:.1f} of {total} runs, {elapsed} so far, {remaining} lef
 
 
 class SweepProgress:
-    """A context manager that shows how far the runs are."""
+    """A context manager that shows the progress of the runs."""
 
     def __init__(self, folders: Sequence[RunFolder]) -> None:
         self._folders = folders

@@ -15,7 +15,7 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
     Raises:
         ValueError: if the recipe sets what follows from it, or its batch cannot be shared out.
     """
-    arguments = [part for word in recipe.train for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    arguments = [part for text in recipe.train for part in (text.split("=", 1) if text.startswith("--") else [text])]
     if "--user-dir" in arguments[:-1] and Path(arguments[arguments.index("--user-dir") + 1]).name == OURS.name:
         at = arguments.index("--user-dir")
         del arguments[at : at + 2]  # the job imports this plugin by itself, from its snapshot
@@ -26,8 +26,8 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
         "--distributed-init-method": "it follows from SLURM and --port",
         "--distributed-port": "--port of `roberta launch` sets it",
         "--device-id": "it follows from SLURM",
-        "--no-last-checkpoints": "a restart goes on from the last one",
-        "--no-save": "a restart goes on from a checkpoint",
+        "--no-last-checkpoints": "a restart resumes from the last one",
+        "--no-save": "a restart resumes from a checkpoint",
         "--restore-file": "a restart would load it again; --finetune-from-model loads a model the first time only",
     }.items():
         if option in arguments:

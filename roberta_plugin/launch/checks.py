@@ -58,8 +58,8 @@ def check_data(folders: list[Path]) -> None:
             )
         if not any(folder.glob("dict*.txt")) and not any(folder.glob("*/dict*.txt")):
             raise FileNotFoundError(
-                f"The recipe's data folder {folder} holds no dict.txt: it is no folder that `roberta binarize` or "
-                f"fairseq-preprocess has written."
+                f"The recipe's data folder {folder} holds no dict.txt: it was not written by `roberta binarize` or "
+                f"fairseq-preprocess."
             )
 
 

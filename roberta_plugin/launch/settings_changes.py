@@ -1,7 +1,7 @@
-"""A run folder goes on with the settings that it began with, but for those that belong to the machines.
+"""A run folder keeps the settings that it began with, except those that concern the machines.
 
-Another number of GPUs, another place for logs, a later end: these change where and how long, not what is trained. Any
-other difference is refused and shown, unless `--accept-changes` says that it is meant; then the launch records it.
+The number of GPUs, the folder of logs and the last update change where and how long the model is trained, not what is
+trained. Any other difference is refused and shown, unless `--accept-changes` is given; then the launch records it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def check(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]
     if found and not recipe.accept_changes:
         raise ValueError(
             f"The run folder {recipe.output_dir} was begun with other settings: {'; '.join(found)}. Keep them (the "
-            f"number of GPUs may change), choose another --output-dir, or say that "
-            "the change is meant by --accept-changes."
+            f"number of GPUs may change), choose another --output-dir, or accept "
+            "the change by --accept-changes."
         )
     return (*before.changes, *found)
 
