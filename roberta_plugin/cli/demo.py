@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roberta_plugin.demo.run_folder import RunFolder
+    from roberta_plugin.demo.run_folder import DemoFolder
     from roberta_plugin.demo.steps import Step
 
 
@@ -38,19 +38,19 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the steps that are not done yet, then show the results."""
-    from roberta_plugin.demo.run_folder import DemoSettings, RunFolder
+    from roberta_plugin.demo.run_folder import DemoFolder, DemoSettings
 
     settings = DemoSettings(
         minutes=args.minutes, max_megabytes=args.max_megabytes, vocab_size=args.vocab_size, seed=args.seed
     )
-    folder = RunFolder(args.output_dir, settings)
+    folder = DemoFolder(args.output_dir, settings)
     with folder.locked():
         run_steps(folder)
     show_results(folder)
     return 0
 
 
-def run_steps(folder: RunFolder) -> None:
+def run_steps(folder: DemoFolder) -> None:
     """Run the steps in order, printing each and the time left."""
     from roberta_plugin.demo.steps import STEPS
 
@@ -75,7 +75,7 @@ def run_steps(folder: RunFolder) -> None:
         say(f"      {step.describe(result)} ({as_time(seconds)})")
 
 
-def show_plan(folder: RunFolder, steps: tuple[Step, ...], first: int) -> None:
+def show_plan(folder: DemoFolder, steps: tuple[Step, ...], first: int) -> None:
     """Print the steps that will run, and how long each takes."""
     total = sum(seconds_of(step, folder) for step in steps[first:])
     say(f"A small RoBERTa, trained on the documentation inside this Python. About {as_time(total)} in all:")
@@ -85,7 +85,7 @@ def show_plan(folder: RunFolder, steps: tuple[Step, ...], first: int) -> None:
     say(f"Everything goes to {folder.path}; the same command resumes a run that was stopped.\n")
 
 
-def show_results(folder: RunFolder) -> None:
+def show_results(folder: DemoFolder) -> None:
     """Print the filled masks and the scores."""
     from roberta_plugin.demo.report import summary
 
@@ -107,7 +107,7 @@ def unigram_words(evaluation: dict[str, Any]) -> str:
     return ", ".join(word.strip() for word in evaluation["most_frequent"])
 
 
-def seconds_of(step: Step, folder: RunFolder) -> float:
+def seconds_of(step: Step, folder: DemoFolder) -> float:
     """Estimated time of a step; that of the pretraining is its start-up and its budget."""
     return step.seconds + (60 * folder.settings.minutes if step.name == "pretrain" else 0.0)
 

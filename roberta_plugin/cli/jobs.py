@@ -22,11 +22,11 @@ def add_parser(subparsers: Any) -> None:
     """Add `roberta jobs` and its options."""
     parser = subparsers.add_parser(
         "jobs",
-        help="show how far the launched trainings are",
+        help="show the progress of launched trainings",
         description="Shows every run that `roberta launch` has submitted below the given folders: the state of its "
         "job and why it waits, the updates done, the training loss as fairseq-train logs it, tokens a second on all "
-        "GPUs together, the time left to the last update at the present speed, and how long ago rank 0 has last "
-        "written. Below a run that has failed or started again: why, and the log to open.",
+        "GPUs together, the time left to the last update at the present speed, and when rank 0 last "
+        "wrote. Below a run that has failed or started again: why, and the log to open.",
     )
     parser.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="folders of runs (default: runs)")
     parser.set_defaults(run=run)
@@ -103,7 +103,7 @@ def is_silent(status: Status) -> bool:
 
 
 def age_of(status: Status) -> float:
-    """Seconds since rank 0 has last written."""
+    """Seconds since rank 0 last wrote its status."""
     return max(0.0, time.time() - status.time)
 
 

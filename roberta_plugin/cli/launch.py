@@ -8,29 +8,29 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.launch.recipe import Recipe, load_recipe
-from roberta_plugin.training.options_file import locate
+from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, locate_in_recipe
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `roberta launch`; its options are the fields of `Recipe`."""
+    """Add `roberta launch`; its options are the fields of `LaunchSettings`."""
     parser = subparsers.add_parser(
         "launch",
-        help="train on a SLURM cluster: nodes x GPUs, going on after preemption and time limits",
+        help="train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
         usage="roberta launch [--config FILE] [options] [-- DATA-BIN fairseq-train options]",
-        description="Submits fairseq-train to SLURM, one process a GPU, and keeps it going: a stop by the cluster ends "
-        "in a checkpoint and a restart at the next update. Options given here win over the config file; what stands "
-        "after -- is added to the file's fairseq-train options. Launching the same run folder again goes on from its "
+        description="Submits fairseq-train to SLURM, one process per GPU, and keeps it running: when the cluster stops "
+        "the job, it saves a checkpoint and resumes at the next update. Options given here win over the config file "
+        "(slurm/README.md has its format). Arguments after -- are added to the file's fairseq-train options; a "
+        "DATA-BIN in front of them replaces the file's data. Launching the same run folder again resumes from its "
         "checkpoints, on as many GPUs as are given now.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of these options, and train:")
-    for item in dataclasses.fields(Recipe):
+    for item in dataclasses.fields(LaunchSettings):
         if item.name == "train":
             continue
         flag = f"--{item.name.replace('_', '-')}"
         if item.type == "bool":
             parser.add_argument(flag, action="store_true", default=None, help=item.metadata["help"])
-        elif typing.get_origin(typing.get_type_hints(Recipe)[item.name]) is tuple:
+        elif typing.get_origin(typing.get_type_hints(LaunchSettings)[item.name]) is tuple:
             parser.add_argument(flag, action="append", metavar=item.name.upper(), help=item.metadata["help"])
         else:
             default = "" if item.default in (None, "", dataclasses.MISSING) else f" (default: {item.default})"
@@ -44,16 +44,16 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Submit, or print what would be submitted."""
-    from roberta_plugin.launch.submission import submit
+    from roberta_plugin.launch.submission import launch
 
-    names = [item.name for item in dataclasses.fields(Recipe) if item.name != "train"]
+    names = [item.name for item in dataclasses.fields(LaunchSettings) if item.name != "train"]
     recipe = load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
     try:
-        submission = submit(recipe, dry_run=args.dry_run, config=args.config)
+        submission = launch(recipe, dry_run=args.dry_run, config=args.config)
     except ValueError as error:
         if args.config is None:
             raise
-        raise ValueError(f"{locate(args.config, str(error))}: {error}") from error
+        raise ValueError(f"{locate_in_recipe(args.config, str(error))}: {error}") from error
     if args.dry_run:
         print(submission.script.rstrip())
         print("\n# commands: the first one submits the script above, the second is what each rank does")

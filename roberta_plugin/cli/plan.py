@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
         help="what a training costs: FLOPs, memory, hours, for any number of GPUs",
         description="Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, "
         "time of a step and of the all-reduce, days, GPU-hours and memory of a GPU, for several numbers of GPUs. "
-        "The formulas and where they come from are in roberta_plugin/cluster/{flops,memory,network,plan}.py.",
+        "The formulas and where they come from are in roberta_plugin/planner/{flops,memory,network,plan}.py.",
     )
     parser.add_argument("--config", type=Path, required=True, help="recipe (YAML), as those in slurm/")
     parser.add_argument("--machine", required=True, help="kind of node: v100, v100-dgx2, a100, h100 or h200")

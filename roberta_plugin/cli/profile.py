@@ -14,7 +14,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `roberta profile` and its options."""
     parser = subparsers.add_parser(
         "profile",
-        help="show where the time of a training step goes",
+        help="show what a training step spends its time on",
         description="Runs some updates of a fairseq-train command in this process, on one device, and writes a trace "
         "(trace.json, for chrome://tracing or ui.perfetto.dev) and a table of the costliest operations (table.txt). "
         "Nothing is saved.",
@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
         "--output-dir", type=Path, default=Path("runs/profile"), help="folder to write to (runs/profile)"
     )
     parser.add_argument("--steps", type=int, default=5, help="updates to profile (5)")
-    parser.add_argument("--warm-up", type=int, default=3, help="updates before them, of which nothing is kept (3)")
+    parser.add_argument("--warm-up", type=int, default=3, help="updates before them that are not recorded (3)")
     parser.add_argument("--rows", type=int, default=10, help="operations in the table (10)")
     parser.add_argument("training", nargs="+", metavar="...", help="what follows fairseq-train, after --")
     parser.set_defaults(run=run)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def prepare(words: list[str]) -> tuple[Any, Any]:
+def prepare(argv: list[str]) -> tuple[Any, Any]:
     """fairseq's trainer for the command line, and the samples of its updates, as fairseq-train would make them."""
     import numpy as np
     from fairseq import tasks, utils
@@ -60,7 +60,7 @@ def prepare(words: list[str]) -> tuple[Any, Any]:
 
     from roberta_plugin.training import arguments as train_arguments
 
-    cfg = train_arguments.to_config(train_arguments.parse(words))
+    cfg = train_arguments.to_config(train_arguments.parse(argv))
     utils.import_user_module(cfg.common)
     if cfg.distributed_training.distributed_world_size > 1:
         cfg.distributed_training.distributed_world_size = 1

@@ -11,5 +11,5 @@
     report               all of it                            -> report.md, report.json, loss.png
 
 `steps` puts them in order for `roberta_plugin/cli/demo.py`. `run_folder` records which steps are done, so that a rerun
-resumes where the last one stopped. `child_process` runs fairseq-train.
+resumes where the last one stopped.
 """

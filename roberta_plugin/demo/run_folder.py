@@ -6,7 +6,6 @@ atomically after each step, so a killed run resumes with the step it was in.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.files import atomic_write
+from roberta_plugin.locks import try_lock
 
 LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 
@@ -39,7 +39,7 @@ class DemoSettings:
             raise ValueError(f"--vocab-size must lie between 300 and 50000, got {self.vocab_size}.")
 
 
-class RunFolder:
+class DemoFolder:
     """Paths and finished steps of one demo run."""
 
     def __init__(self, path: Path, settings: DemoSettings) -> None:
@@ -92,7 +92,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as file:
             deadline = time.monotonic() + LOCK_PATIENCE_S
-            while not _lock(file.fileno()):
+            while not try_lock(file.fileno()):
                 if time.monotonic() > deadline:
                     raise ValueError(
                         f"Another `roberta demo` is running in {self.path}: wait for it or choose another --output-dir."
@@ -110,11 +110,3 @@ class RunFolder:
     def _write(self, entries: dict[str, Any]) -> None:
         with atomic_write(self._steps_file, "w") as file:
             json.dump(entries, file, indent=2)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

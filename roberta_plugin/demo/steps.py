@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from roberta_plugin.demo.run_folder import RunFolder
+from roberta_plugin.demo.run_folder import DemoFolder
 from roberta_plugin.progress import progress_bar
 
 TEXT = ("max_megabytes",)
@@ -26,11 +26,11 @@ class Step(NamedTuple):
     what: str
     seconds: float  # on two cores of 2026; the pretraining also takes what --minutes says
     depends_on: tuple[str, ...]
-    run: Callable[[RunFolder], dict[str, Any]]
+    run: Callable[[DemoFolder], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]
 
 
-def collect_corpus(run: RunFolder) -> dict[str, Any]:
+def collect_corpus(run: DemoFolder) -> dict[str, Any]:
     """Write corpus/{train,valid,test}.txt."""
     from roberta_plugin.demo.corpus import write_corpus
     from roberta_plugin.demo.source_documents import find_documents
@@ -41,7 +41,7 @@ def collect_corpus(run: RunFolder) -> dict[str, Any]:
     return dict(write_corpus(run.corpus, documents, max_bytes=max_bytes))
 
 
-def train_vocabulary(run: RunFolder) -> dict[str, Any]:
+def train_vocabulary(run: DemoFolder) -> dict[str, Any]:
     """Train byte-level BPE on the training text alone."""
     from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
     from roberta_plugin.data.vocabulary import Vocabulary
@@ -50,7 +50,7 @@ def train_vocabulary(run: RunFolder) -> dict[str, Any]:
     return {"size": len(Vocabulary.load(run.tokenizer / "dict.txt"))}
 
 
-def binarize_splits(run: RunFolder) -> dict[str, Any]:
+def binarize_splits(run: DemoFolder) -> dict[str, Any]:
     """Write data-bin/{train,valid,test}.bin and .idx."""
     from roberta_plugin.data.binarize.pipeline import binarize
     from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -72,7 +72,7 @@ def binarize_splits(run: RunFolder) -> dict[str, Any]:
     return {f"{split}_tokens": MmapTokens(run.data_bin / split).num_tokens for split in SPLITS}
 
 
-def make_training_plan(run: RunFolder) -> dict[str, Any]:
+def make_training_plan(run: DemoFolder) -> dict[str, Any]:
     """Measure the speed and plan the training; delete what was trained with an earlier plan."""
     from roberta_plugin.demo.training import plan_training
 
@@ -81,14 +81,14 @@ def make_training_plan(run: RunFolder) -> dict[str, Any]:
     return plan_training(run)._asdict()
 
 
-def pretrain_model(run: RunFolder) -> dict[str, Any]:
+def pretrain_model(run: DemoFolder) -> dict[str, Any]:
     """Train, or resume the training."""
     from roberta_plugin.demo.training import Plan, pretrain
 
     return pretrain(run, Plan(**run.results()["plan"]))
 
 
-def evaluate_model(run: RunFolder) -> dict[str, Any]:
+def evaluate_model(run: DemoFolder) -> dict[str, Any]:
     """Evaluate the model on the test split, and let it fill masks in held-out sentences."""
     from roberta_plugin.demo.training import SPIN_COUNT
 
@@ -113,7 +113,7 @@ def evaluate_model(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def write_reports(run: RunFolder) -> dict[str, Any]:
+def write_reports(run: DemoFolder) -> dict[str, Any]:
     """Write report.md, report.json and loss.png from the results of all other steps."""
     from roberta_plugin.demo.report import write_report
 

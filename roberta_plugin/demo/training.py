@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 import roberta_plugin
 from roberta_plugin.data.blocks import BreakMode
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.demo.child_process import failure, lines_of
-from roberta_plugin.demo.run_folder import RunFolder
+from roberta_plugin.demo.run_folder import DemoFolder
 from roberta_plugin.machine import num_cores
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.training.log import Record, parse_line
-from roberta_plugin.training.program import train_program
+from roberta_plugin.training.process import failure, lines_of, train_program
 
 # Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate is
 # high, because early in training more updates help more than more tokens. More than the paper's 15 % of the tokens are
@@ -76,7 +75,7 @@ class Speed(NamedTuple):
     startup_s: float
 
 
-def train_command(run: RunFolder, *, num_updates: int, extra: dict[str, str]) -> list[str]:
+def train_command(run: DemoFolder, *, num_updates: int, extra: dict[str, str]) -> list[str]:
     """The command line of `fairseq-train` with the demo's settings."""
     options = {
         "--user-dir": str(Path(roberta_plugin.__file__).parent),
@@ -104,7 +103,7 @@ def train_command(run: RunFolder, *, num_updates: int, extra: dict[str, str]) ->
     return [*train_program(), str(run.data_bin), *itertools.chain.from_iterable(options.items())]
 
 
-def plan_training(run: RunFolder) -> Plan:
+def plan_training(run: DemoFolder) -> Plan:
     """Train for a few seconds, discard the result, and plan the number of updates that fit into the budget.
 
     Measured with all cores and with one: on a busy machine, threads that wait for each other are slower than one.
@@ -129,7 +128,7 @@ def thread_choices() -> list[int]:
     return sorted({min(MAX_THREADS, num_cores()), 1}, reverse=True)
 
 
-def measure_speed(run: RunFolder, *, threads: int, seconds: float) -> Speed:
+def measure_speed(run: DemoFolder, *, threads: int, seconds: float) -> Speed:
     """Measure the time of an update and the start-up before the first one."""
     log = run.path / "speed.log"
     command = train_command(run, num_updates=10**6, extra={"--save-dir": str(run.path / "unused")})
@@ -177,7 +176,7 @@ def make_plan(speed: Speed, *, budget_s: float, valid_batches: float, threads: i
     )
 
 
-def pretrain(run: RunFolder, plan: Plan) -> dict[str, Any]:
+def pretrain(run: DemoFolder, plan: Plan) -> dict[str, Any]:
     """Train to the end of the plan, from the last checkpoint if there is one; return the number of updates made."""
     extra = {
         "--save-dir": str(run.checkpoints),
@@ -206,10 +205,10 @@ def last_update(log: Path) -> int:
     return int(next((values["num_updates"] for values in reversed(records) if "num_updates" in values), 0))
 
 
-def train(run: RunFolder, command: list[str], *, log: Path, threads: int) -> Generator[Record, None, None]:
+def train(run: DemoFolder, command: list[str], *, log: Path, threads: int) -> Generator[Record, None, None]:
     """Run `fairseq-train` and yield the records of its log as they appear."""
     environment = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)}
-    with closing(lines_of(command, log=log, environment=environment, descriptor=run.lock_descriptor)) as lines:
+    with closing(lines_of(command, log=log, environment=environment, lock=run.lock_descriptor)) as lines:
         for line in lines:
             record = parse_line(line)
             if record and "num_updates" in record.values:

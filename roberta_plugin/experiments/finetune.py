@@ -262,43 +262,23 @@ def gpus_per_run(settings: FinetuneSettings) -> int:
 def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> dict[str, Any]:
     """Do all runs that are not done yet; return the content of the sweep's report.json."""
     is_local = settings.slurm is None
-    return _run_sweep(
-        grid_path,
-        output_dir=settings.output_dir / "runs",
-        num_parallel=settings.num_parallel,
-        retries=settings.retries if is_local else 0,
-        gpus_per_run=gpus_per_run(settings) if is_local else 0,
-        slurm=not is_local,
-        keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
-        report=report,
-    )
+    from roberta_plugin.experiments.sweep import SweepSettings, summary_of, sweep
 
-
-def _run_sweep(
-    grid_path: Path,
-    *,
-    output_dir: Path,
-    num_parallel: int,
-    retries: int,
-    gpus_per_run: int,
-    slurm: bool,
-    keep: str,
-    report: Report,
-) -> dict[str, Any]:
-    """The one call of the sweep."""
-    from roberta_plugin.experiments import sweep
-
-    return sweep.run(
-        grid_path,
-        output_dir=output_dir,
-        num_parallel=num_parallel,
-        retries=retries,
-        gpus_per_run=gpus_per_run,
-        slurm=slurm,
-        wait=slurm,
-        keep=keep,
+    outcome = sweep(
+        SweepSettings(
+            grid=grid_path,
+            output_dir=settings.output_dir / "runs",
+            parallel=settings.num_parallel,
+            retries=settings.retries if is_local else 0,
+            gpus_per_run=gpus_per_run(settings) if is_local else 0,
+            slurm=None if is_local else {},
+            wait=not is_local,
+            keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
+        ),
         say=report,
     )
+    report(summary_of(outcome))
+    return dict(outcome.facts)
 
 
 def is_finished(facts: Mapping[str, Any]) -> bool:

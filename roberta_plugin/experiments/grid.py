@@ -1,21 +1,11 @@
-"""A grid file -> the runs of a sweep: every combination of the axes, with every seed.
-
-    train:                         # fairseq-train's options of all runs, as in a recipe (recipe.py)
-      data: data-bin/books
-      task: roberta_masked_lm
-      bf16: true                   # an option without a value; `false` leaves it out
-      tensorboard-logdir: "{folder}/tensorboard"        # {folder}: the folder of the run
-    axes:
-      dropout: [0.0, 0.1]          # an option, and its values
-      batch:                       # or a name, and under it settings that belong together
-        256: {update-freq: 1, lr: 1e-4}
-        2K: {update-freq: 8, lr: 7e-4}
-    seeds: [1, 2, 3]
-    metric: {log: valid, value: ppl, goal: min, at: last}
-    slurm: {partition: gpu, time: 8:00:00, gpus_per_node: 8}     # `roberta sweep --slurm`; sbatch_options.py
+"""A grid file -> the runs of a sweep: every combination of the axes, with every seed. slurm/README.md has the format.
 
 A *cell* is one combination of the axes; a *run* is a cell with a seed. Values reach fairseq-train as they are written:
 `1e-4` stays `1e-4` (`options_file.py`).
+
+Example:
+    axes: {dropout: [0.0, 0.1], lr: [1e-4]} with seeds: [1, 2]
+    ->  runs dropout-0.0_lr-1e-4/seed-1, dropout-0.0_lr-1e-4/seed-2, dropout-0.1_lr-1e-4/seed-1, ...
 """
 
 from __future__ import annotations
@@ -28,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.training.options_file import is_null, named_options, read_yaml, to_arguments
+from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml, to_arguments
+from roberta_plugin.training.resources import Resources, read_resources
 
 _SECTIONS = ("train", "axes", "seeds", "metric", "slurm")
 # What the sweep sets for each run, and why a grid file must not.
@@ -37,14 +28,8 @@ _OURS = {
     "seed": "list the seeds under `seeds`",
     "log-format": "the metric is read from the JSON log",
     "log-file": "every run has its own log.txt",
-    "restore-file": "a run goes on from its own checkpoint; to start from a model use --finetune-from-model",
+    "restore-file": "a run resumes from its own checkpoint; to start from a model use --finetune-from-model",
 }
-# A run has one task on one machine; its GPUs are fairseq-train's to start processes on.
-_SLURM_SETTINGS = {
-    *("partition", "time", "gpus_per_node", "cpus_per_task", "mem", "account", "qos", "constraint", "exclude", "setup"),
-    *("signal_delay_s", "gpu_request"),
-}
-SBATCH = "sbatch."  # in front of any other option of sbatch, in the settings of a grid
 PLUGIN = Path(__file__).parent.parent  # the default of --user-dir
 _FOLDER = "{folder}"
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
@@ -65,8 +50,8 @@ class Metric:
     file: str = ""
 
     @property
-    def words(self) -> list[str]:
-        """Options that let fairseq keep the checkpoint which this metric calls the best."""
+    def options(self) -> list[str]:
+        """Options that let fairseq keep the checkpoint that is best by this metric."""
         if not self.log or self.at != "best":
             return []
         goal = ["--maximize-best-checkpoint-metric"] if self.goal == "max" else []
@@ -84,30 +69,30 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training: its place in the grid and its words after `fairseq-train`, in which {folder} is still open."""
+    """One training: its cell, its seed, and fairseq-train's arguments, in which {folder} stands for its folder."""
 
     cell: str
     seed: str
     settings: Mapping[str, str]  # axis -> label
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Where the run lies in the folder of the sweep."""
+        """The run's path in the folder of the sweep."""
         return f"{self.cell}/seed-{self.seed}"
 
-    def words_in(self, folder: Path, metric: Metric, *, code: Path | None = None) -> list[str]:
-        """The words after `fairseq-train`, for a run that lies in `folder`; user directories are those in `code`."""
+    def arguments_in(self, folder: Path, metric: Metric, *, code: Path | None = None) -> list[str]:
+        """fairseq-train's arguments for a run in `folder`; user directories are taken from `code`."""
         own = ["--seed", self.seed, "--save-dir", str(folder / "checkpoints"), "--log-format", "json"]
-        if "--user-dir" not in self.words:
+        if "--user-dir" not in self.arguments:
             own += ["--user-dir", str(PLUGIN)]
-        if "--best-checkpoint-metric" not in self.words:
-            own += metric.words
-        words = [word.replace(_FOLDER, str(folder)) for word in self.words] + own
+        if "--best-checkpoint-metric" not in self.arguments:
+            own += metric.options
+        arguments = [argument.replace(_FOLDER, str(folder)) for argument in self.arguments] + own
         if code is not None:
-            at = words.index("--user-dir") + 1
-            words[at] = str(code / Path(words[at]).resolve().name)
-        return words
+            at = arguments.index("--user-dir") + 1
+            arguments[at] = str(code / Path(arguments[at]).resolve().name)
+        return arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +102,7 @@ class Grid:
     path: Path
     metric: Metric
     runs: tuple[Run, ...]
-    slurm: Mapping[str, str]  # what each run asks SLURM for
+    slurm: Resources | None = None  # what each run asks SLURM for
 
     @property
     def cells(self) -> list[str]:
@@ -125,12 +110,12 @@ class Grid:
         return list(dict.fromkeys(run.cell for run in self.runs))
 
 
-def read_grid(path: Path) -> Grid:
-    """Read and check a grid file.
+def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
+    """Read and check a grid file; settings in `slurm` win over its section of that name.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: naming the file, the place and what would be right.
+        ValueError: naming the file, the section and what to write instead.
     """
     content = read_yaml(path)
     if set(content) - set(_SECTIONS) or not {"train", "metric"} <= set(content):
@@ -150,38 +135,40 @@ def read_grid(path: Path) -> Grid:
         path=path,
         metric=_metric_of(content["metric"], path),
         runs=tuple(_runs_of(options, axes, seeds, path)),
-        slurm=_slurm_of(content.get("slurm", {}), path),
+        slurm=_slurm_of(content.get("slurm"), slurm or {}, path),
     )
 
 
-def _options_of(content: Any, path: Path, place: str) -> dict[str, Any]:
+def _options_of(content: Any, path: Path, section: str) -> dict[str, Any]:
     """Options by name, without dashes in front and with dashes within."""
-    options = named_options(content, where=f"{path}: {place}")
+    options = named_options(content, where=f"{path}: {section}")
     for name in options.keys() & _OURS:
-        raise ValueError(f"{path}: {place} sets {name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
+        raise ValueError(f"{path}: {section} sets {name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
     return options
 
 
-def _list_of(content: Any, path: Path, place: str) -> list[str]:
+def _list_of(content: Any, path: Path, section: str) -> list[str]:
     if not isinstance(content, list) or not content or not all(isinstance(item, str) for item in content):
-        raise ValueError(f"{path}: {place} must be a list of values such as [1, 2, 3], got {content!r}.")
+        raise ValueError(f"{path}: {section} must be a list of values such as [1, 2, 3], got {content!r}.")
     if len(content) != len(set(content)):
-        raise ValueError(f"{path}: {place} has a value twice: {', '.join(content)}.")
+        raise ValueError(f"{path}: {section} has a value twice: {', '.join(content)}.")
     return content
 
 
 def _axes_of(content: Any, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """Axis -> label -> options."""
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: axes must hold an axis a line, as in `lr: [1e-5, 2e-5]`, got {content!r}.")
+        raise ValueError(f"{path}: axes must hold one axis per line, as in `lr: [1e-5, 2e-5]`, got {content!r}.")
     axes = {}
     for name, choices in content.items():
-        place = f"axes, {name}"
+        section = f"axes, {name}"
         if isinstance(choices, dict) and choices:
-            axes[name] = {label: _options_of(options, path, f"{place}, {label}") for label, options in choices.items()}
+            axes[name] = {
+                label: _options_of(options, path, f"{section}, {label}") for label, options in choices.items()
+            }
         else:
-            values = _list_of(choices, path, place)
-            axes[name] = {value: _options_of({name: value}, path, place) for value in values}
+            values = _list_of(choices, path, section)
+            axes[name] = {value: _options_of({name: value}, path, section) for value in values}
     return axes
 
 
@@ -201,9 +188,9 @@ def _runs_of(
         if cell in cells:
             raise ValueError(f"{path}: {cells[cell]} and {settings} would both be called {cell}; rename one of them.")
         cells[cell] = settings
-        words = tuple(to_arguments({**options, **merged}, where=str(path)))
+        arguments = tuple(to_arguments({**options, **merged}, where=str(path)))
         for seed in seeds:
-            yield Run(cell=cell, seed=seed, settings=settings, words=words)
+            yield Run(cell=cell, seed=seed, settings=settings, arguments=arguments)
 
 
 def _plain(text: str) -> str:
@@ -227,30 +214,24 @@ def _metric_of(content: Any, path: Path) -> Metric:
     return metric
 
 
-def _slurm_of(content: Any, path: Path) -> dict[str, str]:
-    """Settings by name, those below `sbatch` as sbatch.NAME."""
-    settings: dict[str, Any] = dict(content) if isinstance(content, dict) else {"slurm": content}
-    further = settings.pop("sbatch", {})
-    if isinstance(further, list) and all(isinstance(item, str) for item in further):
-        further = dict((*item.split("=", 1), "true")[:2] for item in further)
-    if isinstance(further, dict):
-        settings |= {f"{SBATCH}{name}": value for name, value in further.items()}
-    else:
-        settings["sbatch"] = further
-    settings = {name: value for name, value in settings.items() if not is_null(value)}
-    unknown = sorted(name for name in settings if name not in _SLURM_SETTINGS and not name.startswith(SBATCH))
-    if unknown:
-        raise ValueError(
-            f"{path}: slurm has {unknown[0]!r}; it may have {', '.join(sorted(_SLURM_SETTINGS))}, and any other option "
-            f"of sbatch below sbatch:, as `sbatch: {{reservation: night}}`."
-        )
-    if not all(isinstance(value, str) for value in settings.values()):
-        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {settings!r}.")
-    return settings
+def _slurm_of(content: Any, given: Mapping[str, str], path: Path) -> Resources | None:
+    """Section `slurm`, in which the settings `given` elsewhere win."""
+    if content is None and not given:
+        return None
+    if not isinstance(content, dict | None):
+        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
+    where = f"{path}: slurm"
+    try:
+        found = read_resources({**(content or {}), **given}, where=where, kind=Resources)
+        if found.nodes != 1:
+            raise ValueError(f"{where}: --nodes is {found.nodes}: a run of a sweep has one node; leave it out.")
+    except ValueError as error:
+        raise ValueError(str(error).replace(str(path), locate(path, str(error)), 1)) from error
+    return found
 
 
 def finite(value: Any) -> float | None:
-    """`value` as a number, or None where it is none: a diverged run logs nan."""
+    """`value` as a number, or None if it is not finite: a diverged run logs nan."""
     try:
         number = float(value)
     except (TypeError, ValueError):

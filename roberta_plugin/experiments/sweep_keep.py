@@ -2,7 +2,7 @@
 
 A run writes its best and its last checkpoint, each with Adam's state, three times the size of the weights. A run that
 is done needs neither: its result is in result.json, and the weights of its best checkpoint serve evaluation. Runs that
-are not done keep everything, for they go on from it.
+are not done keep everything, because they resume from it.
 """
 
 from __future__ import annotations

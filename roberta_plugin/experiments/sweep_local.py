@@ -1,4 +1,4 @@
-"""The runs of a sweep on this machine, so many at a time."""
+"""The runs of a sweep on this machine, several at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def run_locally(
     report: Callable[[RunFolder, str], None],
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do the runs, at most `num_parallel` at a time; whatever ends us ends them.
+    """Train the runs, at most `num_parallel` at a time; they are stopped if this is interrupted.
 
     Args:
         folders: prepared runs.
         num_parallel: how many at a time.
         gpus_per_run: each of the parallel runs sees this many GPUs of its own; 0: all see all there are.
         retries: how often a failed run is started again at once.
-        report: told each run that starts ("started"), ends (its state) or is another process's ("elsewhere").
+        report: called with each run that starts ("started"), ends (its state) or is another process's ("elsewhere").
         look: called several times a second.
     """
     slots = environments(num_parallel, gpus_per_run=gpus_per_run)

@@ -1,12 +1,11 @@
 """Trainings that outlive the sweep that started them (kill -9, a lost connection): the next sweep stops them.
 
-They go on from their last checkpoint then. A run's lock file is held by its training, and names the process of the
+They are then resumed from their last checkpoint. A run's lock file is held by its training and names the process of the
 sweep that waits for it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -16,11 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 10.0
+from roberta_plugin.locks import holders, is_locked
+from roberta_plugin.training.process import STOP_PATIENCE_S
 
 
 def identity(pid: int | None) -> dict[str, Any]:
-    """A process, by more than its number, which another one may get later; from Linux's /proc."""
+    """A process by host, number and start time, because numbers are used again; from Linux's /proc."""
     try:
         since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -29,9 +29,9 @@ def identity(pid: int | None) -> dict[str, Any]:
 
 
 def stop_orphan(lock: Path) -> bool:
-    """End the processes that hold a lock, if the sweep that has started them is gone; whether there were such.
+    """Stop the processes that hold a lock if the sweep that started them is gone; return whether that was so.
 
-    A training that somebody waits for, or that runs on another machine, is left alone.
+    A training that a sweep waits for, or that runs on another machine, is left alone.
     """
     try:
         owner = json.loads(lock.read_bytes())
@@ -41,35 +41,10 @@ def stop_orphan(lock: Path) -> bool:
     if not is_orphan or not is_locked(lock):
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in _holders(lock):
+        for pid in holders(lock):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + STOP_PATIENCE_S
         while is_locked(lock) and time.monotonic() < deadline:
             time.sleep(0.05)
     return not is_locked(lock)
-
-
-def is_locked(lock: Path) -> bool:
-    """Whether a process holds the lock."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _holders(path: Path) -> list[int]:
-    """The processes that have a file open."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*/fd"):
-        with suppress(OSError):
-            if any(os.path.exists(entry) and os.path.samefile(entry, path) for entry in folder.iterdir()):
-                found.append(int(folder.parent.name))
-    return found

@@ -1,4 +1,4 @@
-"""How far a sweep is: a bar over all runs with the time left on a terminal, else a line for each run that ends."""
+"""Progress of a sweep: on a terminal a bar over all runs with the time left, else a line for each run that ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BAR = "{l_bar}{bar}| {n:.1f} of {total} runs, {elapsed} so far, {remaining} lef
 
 
 class SweepProgress:
-    """A context manager that shows how far the runs are."""
+    """A context manager that shows the progress of the runs."""
 
     def __init__(self, folders: Sequence[RunFolder]) -> None:
         self._folders = folders
@@ -58,10 +58,10 @@ def share_done(folder: RunFolder) -> float:
     """How much of a run is done, 0 to 1: its updates, by its log; 1 for one that has ended."""
     if folder.state() in (DONE, FAILED):
         return 1.0
-    words = folder.run.words
-    if "--max-update" not in words[:-1]:
+    arguments = folder.run.arguments
+    if "--max-update" not in arguments[:-1]:
         return 0.0
-    total = int(words[words.index("--max-update") + 1])
+    total = int(arguments[arguments.index("--max-update") + 1])
     updates = [record.values.get("num_updates", 0.0) for line in _tail(folder) if (record := parse_line(line))]
     return min(1.0, updates[-1] / total) if updates and total > 0 else 0.0
 

@@ -1,38 +1,34 @@
 """One run of a sweep: its folder, what state it is in, and how it is done.
 
-    CELL/seed-N/ run.json       what it is: cell, seed, settings, words after fairseq-train
+    CELL/seed-N/ run.json       what it is: cell, seed, settings, arguments of fairseq-train
                  log.txt        output of fairseq-train, of all attempts
-                 checkpoints/   from which a stopped run goes on
+                 checkpoints/   a stopped run resumes from the last one
                  result.json    the metric: the run is done
-                 failure.json   why the last attempt did not get there
-                 lock           held by fairseq-train, for as long as it lives; names the sweep that has started it
+                 failure.json   why the last attempt failed
+                 lock           held by fairseq-train for as long as it lives; names the sweep that started it
 
-Local processes and SLURM jobs do the same here; only `sweep_local.py` and `sweep_slurm.py` know the difference.
+Local processes and SLURM jobs use the same code; only `sweep_local.py` and `sweep_slurm.py` know the difference.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import signal
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.grid import Metric, Run, finite
-from roberta_plugin.experiments.sweep_orphans import identity, is_locked
+from roberta_plugin.experiments.sweep_orphans import identity
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
+from roberta_plugin.locks import is_locked, try_lock
 from roberta_plugin.training.log import parse_line
-from roberta_plugin.training.program import train_program
+from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
-STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
 POLL_S = 0.2
 _TAIL_LINES = 8
 _SEARCHED_BYTES = 200_000  # of the log's end, for the exception
@@ -54,25 +50,28 @@ class RunFolder:
         Raises:
             ValueError: naming the options that differ.
         """
-        known = self._read("run.json", "words")
-        if known is not None and known["words"] != list(self.run.words):
+        known = self._read("run.json", "cell")
+        if known is None:
+            return
+        before = known.get("arguments", known.get("words", []))  # its name in earlier versions
+        if before != list(self.run.arguments):
             raise ValueError(
-                f"{self.path} holds a run with other options: {_difference(known['words'], self.run.words)}. Give "
+                f"{self.path} holds a run with other options: {_difference(before, self.run.arguments)}. Give "
                 "another --output-dir, or delete that one if the run is not needed any more."
             )
 
     def prepare(self) -> None:
-        """Make the folder and write down what the run is; where the grid file's metric has changed, read it anew."""
+        """Make the folder and write run.json; read the metric again if the grid file has another one now."""
         self.path.mkdir(parents=True, exist_ok=True)
         about = {"cell": self.run.cell, "seed": self.run.seed, "settings": dict(self.run.settings)}
-        self._write("run.json", {**about, "words": list(self.run.words)})
+        self._write("run.json", {**about, "arguments": list(self.run.arguments)})
         result = self.result()
         if result is not None and result.get("metric") != asdict(self.metric):
             (self.path / "result.json").unlink()
             self.finish(exit_code=0, seconds=float(result.get("seconds", 0)))
 
     def state(self) -> str:
-        """One of done, running (somewhere, by whomever), failed and waiting."""
+        """One of done, running (here or elsewhere), failed and waiting."""
         if (self.path / "result.json").is_file():
             return DONE
         if self.is_locked():
@@ -94,30 +93,22 @@ class RunFolder:
         return next((path for path in found if path.is_file()), None)
 
     def start(self, environment: Mapping[str, str] | None = None) -> Attempt | None:
-        """Start fairseq-train; None if somebody else is at it."""
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        """Start fairseq-train; None if another process trains this run."""
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        try:
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, json.dumps(identity(os.getpid())).encode())
-            with open(self.path / "log.txt", "ab") as log:
-                log_start = log.tell()
-                process = subprocess.Popen(
-                    [*train_program(), *self.run.words_in(self.path, self.metric, code=self.code)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **self._code_environment(), **(environment or {})},
-                    pass_fds=[descriptor],  # the lock is the training's: it holds on if we are killed
-                    start_new_session=True,  # Ctrl-C reaches us alone, and we end the training in order
-                )
+            if not try_lock(lock):
+                return None
+            os.ftruncate(lock, 0)
+            os.write(lock, json.dumps(identity(os.getpid())).encode())
+            process = TrainingProcess(
+                [*train_program(), *self.run.arguments_in(self.path, self.metric, code=self.code)],
+                log=self.path / "log.txt",
+                lock=lock,
+                environment={**self._code_environment(), **(environment or {})},
+            )
         finally:
-            os.close(descriptor)
-        return Attempt(self, process, log_start=log_start)
+            os.close(lock)  # the training holds it now
+        return Attempt(self, process)
 
     def _code_environment(self) -> dict[str, str]:
         """Variables by which fairseq-train imports this package from the snapshot, and not from the working folder."""
@@ -175,12 +166,17 @@ class RunFolder:
             log.seek(max(start, log.seek(0, os.SEEK_END) - _SEARCHED_BYTES))
             return log.read().decode("utf-8", errors="replace").splitlines()
 
+    def fail(self, reason: str) -> None:
+        """Write failure.json for an attempt that never started fairseq-train."""
+        attempts = (self.failure() or {"attempts": 0})["attempts"] + 1
+        self._write("failure.json", {"reason": reason, "exit_code": None, "attempts": attempts, "log_ends": []})
+
     def is_locked(self) -> bool:
         """Whether a process of the training is alive."""
         return is_locked(self.path / "lock")
 
     def _read(self, name: str, *keys: str) -> dict[str, Any] | None:
-        remedy = "delete it and run the command again; the run goes on from its checkpoints"
+        remedy = "delete it and run the command again; the run resumes from its checkpoints"
         return read_json(self.path / name, keys=keys, remedy=remedy)
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
@@ -189,52 +185,37 @@ class RunFolder:
 
 
 class Attempt:
-    """A running fairseq-train."""
+    """A running fairseq-train of a run."""
 
-    def __init__(self, folder: RunFolder, process: subprocess.Popen[bytes], *, log_start: int = 0) -> None:
-        self.folder = folder
-        self._log_start = log_start
-        self._process = process
+    def __init__(self, folder: RunFolder, process: TrainingProcess) -> None:
+        self.folder, self.process = folder, process
         self._started = time.monotonic()
 
     def poll(self) -> str | None:
-        """None while it runs; then the state it has left the run in."""
-        exit_code = self._process.poll()
+        """None while it runs; then the state that it leaves the run in."""
+        exit_code = self.process.poll()
         if exit_code is None:
             return None
-        self._end_session()
+        self._wait_for_lock()
         seconds = time.monotonic() - self._started
-        return self.folder.finish(exit_code=exit_code, seconds=seconds, log_start=self._log_start)
+        return self.folder.finish(exit_code=exit_code, seconds=seconds, log_start=self.process.log_start)
 
     def wait(self) -> str:
-        """The state it leaves the run in."""
+        """The state that it leaves the run in."""
         while (state := self.poll()) is None:
             time.sleep(POLL_S)
         return state
 
     def stop(self) -> None:
-        """End it, without a word about the run: it goes on from its last checkpoint the next time.
+        """Stop it and record nothing: the run resumes from its last checkpoint the next time.
 
-        May be called from a signal handler, while `wait` is being executed: hence nothing here takes Popen's lock.
+        May be called from a signal handler, while `wait` is being executed.
         """
-        if not self._has_ended():
-            os.kill(self._process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_PATIENCE_S
-        while not self._has_ended() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self._end_session()
-        self._process.poll()
+        self.process.stop()
+        self._wait_for_lock()
 
-    def _has_ended(self) -> bool:
-        try:
-            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # and has been waited for
-            return True
-
-    def _end_session(self) -> None:
-        """End what fairseq-train has left: data workers, one process a GPU; they hold the lock until they are gone."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def _wait_for_lock(self) -> None:
+        """Wait until the killed processes of the training are gone."""
         deadline = time.monotonic() + STOP_PATIENCE_S
         while self.folder.is_locked() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -271,7 +252,9 @@ def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
         update, value = max(values.items(), key=lambda pair: _rank(pair[1], metric))
     if value is None:
         known = ", ".join(sorted(records[update]))
-        raise ValueError(f"{metric.log} {metric.value} is no finite number at update {update}; the record has {known}")
+        raise ValueError(
+            f"{metric.log} {metric.value} is not a finite number at update {update}; the record has {known}"
+        )
     return {"value": value, "num_updates": update}
 
 
@@ -282,6 +265,6 @@ def _rank(value: float | None, metric: Metric) -> float:
 
 
 def _difference(known: Sequence[str], planned: Sequence[str]) -> str:
-    old = " ".join(word for word in known if word not in planned)
-    new = " ".join(word for word in planned if word not in known)
+    old = " ".join(argument for argument in known if argument not in planned)
+    new = " ".join(argument for argument in planned if argument not in known)
     return f"it has {old or 'fewer'!r} where the grid file has {new or 'nothing'!r}"

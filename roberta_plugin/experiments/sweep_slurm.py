@@ -1,45 +1,46 @@
-"""The runs of a sweep as one SLURM job array, through submitit: a run is a task of the array, on one machine.
+"""The runs of a sweep as one SLURM job array, through submitit: a run is a task of the array, on one node.
 
-A preempted or timed-out task is requeued and goes on from its run's last checkpoint. Which run is in which task is kept
-in jobs.json, so that the next `roberta sweep` leaves alone what still waits in the queue.
+A preempted or timed-out task is requeued and resumes from its run's last checkpoint. jobs.json records which run is in
+which task, so that the next `roberta sweep` leaves alone what still waits in the queue. Checks, snapshot and the call
+of sbatch are those of `roberta launch`.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-import shutil
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.grid import SBATCH
 from roberta_plugin.experiments.sweep_run import FAILED, Attempt, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
-from roberta_plugin.launch.recipe import minutes_of
+from roberta_plugin.launch.checks import check_partition
+from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
 from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.sbatch_options import check_text, gpu_option, parse_gpus, parse_sbatch
+from roberta_plugin.training.resources import Resources, check_resources, submitit_parameters
+from roberta_plugin.training.sbatch_options import check_text
 
 _JOBS = "jobs.json"
 _MAX_TIMEOUTS = 100  # a run may need many time limits
-_COUNTS = {"cpus_per_task", "signal_delay_s"}
 
 
 class SweepJob:
-    """What a task of the array calls: do one run; stop in order when SLURM takes the machine away."""
+    """What a task of the array calls: check the GPUs, do one run; stop in order when SLURM takes the node away."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, num_gpus: int = 0) -> None:
+        self._num_gpus = num_gpus
         self._attempt: Attempt | None = None
 
     def __call__(self, folder: RunFolder) -> str:
-        """The state the run is left in, or "elsewhere" if another process is at it.
+        """The state the run is left in, or "elsewhere" if another process trains it.
 
         Raises:
             RuntimeError: if the run has failed, so that the task of the array fails too.
         """
+        self._check_gpus(folder)
         self._attempt = folder.start()
         state = self._attempt.wait() if self._attempt else "elsewhere"
         if state == FAILED:
@@ -54,11 +55,22 @@ class SweepJob:
 
         if self._attempt:
             self._attempt.stop()
-        return submitit.helpers.DelayedSubmission(SweepJob(), folder)
+        return submitit.helpers.DelayedSubmission(SweepJob(num_gpus=self._num_gpus), folder)
+
+    def _check_gpus(self, folder: RunFolder) -> None:
+        if self._num_gpus == 0 or "--cpu" in folder.run.arguments:
+            return
+        from roberta_plugin.launch import preflight
+
+        try:
+            preflight.check_this_node(self._num_gpus)
+        except preflight.PreflightError as error:
+            folder.fail(str(error))
+            raise
 
 
 def submit(
-    folders: Sequence[RunFolder], *, root: Path, code: Path, num_parallel: int, settings: Mapping[str, str]
+    folders: Sequence[RunFolder], *, root: Path, code: Path, num_parallel: int, resources: Resources
 ) -> dict[str, str]:
     """Submit the runs as one array of which at most `num_parallel` tasks run at a time.
 
@@ -67,82 +79,55 @@ def submit(
         root: folder of the sweep, on a file system that all nodes see.
         code: the code that the tasks run (`snapshot.py`).
         num_parallel: limit on running tasks.
-        settings: what each run asks for: section `slurm` of the grid file.
+        resources: what each run asks for.
 
     Returns:
         The job id of each run, by the run's name.
 
     Raises:
-        FileNotFoundError: if this machine has no sbatch.
-        ValueError: if sbatch refuses, or the settings are none.
+        ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
-    if shutil.which("sbatch") is None:
-        raise FileNotFoundError(
-            "There is no sbatch on this machine: run the command on a login node of the cluster, or leave out --slurm "
-            "to do the runs here."
-        )
-    import submitit
-    from submitit.core.utils import FailedJobError, FailedSubmissionError
-
     check_text({"--output-dir": root})
-    parameters = parameters_of(settings)
-    path = f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
-    parameters["setup"] = [path, *parameters.get("setup", [])]
+    check_slurm(resources)
+    check_partition(resources)
+    import submitit
+
+    from roberta_plugin.launch.submission import calling_sbatch
+
+    write_environment(code.parent, resources.env)
     executor = submitit.SlurmExecutor(
         folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=f"{shlex.quote(sys.executable)} -P"
     )
     executor.update_parameters(
+        **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
         job_name=root.name,
         array_parallelism=num_parallel,
-        ntasks_per_node=1,
-        nodes=1,
-        wckey=None,
-        **parameters,
+        setup=[
+            f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
+            f". {shlex.quote(str(code.parent / ENVIRONMENT))}",
+            *resources.setup,
+        ],
     )
-    try:
-        with slurm_commands.submission_environment(given={name.removeprefix(SBATCH) for name in settings}):
-            jobs = executor.map_array(SweepJob(), folders)
-    except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
-        raise ValueError(f"sbatch refused the array: {str(error).strip()}") from error
+    with calling_sbatch(resources):
+        jobs = executor.map_array(SweepJob(num_gpus=resources.gpus_per_node), folders)
     submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
     with atomic_write(root / _JOBS, "w") as file:
         json.dump({**known_jobs(root), **submitted}, file, indent=2)
     return submitted
 
 
-def parameters_of(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Section `slurm` of a grid file as submitit's parameters.
+def check_slurm(resources: Resources | None) -> None:
+    """Refuse resources that cannot work, or that lack a time limit, before anything is written.
 
     Raises:
-        ValueError: for a number that is none, or a time limit that is missing or that SLURM would not read.
+        ValueError: naming the setting.
     """
-    if "time" not in settings:
+    if resources is None or not resources.time:
         raise ValueError(
-            "The grid file gives its runs no time limit, which --slurm needs: write `slurm: {time: 8:00:00}`; a run "
-            "that needs longer is requeued and goes on."
+            "The runs have no time limit, which --slurm needs: write `slurm: {time: 8:00:00}` in the grid file, or "
+            "--slurm time=8:00:00. A run that needs longer is requeued and resumes."
         )
-    sbatch = parse_sbatch(
-        (f"{name.removeprefix(SBATCH)}={value}" for name, value in settings.items() if name.startswith(SBATCH)),
-        name="slurm, sbatch in the grid file:",
-    )
-    ours = ("gpus_per_node", "gpu_request")
-    parameters: dict[str, Any] = {
-        name: value for name, value in settings.items() if not name.startswith(SBATCH) and name not in ours
-    }
-    check_text({f"slurm, {name}": value for name, value in parameters.items() if name != "setup"})
-    parameters["time"] = minutes_of(settings["time"])
-    if "gpus_per_node" in settings:
-        gpus = parse_gpus(settings["gpus_per_node"], name="slurm, gpus_per_node in the grid file")
-        sbatch |= gpu_option(gpus, request=settings.get("gpu_request", "gpus-per-node"), sbatch=sbatch)
-    if sbatch:
-        parameters["additional_parameters"] = sbatch
-    if "setup" in settings:
-        parameters["setup"] = [settings["setup"]]
-    for name in _COUNTS & settings.keys():
-        if not settings[name].isdigit():
-            raise ValueError(f"slurm, {name} in the grid file must be a whole number, got {settings[name]!r}.")
-        parameters[name] = int(settings[name])
-    return parameters
+    check_resources(resources)
 
 
 def known_jobs(root: Path) -> dict[str, str]:

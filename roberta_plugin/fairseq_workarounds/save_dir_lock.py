@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import socket
@@ -15,6 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from roberta_plugin.fairseq_workarounds.training_loop import wrap
+from roberta_plugin.locks import try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +59,13 @@ def _wait_for(descriptor: int, path: Path) -> bool:
     """Lock the file; wait where the holder is on another host, for it may be a dead one that a job was moved from."""
     deadline = time.monotonic() + OTHER_HOST_SECONDS
     while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(descriptor):
             return True
-        except BlockingIOError:
-            holder = _holder(path)
-            if holder.endswith(f" on {socket.gethostname()}") or time.monotonic() > deadline:
-                return False
-            logger.info(f"{path} is locked by {holder}: waiting for its end")
-            time.sleep(POLL_SECONDS)
+        holder = _holder(path)
+        if holder.endswith(f" on {socket.gethostname()}") or time.monotonic() > deadline:
+            return False
+        logger.info(f"{path} is locked by {holder}: waiting for its end")
+        time.sleep(POLL_SECONDS)
 
 
 def _holder(path: Path) -> str:

@@ -9,10 +9,7 @@
 
 prepared.json lists what each split has, and the size and SHA-256 of every other file.
 
-An example has one label, and one sequence or several that are compared, as in multiple choice. What columns and records
-mean is up to the benchmark.
-
-Example: RTE's 2,490 training pairs are 2,490 examples with one sequence each, a column `label` and records with `id`;
+What columns and records mean is up to the benchmark. Example: RTE's 2,490 training pairs are 2,490 examples with one sequence each, a column `label` and records with `id`;
 RACE's 87,866 training questions are examples with four sequences each.
 
 Shapes: N examples of a split, S sequences.

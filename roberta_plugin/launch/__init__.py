@@ -1,11 +1,11 @@
 """Training on a SLURM cluster: from a recipe to a job that survives preemption, time limits and broken nodes.
 
-    recipe.py        config file + flags -> Recipe: fairseq-train's arguments and the resources
-    arguments.py     Recipe -> fairseq-train's arguments, completed for the number of GPUs
-    checks.py        Recipe -> the refusals that can be made before anything is submitted
-    settings_changes.py  ... among them: a run folder goes on with the settings that it began with
+    recipe.py        config file + flags -> LaunchSettings: fairseq-train's arguments and the resources
+    arguments.py     LaunchSettings -> fairseq-train's arguments, completed for the number of GPUs
+    checks.py        LaunchSettings -> the refusals that can be made before anything is submitted
+    settings_changes.py  ... among them: a run folder keeps the settings that it began with
     snapshot.py      the code and the config -> the run folder; the job runs what lies there
-    submission.py    Recipe -> sbatch script -> job                              ^ on the login node
+    submission.py    LaunchSettings -> sbatch script -> job                      ^ on the login node
     ---------------------------------------------------------------------------------------------------
     free_port.py     the batch script looks for a port                           v on the cluster, in order
     rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
@@ -15,14 +15,15 @@
     preemption.py    a signal -> "stop after this update"
     update_hook.py   after every update: stop, save by the clock, write the status
     restart/         the batch script again: start the job again, or not; its policy.py says when
-    status.py        how far each run is: written by rank 0, read by `roberta jobs`
+    status.py        progress of each run: written by rank 0, read by `roberta jobs`
 
-For other commands that submit jobs:
+From a notebook, or another command that submits jobs:
 
-    from roberta_plugin.launch.recipe import Recipe, load_recipe
-    from roberta_plugin.launch.submission import submit
+    from roberta_plugin.launch.recipe import LaunchSettings, load_recipe
+    from roberta_plugin.launch.submission import launch
 
-    recipe = Recipe(output_dir=Path("runs/base"), train=("data-bin", "--task", "roberta_masked_lm", ...), nodes=2, ...)
-    submission = submit(recipe, dry_run=False)    # ValueError/FileNotFoundError where a check of checks.py fails
+    settings = load_recipe(Path("slurm/pretrain_base.yaml"), flags={"nodes": 4}, train=["data-bin/books"])
+    settings = LaunchSettings(output_dir=Path("runs/base"), train=("data-bin", "--arch", ...), nodes=2)  # or so
+    submission = launch(settings, dry_run=True)    # ValueError or FileNotFoundError where a check of checks.py fails
     submission.job_id, submission.script, submission.commands      # job_id is None after a dry run
 """

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.training.arguments import OURS, value_of
 from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
 
 
-def complete(recipe: Recipe) -> tuple[str, ...]:
+def complete(recipe: LaunchSettings) -> tuple[str, ...]:
     """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs.
 
     Raises:
         ValueError: if the recipe sets what follows from it, or its batch cannot be shared out.
     """
-    arguments = [part for word in recipe.train for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    arguments = [part for text in recipe.train for part in (text.split("=", 1) if text.startswith("--") else [text])]
     if "--user-dir" in arguments[:-1] and Path(arguments[arguments.index("--user-dir") + 1]).name == OURS.name:
         at = arguments.index("--user-dir")
         del arguments[at : at + 2]  # the job imports this plugin by itself, from its snapshot
@@ -26,8 +26,8 @@ def complete(recipe: Recipe) -> tuple[str, ...]:
         "--distributed-init-method": "it follows from SLURM and --port",
         "--distributed-port": "--port of `roberta launch` sets it",
         "--device-id": "it follows from SLURM",
-        "--no-last-checkpoints": "a restart goes on from the last one",
-        "--no-save": "a restart goes on from a checkpoint",
+        "--no-last-checkpoints": "a restart resumes from the last one",
+        "--no-save": "a restart resumes from a checkpoint",
         "--restore-file": "a restart would load it again; --finetune-from-model loads a model the first time only",
     }.items():
         if option in arguments:
@@ -44,7 +44,7 @@ def complete(recipe: Recipe) -> tuple[str, ...]:
     return tuple(arguments + _batch_arguments(recipe, arguments))
 
 
-def _batch_arguments(recipe: Recipe, arguments: list[str]) -> list[str]:
+def _batch_arguments(recipe: LaunchSettings, arguments: list[str]) -> list[str]:
     """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins."""
     if recipe.batch_sequences is not None:
         most = int(value_of(arguments, "--batch-size", needed_for="--batch-sequences"))

@@ -9,16 +9,17 @@ from pathlib import Path
 
 from roberta_plugin.launch import status
 from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.recipe import Recipe, minutes_of
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.sbatch_options import Gpus, check_text, gpu_option
+from roberta_plugin.training.resources import Resources, check_resources
+from roberta_plugin.training.sbatch_options import check_text
 
 RUNTIMES = ("pyxis", "apptainer")
 ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "configuring")
 
 
-def check_recipe(recipe: Recipe) -> None:
+def check_recipe(recipe: LaunchSettings) -> None:
     """Check all that needs no SLURM: numbers, options, data, the run folder.
 
     Raises:
@@ -26,40 +27,19 @@ def check_recipe(recipe: Recipe) -> None:
         FileNotFoundError: for a data folder that is missing.
         PermissionError: for a run folder that cannot be written to.
     """
-    for name, number in (("nodes", recipe.nodes), ("gpus-per-node", recipe.gpus_per_node)):
-        if number < 1:
-            raise ValueError(f"--{name} must be at least 1, got {number}.")
-    if recipe.max_requeues < 0 or recipe.checkpoint_minutes < 0 or recipe.signal_delay < 0:
-        raise ValueError("--max-requeues, --checkpoint-minutes and --signal-delay must not be negative.")
+    check_resources(recipe)
+    if recipe.gpus_per_node < 1:
+        raise ValueError(f"--gpus-per-node must be at least 1, got {recipe.gpus_per_node}.")
+    if recipe.max_requeues < 0 or recipe.checkpoint_minutes < 0:
+        raise ValueError("--max-requeues and --checkpoint-minutes must not be negative.")
     if recipe.preflight_seconds <= 0:
         raise ValueError(f"--preflight-seconds must be positive, got {recipe.preflight_seconds:g}.")
     if recipe.port is not None and not 1024 <= recipe.port < 65535:
         raise ValueError(f"--port must lie between 1024 and 65534, got {recipe.port}.")
     if recipe.container_runtime not in RUNTIMES:
         raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
-    for word in recipe.env:
-        if not word.partition("=")[1] or not word.partition("=")[0].isidentifier():
-            raise ValueError(f"--env {word.partition('=')[0]!r} is no NAME=VALUE.")  # the value may be a secret
-    gpu_option(Gpus(recipe.gpus_per_node, recipe.gpu_type), request=recipe.gpu_request, sbatch=recipe.sbatch_options)
-    lines = (
-        "name",
-        "partition",
-        "account",
-        "qos",
-        "constraint",
-        "exclude",
-        "gpu_type",
-        "container",
-        "container_mounts",
-    )
-    check_text({f"--{name.replace('_', '-')}": getattr(recipe, name) for name in lines})
-    check_text({"--output-dir": recipe.output_dir})
-    seconds = minutes_of(recipe.time) * 60
-    if recipe.signal_delay >= seconds:
-        raise ValueError(
-            f"--signal-delay ({recipe.signal_delay} s) is not shorter than --time ({recipe.time}): the job would be "
-            f"told to stop before it starts."
-        )
+    texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
+    check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     parsed = train_arguments.parse(complete(recipe))
     check_data(train_arguments.data_folders(parsed))
     check_splits(parsed)
@@ -78,8 +58,8 @@ def check_data(folders: list[Path]) -> None:
             )
         if not any(folder.glob("dict*.txt")) and not any(folder.glob("*/dict*.txt")):
             raise FileNotFoundError(
-                f"The recipe's data folder {folder} holds no dict.txt: it is no folder that `roberta binarize` or "
-                f"fairseq-preprocess has written."
+                f"The recipe's data folder {folder} holds no dict.txt: it was not written by `roberta binarize` or "
+                f"fairseq-preprocess."
             )
 
 
@@ -121,27 +101,13 @@ def check_run_dir(output_dir: Path) -> None:
         raise PermissionError(f"The run folder {output_dir} is a file: choose another --output-dir.")
 
 
-def check_cluster(recipe: Recipe) -> None:
+def check_cluster(recipe: LaunchSettings) -> None:
     """Check what only SLURM knows: that it is there, the partition and its size, that the run is not running.
 
     Raises:
         ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
     """
-    if not slurm_commands.has_slurm():
-        raise ValueError("sbatch is not installed here: submit from a login node of the cluster, or use --dry-run.")
-    known = {partition.name: partition.num_nodes for partition in slurm_commands.partitions()}
-    if recipe.partition is not None:
-        names = recipe.partition.split(",")
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise ValueError(
-                f"The cluster has no partition {missing[0]!r}: --partition can be {', '.join(sorted(known))}."
-            )
-        most = max(known[name] for name in names)
-        if recipe.nodes > most:
-            raise ValueError(
-                f"--nodes is {recipe.nodes}, and the partition {recipe.partition} has {most} nodes in all."
-            )
+    check_partition(recipe)
     before = status.read_launch(recipe.output_dir)
     if before is not None and before.job_id is not None:
         state = slurm_commands.job_state(before.job_id)
@@ -150,3 +116,25 @@ def check_cluster(recipe: Recipe) -> None:
                 f"Job {before.job_id} of the run folder {recipe.output_dir} is still {state}: two trainings would "
                 f"write the same checkpoints. Cancel it with `scancel {before.job_id}`, or choose another --output-dir."
             )
+
+
+def check_partition(resources: Resources) -> None:
+    """Refuse a partition that the cluster does not have, or that has fewer nodes than are asked for.
+
+    Raises:
+        ValueError: naming the partitions that there are; also where SLURM is not installed.
+    """
+    if not slurm_commands.has_slurm():
+        raise ValueError("sbatch is not installed here: submit from a login node of the cluster, or use --dry-run.")
+    known = {partition.name: partition.num_nodes for partition in slurm_commands.partitions()}
+    if resources.partition is None:
+        return
+    names = resources.partition.split(",")
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(f"The cluster has no partition {missing[0]!r}: --partition can be {', '.join(sorted(known))}.")
+    most = max(known[name] for name in names)
+    if resources.nodes > most:
+        raise ValueError(
+            f"--nodes is {resources.nodes}, and the partition {resources.partition} has {most} nodes in all."
+        )

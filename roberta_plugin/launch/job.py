@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from roberta_plugin.launch import checkpoints, preflight, status
 from roberta_plugin.launch.preemption import STOP_SIGNALS, StopSignals
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.restart import attempts
 from roberta_plugin.training import arguments as train_arguments
@@ -36,7 +36,7 @@ CHECKPOINT_SECONDS = 1800.0  # reading a large checkpoint from a busy file syste
 class TrainingJob:
     """One training, from wherever it stands to its end or to the next stop."""
 
-    recipe: Recipe
+    recipe: LaunchSettings
     arguments: tuple[str, ...]
 
     def __call__(self) -> str:
@@ -52,14 +52,14 @@ class TrainingJob:
 
     def _start(self) -> Any:
         with StopSignals() as stop:
-            place = rank_from_environment(
+            rank_info = rank_from_environment(
                 num_nodes=self.recipe.nodes,
                 ranks_per_node=self.recipe.gpus_per_node,
                 port=int(os.environ.get(PORT_VARIABLE) or self.recipe.port or port_of(self.recipe.output_dir)),
             )
             form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
             logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
-            hook = self._train(place, stop)
+            hook = self._train(rank_info, stop)
             hook.write_status("stopped" if hook.has_stopped else "finished")
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
@@ -80,7 +80,7 @@ class TrainingJob:
         """What submitit runs when the job starts again: the same, for the checkpoints say where to go on."""
         return submitit.helpers.DelayedSubmission(self)
 
-    def _train(self, place: RankInfo, stop: StopSignals) -> Any:
+    def _train(self, rank_info: RankInfo, stop: StopSignals) -> Any:
         from roberta_plugin.launch.update_hook import UpdateHook
 
         hook = UpdateHook(
@@ -88,28 +88,28 @@ class TrainingJob:
             output_dir=self.recipe.output_dir,
             job_id=os.environ["SLURM_JOB_ID"],
             checkpoint_minutes=self.recipe.checkpoint_minutes,
-            is_master=place.rank == 0,
+            is_master=rank_info.rank == 0,
         )
         hook.write_status("starting")
         seconds = self.recipe.preflight_seconds
-        store = preflight.meet(place, seconds=seconds)
+        store = preflight.meet(rank_info, seconds=seconds)
         check_device: Callable[[RankInfo], str] = _nothing_to_check if self.recipe.is_cpu else preflight.check_device
-        preflight.check_ranks(store, place, check_device, seconds=seconds)
-        preflight.check_all_reduce(store, place, is_cpu=self.recipe.is_cpu)
+        preflight.check_ranks(store, rank_info, check_device, seconds=seconds)
+        preflight.check_all_reduce(store, rank_info, is_cpu=self.recipe.is_cpu)
         said = preflight.from_rank_zero(
-            store, place, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
+            store, rank_info, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
         )
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
-        if place.rank == 0:
+        if rank_info.rank == 0:
             attempts.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
 
-        arguments = [*self.arguments, *distributed_arguments(place, is_cpu=self.recipe.is_cpu)]
+        arguments = [*self.arguments, *distributed_arguments(rank_info, is_cpu=self.recipe.is_cpu)]
         logger.info(f"fairseq-train {' '.join(arguments)}")
         config = train_arguments.to_config(train_arguments.parse(arguments))
         from fairseq.distributed import utils as distributed_utils
 
         with hook:
-            distributed_utils.call_main(config, _CheckedMain(place))
+            distributed_utils.call_main(config, _CheckedMain(rank_info))
         return hook
 
     def _prepare_checkpoints(self) -> str:
@@ -123,21 +123,21 @@ class TrainingJob:
 class _CheckedMain:
     """fairseq's main, after one look at the process group that fairseq has made."""
 
-    def __init__(self, place: RankInfo) -> None:
-        self._place = place
+    def __init__(self, rank_info: RankInfo) -> None:
+        self._rank_info = rank_info
 
     def __call__(self, config: Any) -> None:
         import fairseq_cli.train
 
         found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        expected = (self._place.rank, self._place.world_size)
+        expected = (self._rank_info.rank, self._rank_info.world_size)
         if found != expected:
             raise RuntimeError(f"fairseq trains as rank {found[0]} of {found[1]}, not {expected[0]} of {expected[1]}.")
         # printed, for fairseq keeps every rank but the first from logging
-        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {self._place.host}\n")
+        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {self._rank_info.host}\n")
         sys.stdout.flush()
         fairseq_cli.train.main(config)
 
 
-def _nothing_to_check(place: RankInfo) -> str:
+def _nothing_to_check(rank_info: RankInfo) -> str:
     return preflight.ALL_WELL

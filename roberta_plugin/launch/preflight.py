@@ -1,7 +1,7 @@
 """Before the training: is every rank there, does its GPU compute, does an all-reduce add up?
 
-A node that hangs or lacks a GPU otherwise shows as a training that never starts. The ranks meet at a key-value store
-of rank 0, beside the address of the training; each reports there, and whoever does not is named with its node.
+Without this, a node that hangs or lacks a GPU shows only as a training that never starts. The ranks meet at a key-value
+store of rank 0, next to the address of the training. Each reports there; a rank that does not is named with its node.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 
@@ -26,14 +29,14 @@ SAY_EVERY_S = 30.0
 
 
 class PreflightError(RuntimeError):
-    """The job cannot train on these nodes; `nodes` are those at fault, as far as that is known."""
+    """The job cannot train on these nodes; `nodes` are those at fault, as far as known."""
 
     def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.nodes = nodes
 
 
-def meet(place: RankInfo, *, seconds: float) -> TCPStore:
+def meet(rank_info: RankInfo, *, seconds: float) -> TCPStore:
     """Open the store on rank 0, or connect to it.
 
     Raises:
@@ -41,67 +44,104 @@ def meet(place: RankInfo, *, seconds: float) -> TCPStore:
     """
     try:
         return TCPStore(
-            place.hosts[0],
-            place.preflight_port,
-            place.world_size,
-            place.rank == 0,
+            rank_info.hosts[0],
+            rank_info.preflight_port,
+            rank_info.world_size,
+            rank_info.rank == 0,
             timeout=datetime.timedelta(seconds=seconds),
             wait_for_workers=False,
         )
     except RuntimeError as error:
-        address = f"{place.hosts[0]}:{place.preflight_port}"
+        address = f"{rank_info.hosts[0]}:{rank_info.preflight_port}"
         reason = f"cannot be reached within {seconds:.0f} s"
-        if place.rank == 0:
+        if rank_info.rank == 0:
             reason = "cannot be opened: is the port taken? Give another --port"
-        raise PreflightError(f"Pre-flight, rank {place.rank} on {place.host}: {address} (rank 0) {reason}.") from error
+        raise PreflightError(
+            f"Pre-flight, rank {rank_info.rank} on {rank_info.host}: {address} (rank 0) {reason}."
+        ) from error
 
 
-def check_ranks(store: Store, place: RankInfo, check_rank: Callable[[RankInfo], str], *, seconds: float) -> None:
-    """Run `check_rank` here, which returns ALL_WELL or what is wrong, and learn what all ranks found.
+def check_ranks(store: Store, rank_info: RankInfo, check_rank: Callable[[RankInfo], str], *, seconds: float) -> None:
+    """Run `check_rank`, which returns ALL_WELL or what is wrong, and share the result with all ranks.
 
     Raises:
         PreflightError: on every rank, if any of them found something wrong or did not report within `seconds`.
     """
-    _report(store, place, "check", check_rank(place), seconds=seconds, silent="did not start")
+    _report(store, rank_info, "check", check_rank(rank_info), seconds=seconds, silent="did not start")
 
 
-def check_all_reduce(store: Store, place: RankInfo, *, is_cpu: bool, seconds: float = REDUCE_SECONDS) -> None:
-    """Add up a number of each rank on the devices, and compare with the known sum.
+def check_all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: float = REDUCE_SECONDS) -> None:
+    """All-reduce one number per rank on the devices and compare with the known sum.
 
     Raises:
         PreflightError: on every rank, if a rank got another sum, an error, or nothing within `seconds`.
     """
-    finding = _all_reduce(store, place, is_cpu=is_cpu, seconds=seconds)
-    _report(store, place, "reduce", finding, seconds=seconds, silent="was lost in the all-reduce")
+    finding = _all_reduce(store, rank_info, is_cpu=is_cpu, seconds=seconds)
+    _report(store, rank_info, "reduce", finding, seconds=seconds, silent="was lost in the all-reduce")
     dist.destroy_process_group()
 
 
-def check_device(place: RankInfo) -> str:
+def check_device(rank_info: RankInfo) -> str:
     """ALL_WELL if this rank has its own GPU and that can multiply, else what is wrong."""
     if not torch.cuda.is_available():
         return "torch sees no GPU (torch.cuda.is_available() is False); see nvidia-smi on the node"
-    if torch.cuda.device_count() < place.ranks_per_node:
-        return f"torch sees {torch.cuda.device_count()} GPUs and the node runs {place.ranks_per_node} ranks"
+    if torch.cuda.device_count() < rank_info.ranks_per_node:
+        return f"torch sees {torch.cuda.device_count()} GPUs and the node runs {rank_info.ranks_per_node} ranks"
     try:
-        ones = torch.ones(512, 512, device=f"cuda:{place.local_rank}")
+        ones = torch.ones(512, 512, device=f"cuda:{rank_info.local_rank}")
         is_right = bool((ones @ ones == 512).all())
     except RuntimeError as error:
-        return f"GPU {place.local_rank} fails: {error}"
-    return ALL_WELL if is_right else f"GPU {place.local_rank} multiplies wrongly"
+        return f"GPU {rank_info.local_rank} fails: {error}"
+    return ALL_WELL if is_right else f"GPU {rank_info.local_rank} multiplies wrongly"
 
 
-def from_rank_zero(store: Store, place: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:
+def check_this_node(num_gpus: int) -> None:
+    """Check each of this node's GPUs in a process of its own, which leaves no memory of the GPUs occupied.
+
+    Raises:
+        PreflightError: naming the node and what is wrong.
+    """
+    program = f"from {__name__} import ALL_WELL, check_local_gpus; print(check_local_gpus({num_gpus}))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
+    finding = (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
+    if finding != ALL_WELL:
+        host = socket.gethostname()
+        raise PreflightError(
+            f"Pre-flight: node {host}: {finding}. Exclude a broken node with `exclude: NODE` and report it to your "
+            f"cluster's administrators.",
+            nodes=(host,),
+        )
+
+
+def check_local_gpus(num_gpus: int) -> str:
+    """ALL_WELL if this process sees `num_gpus` GPUs and each can multiply, else what is wrong."""
+    for local_rank in range(num_gpus):
+        rank_info = RankInfo(
+            rank=local_rank,
+            world_size=num_gpus,
+            local_rank=local_rank,
+            ranks_per_node=num_gpus,
+            hosts=(socket.gethostname(),),
+            port=0,
+        )
+        finding = check_device(rank_info)
+        if finding != ALL_WELL:
+            return finding
+    return ALL_WELL
+
+
+def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:
     """Run `function` on rank 0 alone, and give all ranks what it returns.
 
     Raises:
         RuntimeError: on the other ranks, with the message of what `function` raised on rank 0.
     """
-    if place.rank:
+    if rank_info.rank:
         store.wait([key], datetime.timedelta(seconds=seconds))
         answer: str = store.get(key).decode()
         is_well, _, text = answer.partition(":")
         if is_well != "ok":
-            raise RuntimeError(f"Rank 0 on {place.hosts[0]}: {text}")
+            raise RuntimeError(f"Rank 0 on {rank_info.hosts[0]}: {text}")
         return text
     try:
         text = function()
@@ -112,17 +152,17 @@ def from_rank_zero(store: Store, place: RankInfo, key: str, function: Callable[[
     return text
 
 
-def _all_reduce(store: Store, place: RankInfo, *, is_cpu: bool, seconds: float) -> str:
-    device = torch.device("cpu") if is_cpu else torch.device("cuda", place.local_rank)
+def _all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: float) -> str:
+    device = torch.device("cpu") if is_cpu else torch.device("cuda", rank_info.local_rank)
     try:
         dist.init_process_group(
             "gloo" if is_cpu else "nccl",
             store=PrefixStore("group", store),
-            rank=place.rank,
-            world_size=place.world_size,
+            rank=rank_info.rank,
+            world_size=rank_info.world_size,
             timeout=datetime.timedelta(seconds=4 * seconds),
         )
-        total = torch.tensor([float(place.rank + 1)], dtype=torch.float64, device=device)
+        total = torch.tensor([float(rank_info.rank + 1)], dtype=torch.float64, device=device)
         work = dist.all_reduce(total, async_op=True)
         deadline = time.monotonic() + seconds
         while not work.is_completed():
@@ -132,21 +172,21 @@ def _all_reduce(store: Store, place: RankInfo, *, is_cpu: bool, seconds: float) 
         work.wait()
     except RuntimeError as error:
         return f"the all-reduce failed: {error}"
-    expected = place.world_size * (place.world_size + 1) / 2
+    expected = rank_info.world_size * (rank_info.world_size + 1) / 2
     return ALL_WELL if total.item() == expected else f"the all-reduce gave {total.item()} instead of {expected}"
 
 
-def _report(store: Store, place: RankInfo, key: str, finding: str, *, seconds: float, silent: str) -> None:
+def _report(store: Store, rank_info: RankInfo, key: str, finding: str, *, seconds: float, silent: str) -> None:
     """Share what this rank found; rank 0 waits for all reports and says what they come to."""
-    store.set(f"{key}/{place.rank}", finding)
-    if place.rank == 0:
-        findings = _findings(store, place, key, seconds=seconds, silent=silent)
+    store.set(f"{key}/{rank_info.rank}", finding)
+    if rank_info.rank == 0:
+        findings = _findings(store, rank_info, key, seconds=seconds, silent=silent)
         store.set(f"{key}/verdict", json.dumps(findings))
     try:
         store.wait([f"{key}/verdict"], datetime.timedelta(seconds=2 * seconds))
     except RuntimeError as error:
         raise PreflightError(
-            f"Pre-flight, rank {place.rank} on {place.host}: rank 0 on {place.hosts[0]} has fallen silent."
+            f"Pre-flight, rank {rank_info.rank} on {rank_info.host}: rank 0 on {rank_info.hosts[0]} has fallen silent."
         ) from error
     findings = json.loads(store.get(f"{key}/verdict").decode())
     if findings:
@@ -158,9 +198,9 @@ def _report(store: Store, place: RankInfo, key: str, finding: str, *, seconds: f
         )
 
 
-def _findings(store: Store, place: RankInfo, key: str, *, seconds: float, silent: str) -> dict[str, list[str]]:
+def _findings(store: Store, rank_info: RankInfo, key: str, *, seconds: float, silent: str) -> dict[str, list[str]]:
     """What is wrong, by node."""
-    missing = set(range(place.world_size))
+    missing = set(range(rank_info.world_size))
     start = time.monotonic()
     say_at = start + SAY_EVERY_S
     while missing:
@@ -170,20 +210,20 @@ def _findings(store: Store, place: RankInfo, key: str, *, seconds: float, silent
             break
         if missing and now > say_at:
             say_at = now + SAY_EVERY_S
-            logger.info(f"pre-flight: waiting for {_on_nodes(missing, place)}; {start + seconds - now:.0f} s left")
+            logger.info(f"pre-flight: waiting for {_on_nodes(missing, rank_info)}; {start + seconds - now:.0f} s left")
         time.sleep(0.02)
     findings: dict[str, list[str]] = {}
-    for rank in range(place.world_size):
+    for rank in range(rank_info.world_size):
         finding = f"{silent} within {seconds:.0f} s" if rank in missing else store.get(f"{key}/{rank}").decode()
         if finding != ALL_WELL:
-            findings.setdefault(place.host_of(rank), []).append(f"rank {rank}: {finding}")
+            findings.setdefault(rank_info.host_of(rank), []).append(f"rank {rank}: {finding}")
     return findings
 
 
-def _on_nodes(ranks: Iterable[int], place: RankInfo) -> str:
+def _on_nodes(ranks: Iterable[int], rank_info: RankInfo) -> str:
     """As in `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
-    hosts = [place.host_of(rank) for rank in ranks]
+    hosts = [rank_info.host_of(rank) for rank in ranks]
     counts = sorted({host: hosts.count(host) for host in hosts}.items(), key=lambda pair: -pair[1])
     more = f" and {len(counts) - 8} more nodes" if len(counts) > 8 else ""
     names = ", ".join(f"{host} ({count})" for host, count in counts[:8])
-    return f"{len(hosts)} of {place.world_size} ranks, on {names}{more}"
+    return f"{len(hosts)} of {rank_info.world_size} ranks, on {names}{more}"

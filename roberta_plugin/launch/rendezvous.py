@@ -20,7 +20,7 @@ NUM_PORT_PAIRS = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class RankInfo:
-    """One process of a job, its place among the others, and the address of rank 0."""
+    """One process of a job: its rank, the job's size, and the address of rank 0."""
 
     rank: int
     world_size: int
@@ -52,7 +52,7 @@ class RankInfo:
 def rank_from_environment(
     *, num_nodes: int, ranks_per_node: int, port: int, environment: Mapping[str, str] = os.environ
 ) -> RankInfo:
-    """Read this process's place from SLURM's variables.
+    """Read this process's rank from SLURM's variables.
 
     Raises:
         RuntimeError: outside of `srun`, or if the job has another shape than the recipe.
@@ -105,13 +105,13 @@ def port_of(output_dir: Path) -> int:
     return FIRST_PORT + 2 * (zlib.crc32(str(output_dir).encode()) % NUM_PORT_PAIRS)
 
 
-def distributed_arguments(place: RankInfo, *, is_cpu: bool) -> list[str]:
-    """The options that tell fairseq-train its place, so that it guesses nothing."""
-    arguments = ["--distributed-world-size", str(place.world_size)]
-    if place.world_size == 1:
+def distributed_arguments(rank_info: RankInfo, *, is_cpu: bool) -> list[str]:
+    """fairseq-train's options for this rank, so that fairseq infers nothing."""
+    arguments = ["--distributed-world-size", str(rank_info.world_size)]
+    if rank_info.world_size == 1:
         return arguments
-    arguments += ["--distributed-rank", str(place.rank), "--distributed-init-method", place.init_method]
-    arguments += ["--distributed-no-spawn", "--device-id", "0" if is_cpu else str(place.local_rank)]
+    arguments += ["--distributed-rank", str(rank_info.rank), "--distributed-init-method", rank_info.init_method]
+    arguments += ["--distributed-no-spawn", "--device-id", "0" if is_cpu else str(rank_info.local_rank)]
     if is_cpu:  # torch's own data-parallel wrapper, fairseq's default, expects GPUs
         arguments += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     return arguments

@@ -1,7 +1,7 @@
-"""A run folder goes on with the settings that it began with, but for those that belong to the machines.
+"""A run folder keeps the settings that it began with, except those that concern the machines.
 
-Another number of GPUs, another place for logs, a later end: these change where and how long, not what is trained. Any
-other difference is refused and shown, unless `--accept-changes` says that it is meant; then the launch records it.
+The number of GPUs, the folder of logs and the last update change where and how long the model is trained, not what is
+trained. Any other difference is refused and shown, unless `--accept-changes` is given; then the launch records it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch import status
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.training import arguments as train_arguments
 
 # By the beginnings of their names in fairseq's namespace.
@@ -41,7 +41,7 @@ FREE = (
 COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
 
 
-def check(recipe: Recipe, arguments: tuple[str, ...]) -> tuple[str, ...]:
+def check(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """All changes since the run began that were accepted, those of this launch last.
 
     Raises:
@@ -56,8 +56,8 @@ def check(recipe: Recipe, arguments: tuple[str, ...]) -> tuple[str, ...]:
     if found and not recipe.accept_changes:
         raise ValueError(
             f"The run folder {recipe.output_dir} was begun with other settings: {'; '.join(found)}. Keep them (the "
-            f"number of GPUs may change), choose another --output-dir, or say that "
-            "the change is meant by --accept-changes."
+            f"number of GPUs may change), choose another --output-dir, or accept "
+            "the change by --accept-changes."
         )
     return (*before.changes, *found)
 
@@ -88,7 +88,7 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
 
 
-def _batch_changes(recipe: Recipe, before: status.Launch) -> list[str]:
+def _batch_changes(recipe: LaunchSettings, before: status.Launch) -> list[str]:
     pairs = (
         ("--batch-sequences", recipe.batch_sequences, before.batch_sequences),
         ("--batch-tokens", recipe.batch_tokens, before.batch_tokens),

@@ -14,19 +14,19 @@ import platform
 import secrets
 import shlex
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 
 import roberta_plugin
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 
 PACKAGE = Path(roberta_plugin.__file__).parent
 ENVIRONMENT = "environment.sh"
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
-def take_snapshot(recipe: Recipe, *, arguments: tuple[str, ...], config: Path | None) -> Path:
+def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config: Path | None) -> Path:
     """Copy code and config into the run folder; return the new snapshot's folder."""
     folder = next_folder(recipe.output_dir)
     user_dir = user_dir_of(arguments)
@@ -38,9 +38,9 @@ def take_snapshot(recipe: Recipe, *, arguments: tuple[str, ...], config: Path | 
         "packages": {name: metadata.version(name) for name in ("torch", "numpy", "ve-fairseq", "submitit")},
     }
     (folder / "recipe.json").write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
-    _write_for_owner(folder / ENVIRONMENT, "".join(f"{line}\n" for line in _exports(recipe.env)))
-    if config is not None:
-        _write_for_owner(folder / config.name, config.read_text(encoding="utf-8"))
+    write_environment(folder, recipe.env)
+    for path in [] if config is None else recipe_files(config):
+        write_for_owner(folder / path.name, path.read_text(encoding="utf-8"))
     return folder
 
 
@@ -89,17 +89,19 @@ def _differs(source: Path, copy: Path) -> bool:
     return files(source) != files(copy)
 
 
-def without_secrets(recipe: Recipe) -> Recipe:
+def without_secrets(recipe: LaunchSettings) -> LaunchSettings:
     """The recipe without the values of --env."""
-    return dataclasses.replace(recipe, env=tuple(f"{word.partition('=')[0]}=..." for word in recipe.env))
+    return dataclasses.replace(recipe, env=tuple(f"{text.partition('=')[0]}=..." for text in recipe.env))
 
 
-def _exports(env: tuple[str, ...]) -> list[str]:
-    pairs = [word.partition("=") for word in env]
-    return [f"export {name}={shlex.quote(value)}" for name, _, value in pairs]
+def write_environment(folder: Path, env: Iterable[str]) -> None:
+    """Write NAME=VALUE texts to `folder`/environment.sh, for a batch script to source; the values may be secrets."""
+    pairs = [text.partition("=") for text in env]
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, _, value in pairs]
+    write_for_owner(folder / ENVIRONMENT, "".join(lines))
 
 
-def _write_for_owner(path: Path, text: str) -> None:
+def write_for_owner(path: Path, text: str) -> None:
     """Write a file that others cannot read, not even for a moment."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)

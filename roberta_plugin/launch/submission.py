@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from roberta_plugin.launch import checks, settings_changes, status
 from roberta_plugin.launch.arguments import complete
 from roberta_plugin.launch.job import PORT_VARIABLE, TrainingJob
 from roberta_plugin.launch.preemption import PREEMPTION
-from roberta_plugin.launch.recipe import Recipe, minutes_of
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.snapshot import (
     ENVIRONMENT,
@@ -27,7 +29,7 @@ from roberta_plugin.launch.snapshot import (
     take_snapshot,
     without_secrets,
 )
-from roberta_plugin.training.sbatch_options import Gpus, gpu_option
+from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
 
 
@@ -50,7 +52,7 @@ class _Executor(submitit.SlurmExecutor):
         return 2
 
 
-def submit(recipe: Recipe, *, dry_run: bool = False, config: Path | None = None) -> Submission:
+def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None = None) -> Submission:
     """Check the recipe, copy code and config into the run folder, and submit the job.
 
     Args:
@@ -84,12 +86,8 @@ def submit(recipe: Recipe, *, dry_run: bool = False, config: Path | None = None)
     taken = take_snapshot(recipe, arguments=arguments, config=config)
     assert taken == snapshot
     job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_in_snapshot(arguments, snapshot=snapshot))
-    given = {name for name in ("account", "partition", "qos") if getattr(recipe, name)} | set(recipe.sbatch_options)
-    try:
-        with submission_environment(given=given):
-            job_id = str(executor.submit(job).job_id)
-    except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
-        raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
+    with calling_sbatch(recipe):
+        job_id = str(executor.submit(job).job_id)
     status.write_launch(
         recipe.output_dir,
         status.Launch(
@@ -106,35 +104,37 @@ def submit(recipe: Recipe, *, dry_run: bool = False, config: Path | None = None)
     return dataclasses.replace(submission, job_id=job_id)
 
 
-def sbatch_parameters(recipe: Recipe, *, snapshot: Path) -> dict[str, Any]:
-    """The recipe's resources in submitit's words."""
-    parameters: dict[str, Any] = {
+@contextlib.contextmanager
+def calling_sbatch(resources: Resources) -> Iterator[None]:
+    """Call sbatch, through submitit, while this is entered: without what it would take from the job that we run in.
+
+    Raises:
+        ValueError: with sbatch's reason, if it refuses.
+    """
+    given = {name for name in ("account", "partition", "qos") if getattr(resources, name)} | set(
+        resources.sbatch_options
+    )
+    try:
+        with submission_environment(given=given):
+            yield
+    except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
+        raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
+
+
+def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, Any]:
+    """submitit's parameters for the recipe."""
+    parameters = submitit_parameters(recipe, ntasks_per_node=recipe.gpus_per_node, has_gpus=not recipe.is_cpu)
+    # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
+    parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
+    return parameters | {
         "job_name": recipe.job_name,
-        "nodes": recipe.nodes,
-        "ntasks_per_node": recipe.gpus_per_node,
-        "cpus_per_task": recipe.cpus_per_gpu,
-        "time": minutes_of(recipe.time),
-        "signal_delay_s": recipe.signal_delay,
-        "wckey": None,  # submitit's default is one that many clusters do not know
         "setup": setup_lines(recipe, snapshot=snapshot),
         "teardown": restart_lines(recipe, snapshot=snapshot),
         "srun_args": srun_arguments(recipe),
-        # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
-        "additional_parameters": {"requeue": True, "distribution": "block", **recipe.sbatch_options},
     }
-    if not recipe.is_cpu:
-        gpus = Gpus(recipe.gpus_per_node, recipe.gpu_type)
-        request = gpu_option(gpus, request=recipe.gpu_request, sbatch=recipe.sbatch_options)
-        parameters["additional_parameters"] |= request
-    if recipe.mem_gb is not None:
-        parameters["mem"] = f"{recipe.mem_gb}GB"
-    for name in ("partition", "account", "qos", "constraint", "exclude"):
-        if getattr(recipe, name) is not None:
-            parameters[name] = getattr(recipe, name)
-    return parameters
 
 
-def srun_arguments(recipe: Recipe) -> list[str]:
+def srun_arguments(recipe: LaunchSettings) -> list[str]:
     """How the ranks are started: one that fails ends all, their logs go on after a restart."""
     arguments = ["--kill-on-bad-exit=1", "--open-mode=append", f"--cpus-per-task={recipe.cpus_per_gpu}"]
     if recipe.container is not None and recipe.container_runtime == "pyxis":
@@ -144,7 +144,7 @@ def srun_arguments(recipe: Recipe) -> list[str]:
     return arguments
 
 
-def setup_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
+def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
     """The batch script before srun: bash outlives the signals that are for its ranks, and the job's environment."""
     first_port = recipe.port or port_of(recipe.output_dir)
     return [
@@ -158,7 +158,7 @@ def setup_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
     ]
 
 
-def restart_lines(recipe: Recipe, *, snapshot: Path) -> list[str]:
+def restart_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
     """The batch script after srun: `restart/` decides whether the job starts again, and gives its exit code."""
     return [
         "code=$?",
@@ -178,12 +178,12 @@ def _host_python() -> list[str]:
 
 def _outside(snapshot: Path, name: str) -> str:
     """The command that runs a file of this package which needs the standard library alone."""
-    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "cluster" / name))}'
+    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "launch" / name))}'
 
 
-def rank_command(recipe: Recipe, arguments: tuple[str, ...]) -> str:
+def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
     """The fairseq-train command that a rank amounts to, with SLURM's variables for what differs between ranks."""
-    place = RankInfo(
+    rank_info = RankInfo(
         rank=0,
         world_size=recipe.num_gpus,
         local_rank=0,
@@ -191,14 +191,14 @@ def rank_command(recipe: Recipe, arguments: tuple[str, ...]) -> str:
         hosts=("FIRST-NODE",),
         port=recipe.port or port_of(recipe.output_dir),
     )
-    own = distributed_arguments(place, is_cpu=recipe.is_cpu)
+    own = distributed_arguments(rank_info, is_cpu=recipe.is_cpu)
     for option, variable in (("--distributed-rank", "$SLURM_PROCID"), ("--device-id", "$SLURM_LOCALID")):
         if option in own and not (option == "--device-id" and recipe.is_cpu):
             own[own.index(option) + 1] = variable
     return f"fairseq-train {shlex.join(arguments)} {' '.join(own)}"
 
 
-def _python(recipe: Recipe) -> str:
+def _python(recipe: LaunchSettings) -> str:
     """Python, which must not look into the working directory first: that would be the checkout, not the snapshot."""
     if recipe.container is None:
         return f"{shlex.quote(sys.executable)} -P"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
 from roberta_plugin.planner.memory import Precision
 from roberta_plugin.planner.network import Machine
@@ -21,7 +21,7 @@ _DEVICES = re.compile(r"training on (\d+) devices")
 
 
 def training_of(
-    recipe: Recipe,
+    recipe: LaunchSettings,
     *,
     machine: Machine,
     tokens_per_second: float | None = None,

@@ -1,10 +1,12 @@
 """One run of fairseq-train: its options, its process, its log.
 
-arguments        fairseq-train's arguments: parsed by its own parser, completed for a number of GPUs
+options_file     YAML files                        -> texts by name -> fairseq-train's arguments; the one reader
+settings         texts by name                     -> typed settings; the one converter
+resources        what a job asks SLURM for         -> options of sbatch; of recipes, grid files and --slurm
+sbatch_options   GPUs and other options of sbatch, likewise
+arguments        fairseq-train's arguments: parsed by its own parser
 batch_size       effective batch, number of GPUs  -> batch of one GPU, updates to accumulate
-program          the command that starts a training in a process of its own
+process          a fairseq-train in a process of its own: started, followed, stopped
 log              fairseq's JSON log               -> records and loss curves
-options_file     YAML files of options             -> options -> arguments; recipes and grids share it
-sbatch_options   what a job asks SLURM for, likewise
 slurm_commands   questions to SLURM
 """

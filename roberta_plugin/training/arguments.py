@@ -42,7 +42,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def value_of(arguments: Sequence[str], option: str, *, needed_for: str) -> str:
     """The value of an option, the last one where it is given twice."""
-    values = [after for word, after in itertools.pairwise(arguments) if word == option]
+    values = [after for name, after in itertools.pairwise(arguments) if name == option]
     if not values:
         raise ValueError(f"{needed_for} needs {option} among fairseq-train's options: the most that one GPU can take.")
     return values[-1]
@@ -76,10 +76,10 @@ def _refuse(message: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _command_line(words: list[str]) -> Iterator[None]:
-    """Let sys.argv be `words`, which fairseq reads in passing whatever it is asked to parse; hide its usage text."""
+def _command_line(argv: list[str]) -> Iterator[None]:
+    """Set sys.argv, which fairseq reads whatever it is asked to parse, and hide its usage text."""
     before = sys.argv
-    sys.argv = words
+    sys.argv = argv
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             yield

@@ -2,7 +2,7 @@
 
 The paper's batches (8K sequences) are the same experiment on 1, 8 or 1,024 GPUs: only how they are shared out differs.
 Batches are cut from one order of blocks (`tasks/epoch_iterator.py`), so an update sees the same blocks on any number
-of GPUs, and 8 GPUs x 32 blocks x 32 accumulated = 8,192 blocks an update.
+of GPUs, and 8 GPUs x 32 blocks x 32 accumulated = 8,192 blocks per update.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ def plan_batch(effective: int, *, num_gpus: int, most_per_gpu: int) -> BatchPlan
     """Share out `effective` sequences: exactly, with as few accumulated steps as `most_per_gpu` sequences allow.
 
     Raises:
-        ValueError: if `effective` is no multiple of `num_gpus`; says what the nearest possible numbers are.
+        ValueError: if `effective` is not a multiple of `num_gpus`; names the nearest possible numbers.
+
+    Example:
+        plan_batch(8192, num_gpus=16, most_per_gpu=100)  ->  BatchPlan(per_gpu=64, update_freq=8)
     """
     for name, value in (
         ("effective batch", effective),
@@ -47,12 +50,12 @@ def sequences_in_tokens(effective_tokens: int, *, tokens_per_sample: int) -> int
     """The effective batch in sequences, for one that is given in tokens.
 
     Raises:
-        ValueError: if `effective_tokens` is no whole number of sequences.
+        ValueError: if `effective_tokens` is not a whole number of sequences.
     """
     if effective_tokens < 1 or effective_tokens % tokens_per_sample:
         below = max(1, effective_tokens // tokens_per_sample) * tokens_per_sample
         raise ValueError(
-            f"An effective batch of {effective_tokens:,} tokens is no whole number of sequences of "
+            f"An effective batch of {effective_tokens:,} tokens is not a whole number of sequences of "
             f"--tokens-per-sample {tokens_per_sample} tokens: take {below:,} or {below + tokens_per_sample:,} tokens."
         )
     return effective_tokens // tokens_per_sample

@@ -1,14 +1,14 @@
-"""YAML files of options, read in one way for recipes and grid files, and made into a command line in one way.
+"""The reader of YAML files (recipes, grid files) and the converter of options to fairseq-train's arguments.
 
-Every value is text just as it is written: `1e-4` stays `1e-4`, `24:00:00` is no number. What the words mean as options
-of fairseq-train:
+Every value stays the text that was written: `1e-4` stays `1e-4`, `24:00:00` is not a number; `settings.py` makes typed
+settings from these texts. As options of fairseq-train:
 
     lr: 1e-4                         --lr 1e-4
     bf16: true                       --bf16                   an option without a value
     bf16: false                                               left out
     lr: null    lr: ~    lr:                                  left out: fairseq's default
     keep: [1, 2]                     --keep 1 2
-    data: A                          A                        in front, as fairseq-train wants it
+    data: A                          A                        first, as fairseq-train expects it
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 class _Loader(yaml.BaseLoader):
-    """Every scalar is text; a key may occur only once, which YAML itself does not see to."""
+    """Every scalar is text; a key that occurs twice is an error, which PyYAML does not check."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         known: set[str] = set()
@@ -34,7 +34,7 @@ class _Loader(yaml.BaseLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise _DocumentError("a key must be a word", key.start_mark.line)
             if key.value in known:
-                raise _DocumentError(f"{key.value} is there twice", key.start_mark.line)
+                raise _DocumentError(f"{key.value} is given twice", key.start_mark.line)
             known.add(key.value)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: naming the file and the line, for what is no UTF-8, no YAML or no mapping, or has a key twice.
+        ValueError: naming file and line, for a file that is not UTF-8, YAML or a mapping, or that has a key twice.
     """
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}: give the path of a YAML file, as those in slurm/.")
@@ -69,12 +69,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold keys and their values, one a line, as in slurm/; it holds {values!r}.")
+        raise ValueError(f"{path} must hold keys and their values, one per line, as in slurm/; it holds {values!r}.")
     return values
 
 
 def is_null(value: Any) -> bool:
-    """Whether a value says that there is none."""
+    """Whether a value stands for "not given"."""
     return isinstance(value, str) and value in _NULLS
 
 
@@ -82,11 +82,11 @@ def named_options(content: Any, *, where: str) -> dict[str, Any]:
     """Options by their names on the command line, without the dashes in front.
 
     Args:
-        content: what stands below a key of the file.
+        content: the value of a key of the file.
         where: file and key, for messages.
 
     Raises:
-        ValueError: for what is no mapping, or names an option twice (`adam_eps` and `adam-eps`).
+        ValueError: if it is not a mapping, or names an option twice (`adam_eps` and `adam-eps`).
     """
     if not isinstance(content, Mapping):
         raise ValueError(f"{where} must be options and their values, as `lr: 1e-4`, got {content!r}.")
@@ -94,16 +94,19 @@ def named_options(content: Any, *, where: str) -> dict[str, Any]:
     for key, value in content.items():
         name = key.lstrip("-").replace("_", "-")
         if name in options:
-            raise ValueError(f"{where}: {name} is there twice.")
+            raise ValueError(f"{where}: {name} is given twice.")
         options[name] = value
     return options
 
 
 def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
-    """Options by name as words of a command line, `data` first; see the top of this file.
+    """Options by name as arguments of a command, `data` first; see the top of this file.
 
     Raises:
-        ValueError: for a value that is no text and no list of texts, or a `yes` or `no`.
+        ValueError: for a value that is neither a text nor a list of texts, and for `yes` and `no`.
+
+    Example:
+        to_arguments({"lr": "1e-4", "bf16": "true", "data": "d"}, where="x.yaml")  ->  ["d", "--lr", "1e-4", "--bf16"]
     """
     arguments: list[str] = []
     for name, value in options.items():
@@ -111,15 +114,15 @@ def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
             continue
         if isinstance(value, str) and value.lower() in _OTHER_TRUTHS:
             raise ValueError(f"{where}: {name} is {value!r}: write {_OTHER_TRUTHS[value.lower()]}.")
-        words = value if isinstance(value, list) else [value]
-        if not words or not all(isinstance(word, str) and not is_null(word) for word in words):
+        texts = value if isinstance(value, list) else [value]
+        if not texts or not all(isinstance(text, str) and not is_null(text) for text in texts):
             raise ValueError(f"{where}: {name} must be a value or a list of values, got {value!r}.")
         if name == "data":
-            arguments[:0] = words
+            arguments[:0] = texts
         elif value in _TRUES:
             arguments.append(f"--{name}")
         else:
-            arguments += [f"--{name}", *words]
+            arguments += [f"--{name}", *texts]
     return arguments
 
 

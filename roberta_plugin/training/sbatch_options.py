@@ -1,7 +1,7 @@
-"""What a job asks SLURM for, in the forms that recipes (`recipe.py`) and grid files (`grid.py`) share.
+"""Texts about GPUs and options of sbatch -> what sbatch is called with; used by `resources.py`.
 
-gpus_per_node: h100:8              # a type as SLURM names it, and how many
-gpu_request: none                  # a cluster without GRES, whose jobs get whole nodes
+gpus_per_node: h100:8                                                 # type as SLURM names it, and number
+gpu_request: none                                                     # a cluster without GRES
 sbatch: {reservation: night, exclusive: true, mail-type: FAIL}        # any other option of sbatch
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 GPU_REQUESTS = ("gpus-per-node", "gres", "none")
-# What follows from other settings, of a recipe and of a sweep alike.
+# Options that follow from other settings.
 SET_BY_US = {
     *("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gpus-per-task", "cpus-per-task", "mem", "time"),
     *("partition", "account", "qos", "constraint", "exclude", "signal", "requeue", "no-requeue", "distribution"),
@@ -54,22 +54,25 @@ def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[s
     return {"gres": f"gpu:{amount}"} if request == "gres" else {"gpus-per-node": amount}
 
 
-def parse_sbatch(words: Iterable[str], *, name: str = "--sbatch") -> dict[str, Any]:
+def parse_sbatch(texts: Iterable[str], *, name: str = "--sbatch") -> dict[str, Any]:
     """Read NAME=VALUE, or NAME alone for an option without a value (True).
 
     Raises:
-        ValueError: for a name that is none, that follows from other settings, or is given twice.
+        ValueError: for a bad name, one that follows from other settings, or one that is given twice.
+
+    Example:
+        parse_sbatch(["reservation=night", "exclusive"])  ->  {"reservation": "night", "exclusive": True}
     """
     options: dict[str, Any] = {}
-    for word in words:
-        key, _, value = word.partition("=")
+    for text in texts:
+        key, _, value = text.partition("=")
         key = key.strip().lstrip("-").replace("_", "-")
         if not re.fullmatch(r"[A-Za-z][\w-]*", key):
-            raise ValueError(f"{name} {word!r} is no NAME=VALUE, and no NAME of an option without a value.")
+            raise ValueError(f"{name} {text!r} must be NAME=VALUE, or the NAME of an option without a value.")
         if key in SET_BY_US:
-            raise ValueError(f"{name} {word!r}: --{key} follows from other settings, use those.")
+            raise ValueError(f"{name} {text!r}: --{key} follows from other settings, use those.")
         if key in options:
-            raise ValueError(f"{name} {word!r}: {key} is given twice.")
+            raise ValueError(f"{name} {text!r}: {key} is given twice.")
         if value in ("false", "null"):
             continue
         options[key] = True if value in ("", "true") else value

@@ -66,7 +66,7 @@ def finetuned(work) -> Callable[[str], Path]:
         assert args.run(args) == 0
         grid = read_grid(folder / GRID)
         first = grid.runs[0]
-        train(first.words_in(folder / "runs" / first.name, grid.metric))
+        train(first.arguments_in(folder / "runs" / first.name, grid.metric))
         checkpoint = folder / "runs" / first.name / "checkpoints" / "checkpoint_best.pt"
         evaluate(
             EvaluateSettings(

@@ -14,7 +14,7 @@ import torch
 from roberta_plugin.launch import status
 from roberta_plugin.launch.arguments import complete
 from roberta_plugin.launch.job import TrainingJob
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, train_command
 
@@ -33,7 +33,7 @@ def recipe(tiny_data_bin, tmp_path_factory):
     words += ["--max-update", str(UPDATES), "--total-num-update", str(UPDATES), "--disable-validation"]
     words += ["--no-epoch-checkpoints", "--keep-interval-updates", "2", "--bf16"]  # fp32: test_pretrain
     words += ["--num-workers", "1", "--data-buffer-size", "0"]  # no batches ahead: the death of a worker shows at once
-    return Recipe(
+    return LaunchSettings(
         output_dir=tmp_path_factory.mktemp("runs") / "uninterrupted",
         train=tuple(words),
         gpus_per_node=2,

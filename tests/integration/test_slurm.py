@@ -11,8 +11,8 @@ import torch
 
 from roberta_plugin.cli import jobs
 from roberta_plugin.launch import status
-from roberta_plugin.launch.recipe import Recipe
-from roberta_plugin.launch.submission import submit
+from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch.submission import launch
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 from tests.tiny_corpus import train_command
 
@@ -66,7 +66,7 @@ def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
         *options,
     ]
     resources = {"nodes": 2, "gpus_per_node": 2, "cpus_per_gpu": 1, "time": "60", "partition": "main"}
-    return Recipe(output_dir=output_dir, train=tuple(words), **{**resources, "batch_sequences": 16, **fields})
+    return LaunchSettings(output_dir=output_dir, train=tuple(words), **{**resources, "batch_sequences": 16, **fields})
 
 
 def row_of(output_dir):
@@ -137,7 +137,7 @@ def uninterrupted(cluster, tiny_data_bin, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
     with pytest.MonkeyPatch.context() as monkeypatch:
         talk_to(cluster, monkeypatch)
-        job_id = submit(recipe_of(tiny_data_bin, output_dir)).job_id
+        job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
         wait_for_end(cluster, output_dir, job_id)
     return output_dir, job_id
 
@@ -155,12 +155,12 @@ def test_every_rank_has_its_place_and_trains(uninterrupted):
     row = row_of(output_dir)
     assert row[:3] == (job_id, "finished", f"{UPDATES} of {UPDATES}")
     assert float(row[3]) == pytest.approx(last.loss, abs=1e-3)
-    assert (output_dir / "snapshots" / "0" / "code" / "roberta_plugin" / "cluster" / "training_job.py").is_file()
+    assert (output_dir / "snapshots" / "0" / "code" / "roberta_plugin" / "launch" / "job.py").is_file()
 
 
 def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, output_dir)).job_id
+    job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
     wait_for_update(cluster, output_dir, job_id, 30)
     cluster.call("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
     wait_for_restart(cluster, job_id, 1)
@@ -183,7 +183,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     cluster, uninterrupted, tiny_data_bin, tmp_path
 ):
     output_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, output_dir)).job_id
+    job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
     wait_for_update(cluster, output_dir, job_id, 105)  # 40 and 80 are ends of epochs, which get no file of their own
     os.kill(cluster.pid_of_rank(job_id, 3), signal.SIGKILL)
     wait_for(lambda: cluster.state(job_id) == "PENDING", 30, "the job's end after the death of a rank")
@@ -220,7 +220,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
 @pytest.mark.slow  # SLURM's time limits are whole minutes
 def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, output_dir, updates=100_000, time="2", signal_delay=45)).job_id
+    job_id = launch(recipe_of(tiny_data_bin, output_dir, updates=100_000, time="2", signal_delay=45)).job_id
     wait_for_restart(cluster, job_id, 1)
     log = log_of(output_dir, job_id)
     stopped_at = int(re.findall(r"told to stop by (?:SIGUSR2|another rank): update (\d+)", log)[0])
@@ -236,7 +236,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
 
 def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    first = submit(recipe_of(tiny_data_bin, output_dir, max_requeues=0)).job_id
+    first = launch(recipe_of(tiny_data_bin, output_dir, max_requeues=0)).job_id
     wait_for_update(cluster, output_dir, first, 30)
     cluster.call("scancel", "--signal=TERM", first)
     wait_for_end(cluster, output_dir, first, "FAILED")
@@ -245,8 +245,8 @@ def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, u
     assert (last.phase, last.update) == ("stopped", updates_done(output_dir, first)[-1])
 
     with pytest.raises(ValueError, match="--batch-sequences 32 instead of 16"):
-        submit(recipe_of(tiny_data_bin, output_dir, nodes=1, batch_sequences=32))
-    second = submit(recipe_of(tiny_data_bin, output_dir, nodes=1, gpus_per_node=1)).job_id
+        launch(recipe_of(tiny_data_bin, output_dir, nodes=1, batch_sequences=32))
+    second = launch(recipe_of(tiny_data_bin, output_dir, nodes=1, gpus_per_node=1)).job_id
     wait_for_end(cluster, output_dir, second)
     assert "rank 0 of world size 1 on" in log_of(output_dir, second)
     assert updates_done(output_dir, first) + updates_done(output_dir, second) == list(range(1, UPDATES + 1))
@@ -258,7 +258,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, u
 
 def test_a_node_that_hangs_is_named_within_a_minute(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    job_id = submit(recipe_of(tiny_data_bin, output_dir, preflight_seconds=25)).job_id
+    job_id = launch(recipe_of(tiny_data_bin, output_dir, preflight_seconds=25)).job_id
     wait_for(lambda: cluster.has_rank(job_id, 3), 30, "rank 3")
     pid = cluster.pid_of_rank(job_id, 3)
     os.kill(pid, signal.SIGSTOP)
@@ -280,7 +280,7 @@ def test_nodes_without_a_working_gpu_are_named(cluster, tiny_data_bin, tmp_path)
     output_dir = tmp_path / "run"
     recipe = recipe_of(tiny_data_bin, output_dir, nodes=2, gpus_per_node=1, batch_sequences=8)
     recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
-    job_id = submit(recipe).job_id
+    job_id = launch(recipe).job_id
     assert "TresPerNode=gres:gpu:1" in cluster.call("scontrol", "show", "job", "--oneliner", job_id)
     wait_for_end(cluster, output_dir, job_id, "FAILED")
     log = log_of(output_dir, job_id)
@@ -292,26 +292,26 @@ def test_nodes_without_a_working_gpu_are_named(cluster, tiny_data_bin, tmp_path)
 def test_what_the_cluster_does_not_have_is_refused(cluster, tiny_data_bin, tmp_path):
     before = cluster.call("squeue", "--noheader", "--format=%A")
     with pytest.raises(ValueError, match="no partition 'gpu': --partition can be high, main"):
-        submit(recipe_of(tiny_data_bin, tmp_path / "run", partition="gpu"))
+        launch(recipe_of(tiny_data_bin, tmp_path / "run", partition="gpu"))
     with pytest.raises(ValueError, match="--nodes is 9, and the partition main has 4 nodes"):
-        submit(recipe_of(tiny_data_bin, tmp_path / "run", nodes=9, batch_sequences=18))
+        launch(recipe_of(tiny_data_bin, tmp_path / "run", nodes=9, batch_sequences=18))
     with pytest.raises(ValueError, match="sbatch refused the job"):
-        submit(recipe_of(tiny_data_bin, tmp_path / "run", constraint="quantum"))
+        launch(recipe_of(tiny_data_bin, tmp_path / "run", constraint="quantum"))
     assert cluster.call("squeue", "--noheader", "--format=%A") == before
     assert status.read_launch(tmp_path / "run") is None
 
 
 def test_two_jobs_in_one_run_folder_are_refused(cluster, tiny_data_bin, tmp_path):
-    job_id = submit(recipe_of(tiny_data_bin, tmp_path / "run", sbatch=("begin=now+1hour",))).job_id
+    job_id = launch(recipe_of(tiny_data_bin, tmp_path / "run", sbatch=("begin=now+1hour",))).job_id
     with pytest.raises(ValueError, match=f"Job {job_id} of the run folder .* is still pending"):
-        submit(recipe_of(tiny_data_bin, tmp_path / "run"))
+        launch(recipe_of(tiny_data_bin, tmp_path / "run"))
     assert row_of(tmp_path / "run")[:3] == (job_id, "pending (BeginTime)", "-")
     cluster.call("scancel", job_id)
 
 
 def test_another_world_size_than_the_recipes_is_refused_by_every_rank(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    job_id = submit(
+    job_id = launch(
         recipe_of(tiny_data_bin, output_dir, setup=("export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=1",))
     ).job_id
     wait_for_end(cluster, output_dir, job_id, "FAILED")

@@ -11,10 +11,10 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.experiments.grid import read_grid
-from roberta_plugin.experiments.sweep_slurm import parameters_of
 from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.recipe import load_recipe, minutes_of
+from roberta_plugin.launch.recipe import load_recipe
 from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training.resources import check_resources, minutes_of
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 
@@ -86,9 +86,9 @@ def test_every_grid_file_parses_and_its_options_exist():
     for path in paths:
         grid = read_grid(path)
         if grid.slurm:
-            parameters_of(grid.slurm)
+            check_resources(grid.slurm)
         for run in {run.cell: run for run in grid.runs}.values():
-            parsed = train_arguments.parse(run.words_in(Path("run"), grid.metric))
+            parsed = train_arguments.parse(run.arguments_in(Path("run"), grid.metric))
             assert parsed.max_update == int(parsed.total_num_update) > int(parsed.warmup_updates) > 0
             assert parsed.save_interval_updates == parsed.validate_interval_updates, "the best update must be saved"
 
@@ -97,8 +97,8 @@ def test_table_3s_rows():
     grid = read_grid(FOLDER / "sweep_table3.yaml")
     rows = {}
     for run in grid.runs:
-        parsed = train_arguments.parse(run.words_in(Path("run"), grid.metric))
-        batch = parsed.batch_size * int(parsed.update_freq[0]) * int(grid.slurm["gpus_per_node"])
+        parsed = train_arguments.parse(run.arguments_in(Path("run"), grid.metric))
+        batch = parsed.batch_size * int(parsed.update_freq[0]) * grid.slurm.gpus_per_node
         rows[run.cell] = (batch, parsed.max_update, parsed.lr)
     assert list(rows.values()) == [(256, 1_000_000, [1e-4]), (2048, 125_000, [7e-4]), (8192, 31_000, [1e-3])]
     assert {run.seed for run in grid.runs} == {"1", "2", "3"}
@@ -133,7 +133,7 @@ def words_of_fairseq(stdout):
 def test_a_batch_script_and_its_recipe_train_the_same(size, tmp_path):
     stub(tmp_path / "bin", "srun", 'printf "%q " "$@"')
     done = run_script(
-        f"pretrain_{size}.sbatch", "data-bin/pretrain", tmp_path=tmp_path, SLURM_NTASKS="1024", SLURM_JOB_ID="31"
+        "pretrain.sbatch", size, "data-bin/pretrain", tmp_path=tmp_path, SLURM_NTASKS="1024", SLURM_JOB_ID="31"
     )
     assert done.returncode == 0, done.stderr
     words = words_of_fairseq(done.stdout)
@@ -149,8 +149,8 @@ def test_a_batch_script_and_its_recipe_train_the_same(size, tmp_path):
 def test_a_batch_script_accumulates_to_8192(tasks, batch_size, update_freq, tmp_path):
     stub(tmp_path / "bin", "srun", 'printf "%q " "$@"')
     done = run_script(
-        "pretrain_base.sbatch",
-        *("d", "--max-update", "7"),
+        "pretrain.sbatch",
+        *("base", "d", "--max-update", "7"),
         tmp_path=tmp_path,
         SLURM_NTASKS=str(tasks),
         SLURM_JOB_ID="1",
@@ -162,11 +162,12 @@ def test_a_batch_script_accumulates_to_8192(tasks, batch_size, update_freq, tmp_
 
 def test_a_batch_script_refuses_what_does_not_add_up(tmp_path):
     stub(tmp_path / "bin", "srun", "echo started")
-    done = run_script("pretrain_base.sbatch", "d", tmp_path=tmp_path, SLURM_NTASKS="24", SLURM_JOB_ID="1")
+    done = run_script("pretrain.sbatch", "base", "d", tmp_path=tmp_path, SLURM_NTASKS="24", SLURM_JOB_ID="1")
     assert done.returncode == 2
     assert "24 GPUs x 8 sequences do not divide 8192" in done.stderr
     assert "started" not in done.stdout
-    assert run_script("pretrain_base.sbatch", tmp_path=tmp_path).returncode == 1
+    assert run_script("pretrain.sbatch", "base", tmp_path=tmp_path).returncode == 1
+    assert run_script("pretrain.sbatch", "huge", "d", tmp_path=tmp_path).returncode == 2
 
 
 def test_binarize_needs_no_merge_and_may_run_again(shared_text, tmp_path):
@@ -231,7 +232,7 @@ def test_a_real_slurm_starts_a_rank_for_each_gpu(tmp_path_factory, monkeypatch):
         monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
         job = cluster.call(
             *("sbatch", "--parsable", "--nodes=2", "--cpus-per-task=1", f"--output={folder}/job.log"),
-            *("--export=ALL,PATH=" + os.environ["PATH"], str(FOLDER / "pretrain_large.sbatch"), "some-data"),
+            *("--export=ALL,PATH=" + os.environ["PATH"], str(FOLDER / "pretrain.sbatch"), "large", "some-data"),
         ).strip()
         wait_for(lambda: not cluster.call("squeue", "--noheader").strip(), 60, "the job's end")
         assert cluster.state(job) == "COMPLETED", (folder / "job.log").read_text()

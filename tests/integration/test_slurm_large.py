@@ -13,7 +13,7 @@ import pytest
 import submitit
 
 from roberta_plugin.launch import rendezvous
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import sbatch_parameters
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 
@@ -69,7 +69,7 @@ def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
     records_dir, folder = tmp_path / "records", tmp_path / "slurm"
     records_dir.mkdir()
     folder.mkdir()
-    recipe = Recipe(
+    recipe = LaunchSettings(
         output_dir=tmp_path / "run",
         train=("--cpu",),
         nodes=NODES,

@@ -14,7 +14,7 @@ import pytest
 
 from roberta_plugin.launch import status
 from roberta_plugin.launch.restart.attempts import read_attempts
-from roberta_plugin.launch.submission import submit
+from roberta_plugin.launch.submission import launch
 from tests.integration.test_slurm import (
     log_of,
     recipe_of,
@@ -62,7 +62,7 @@ def test_a_crash_loop_without_a_checkpoint_ends_after_three_attempts(cluster, ti
     options = ("--best-checkpoint-metric", "foo", "--validate-interval-updates", "5", "--save-interval-updates", "1000")
     recipe = on_one_node(tiny_data_bin, output_dir, options=options)
     train = [word for word in recipe.train if word != "--disable-validation"]
-    job_id = submit(type(recipe)(**{**vars(recipe), "train": tuple(train)})).job_id
+    job_id = launch(type(recipe)(**{**vars(recipe), "train": tuple(train)})).job_id
     for attempt in (1, 2):
         wait_for_restart(cluster, job_id, attempt)
     wait_for_end(cluster, output_dir, job_id, "FAILED")
@@ -80,7 +80,7 @@ def test_a_crash_loop_without_a_checkpoint_ends_after_three_attempts(cluster, ti
 def stopped_run(cluster, data_bin, output_dir, **fields):
     """A job of two nodes that has saved a checkpoint and is back in its second attempt; and the update it stopped at."""
     recipe = recipe_of(data_bin, output_dir, nodes=2, gpus_per_node=1, batch_sequences=8, **fields)
-    job_id = submit(recipe).job_id
+    job_id = launch(recipe).job_id
     wait_for_update(cluster, output_dir, job_id, 25)
     cluster.call("scancel", "--signal=USR2", job_id)
     wait_for_restart(cluster, job_id, 1)
@@ -152,7 +152,7 @@ def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a
 def test_a_controller_that_is_down_and_a_signal_to_the_batch_shell_end_nothing(cluster, tiny_data_bin, tmp_path):
     """A rank dies while nobody answers: the batch script asks until somebody does."""
     output_dir = tmp_path / "run"
-    job_id = submit(on_one_node(tiny_data_bin, output_dir, gpus_per_node=2)).job_id
+    job_id = launch(on_one_node(tiny_data_bin, output_dir, gpus_per_node=2)).job_id
     wait_for_update(cluster, output_dir, job_id, 25)
     cluster.call("scancel", "--batch", "--signal=USR2", job_id)
     time.sleep(1)

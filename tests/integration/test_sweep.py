@@ -143,7 +143,7 @@ def on_cluster(cluster, monkeypatch):
 
 
 needs_slurm = pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}")
-RESOURCES = {"partition": "main", "time": "10", "cpus_per_task": "1"}
+RESOURCES = {"partition": "main", "time": "10", "cpus_per_gpu": "1"}
 
 
 def submitted_job(stdout):
@@ -188,8 +188,11 @@ def test_what_sbatch_refuses_is_said(tiny_data_bin, tmp_path):
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={"lr": ["1", "2"]}, seeds=["1"], slurm=elsewhere)
     done = run(command(grid, tmp_path / "out", "--slurm"))
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "sbatch refused the array" in done.stderr
-    assert "partition" in done.stderr
+    assert "The cluster has no partition 'no-such-partition'" in done.stderr
+    grid.write_text(grid.read_text().replace("partition: no-such-partition", "constraint: quantum"))
+    done = run(command(grid, tmp_path / "out", "--slurm"))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "sbatch refused the job" in done.stderr
 
 
 @pytest.mark.slurm

@@ -28,7 +28,7 @@ FLOORS = [
     {"models"},
     {"data"},
     {"checkpoint_files.py", "json_files.py", "stop_signals.py"},
-    {"files.py", "machine.py", "progress.py"},
+    {"files.py", "locks.py", "machine.py", "progress.py"},
 ]
 # Imports that go upstairs all the same, and why.
 EXCEPTIONS = {

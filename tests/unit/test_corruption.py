@@ -225,7 +225,7 @@ def test_a_damaged_tokenizer_is_named(tokenizers, tmp_path, tokenizer, kind):
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("name", ["sweep_demo.yaml", "pretrain_base.yaml"])
+@pytest.mark.parametrize("name", ["sweep_demo.yaml", "pretrain.yaml"])
 def test_a_damaged_yaml_is_named(tmp_path, name, kind):
     path = tmp_path / name
     shutil.copy(REPOSITORY / "slurm" / name, path)

@@ -1,4 +1,4 @@
-"""The command of the batch script: `python -I .../cluster/restart --output-dir RUN-DIR --code CODE ...`."""
+"""The command of the batch script: `python -I .../launch/restart --output-dir RUN-DIR --code CODE ...`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.launch.restart.policy import FINISHED, STOPPED, Decision, End, Limits
+from .policy import FINISHED, STOPPED, Decision, End, Limits
 
 STATUS_FILE = "status.json"
 STARTED_FILE = "training_started.json"

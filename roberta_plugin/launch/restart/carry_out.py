@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from roberta_plugin.launch.restart.attempts import read_attempts, write_attempt
-from roberta_plugin.launch.restart.policy import FINISHED, Decision, End, Limits, decide, whose
+from .attempts import read_attempts, write_attempt
+from .policy import FINISHED, Decision, End, Limits, decide, whose
 
 PATIENCE_S = 3600.0  # with a controller that does not answer; meanwhile nobody else could use the nodes either
 ASK_EVERY_S = 15.0

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -37,11 +38,15 @@ def model_state():
     return {"model": state, "cfg": {"model": {"_name": "fast_roberta", "encoder_attention_heads": 4}}}
 
 
+def report(facts):
+    return sweep.SweepReport(output_dir=Path(), facts=facts)
+
+
 @pytest.fixture
 def words(tmp_path, monkeypatch, model_state):
     """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
-    facts = {"states": {}, "num_runs": 1, "failures": {"a": {}}, "best_cell": None}
-    monkeypatch.setattr(sweep, "run", lambda grid, **asked: {**facts, "asked": asked})
+    facts = {"states": {}, "num_runs": 1, "failures": {"a": {"reason": "exit code 1"}}, "best_cell": None, "cells": []}
+    monkeypatch.setattr(sweep, "sweep", lambda settings, say: report(facts | {"asked": settings}))
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
@@ -72,9 +77,9 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
     asked_of_the_sweep = procedure.run_grid(finetune.settings_of(args), write_grid(args), report=print)["asked"]
-    assert asked_of_the_sweep["slurm"]
-    assert asked_of_the_sweep["wait"]
-    assert asked_of_the_sweep["num_parallel"] == 7
+    assert asked_of_the_sweep.slurm is not None
+    assert asked_of_the_sweep.wait
+    assert asked_of_the_sweep.parallel == 7
     assert grid_of(args)["slurm"]["partition"] == "gpu"
     assert (grid_of(args)["train"].get("cpu") == "true") is is_cpu
 
@@ -204,7 +209,7 @@ def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_come_once(
     write_grid(args)
     assert grid_of(args)["axes"]["batch"]["16"]["update-freq"] == "4"
     args = parse(*words, "--set", "adam_eps=1", "--set", "adam-eps=2")
-    with pytest.raises(ValueError, match="--set: adam-eps is there twice"):
+    with pytest.raises(ValueError, match="--set: adam-eps is given twice"):
         write_grid(args)
 
 
@@ -254,7 +259,9 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
 ):
     states = {"done": 29 - waiting, "failed": 1, "waiting": waiting}
     facts = {"states": states, "num_runs": 30, "failures": {"lr-1e-5_batch-16/seed-2": {}}, "best_cell": "lr-2e-5"}
-    monkeypatch.setattr(sweep, "run", lambda grid, **asked: facts)
+    facts |= {"cells": []}
+    facts["failures"]["lr-1e-5_batch-16/seed-2"]["reason"] = "exit code 1"
+    monkeypatch.setattr(sweep, "sweep", lambda settings, say: report(facts))
     evaluated = []
 
     def evaluate(settings, prepared, path, facts):

@@ -7,7 +7,7 @@ import pytest
 
 from roberta_plugin.cli import launch
 from roberta_plugin.launch import submission
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -27,11 +27,11 @@ def run(monkeypatch):
 def test_flags_config_and_train_options_reach_the_recipe(run, tmp_path, monkeypatch, capsys):
     seen = {}
 
-    def submit(recipe, *, dry_run, config):
+    def launch_stub(recipe, *, dry_run, config):
         seen.update(recipe=recipe, dry_run=dry_run, config=config)
         return submission.Submission(job_id="7", output_dir=recipe.output_dir, script="", commands=())
 
-    monkeypatch.setattr(submission, "submit", submit)
+    monkeypatch.setattr(submission, "launch", launch_stub)
     config = tmp_path / "launch.yaml"
     config.write_text("output_dir: r\nnodes: 4\ntrain:\n  data: books-bin\n")
     code = run("--config", config, "--nodes", "2", "--env", "A=1", "--env", "B=2", "--", "--max-update", "9", "--cpu")
@@ -47,7 +47,7 @@ def test_every_field_of_the_recipe_has_its_option():
     parser = argparse.ArgumentParser()
     launch.add_parser(parser.add_subparsers())
     args = vars(parser.parse_args(["launch"]))
-    assert {item.name for item in dataclasses.fields(Recipe)} <= set(args)
+    assert {item.name for item in dataclasses.fields(LaunchSettings)} <= set(args)
 
 
 def test_a_dry_run_prints_script_and_commands(run, tiny_data_bin, tmp_path, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 import roberta_plugin
 from roberta_plugin.demo import training
-from roberta_plugin.demo.run_folder import DemoSettings, RunFolder
+from roberta_plugin.demo.run_folder import DemoFolder, DemoSettings
 from roberta_plugin.demo.training import Plan, Speed, make_plan, show, train_command
 from roberta_plugin.training.log import Record
 
@@ -27,7 +27,7 @@ class Bar:
 
 @pytest.fixture
 def run(tmp_path):
-    return RunFolder(tmp_path, DemoSettings(seed=7))
+    return DemoFolder(tmp_path, DemoSettings(seed=7))
 
 
 def option(command, name):

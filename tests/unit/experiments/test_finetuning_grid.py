@@ -32,7 +32,7 @@ def test_the_grid_is_the_recipe_with_the_model(tmp_path):
     found = grid(tmp_path)
     assert len(found.cells) == 4
     assert len(found.runs) == 12
-    words = found.runs[0].words
+    words = found.runs[0].arguments
     assert words[0] == str(tmp_path)
     for option, value in {
         "--arch": "fast_roberta",
@@ -42,7 +42,7 @@ def test_the_grid_is_the_recipe_with_the_model(tmp_path):
     }.items():
         assert words[words.index(option) + 1] == value
     assert words[words.index("--finetune-from-model") + 1] == str(tmp_path / "model.pt")
-    assert "--finetune-from-model" not in grid(tmp_path, checkpoint=None).runs[0].words
+    assert "--finetune-from-model" not in grid(tmp_path, checkpoint=None).runs[0].arguments
 
 
 def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_path):
@@ -55,10 +55,10 @@ def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_pa
     )
     (run,) = found.runs
     assert run.seed == "7"
-    assert run.words[run.words.index("--lr") + 1] == "3e-4"
-    assert run.words[run.words.index("--weight-decay") + 1] == "0.01"
-    assert "--max-update" not in run.words
-    assert found.slurm == {"partition": "gpu"}
+    assert run.arguments[run.arguments.index("--lr") + 1] == "3e-4"
+    assert run.arguments[run.arguments.index("--weight-decay") + 1] == "0.01"
+    assert "--max-update" not in run.arguments
+    assert found.slurm.partition == "gpu"
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, 
     runs = grid(tmp_path, num_ranks=num_ranks, changes=changes, only=only, seeds=["1"]).runs
     assert len(runs) == 2 - (len(changes) == 2)
     for run in runs:
-        words = [run.words[run.words.index(f"--{name}") + 1] for name in (*BATCH, "distributed-world-size")]
-        assert [run.words.count(f"--{name}") for name in BATCH] == [1, 1]
+        words = [run.arguments[run.arguments.index(f"--{name}") + 1] for name in (*BATCH, "distributed-world-size")]
+        assert [run.arguments.count(f"--{name}") for name in BATCH] == [1, 1]
         assert math.prod(map(int, words)) == int(run.settings["batch"])
         assert int(words[2]) == num_ranks
-    assert tuple(runs[0].words[runs[0].words.index(f"--{name}") + 1] for name in BATCH) == sizes_of_16
-    assert runs[0].words[runs[0].words.index("--max-update") + 1] == "9"
+    assert tuple(runs[0].arguments[runs[0].arguments.index(f"--{name}") + 1] for name in BATCH) == sizes_of_16
+    assert runs[0].arguments[runs[0].arguments.index("--max-update") + 1] == "9"
 
 
 @pytest.mark.parametrize(

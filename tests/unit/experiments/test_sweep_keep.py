@@ -19,7 +19,7 @@ def save(path, *, weight=1.0):
 
 def make(root, cell, seed, *, value=None, names=("checkpoint_best.pt", "checkpoint_last.pt"), metric=ACCURACY):
     """A run folder with checkpoints, finished if there is a value."""
-    folder = RunFolder(root, Run(cell=cell, seed=seed, settings={}, words=("data",)), metric)
+    folder = RunFolder(root, Run(cell=cell, seed=seed, settings={}, arguments=("data",)), metric)
     folder.prepare()
     (folder.path / "checkpoints").mkdir()
     for name in names:

@@ -9,7 +9,7 @@ from tests.unit.experiments.test_sweep_keep import ACCURACY, RunFolder
 
 
 def make(root, seed, *, updates=None, value=None):
-    run = Run(cell="a", seed=seed, settings={}, words=("data", "--max-update", "40"))
+    run = Run(cell="a", seed=seed, settings={}, arguments=("data", "--max-update", "40"))
     folder = RunFolder(root, run, ACCURACY)
     folder.prepare()
     if updates is not None:

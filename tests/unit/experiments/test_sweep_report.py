@@ -16,7 +16,7 @@ PPL = Metric(log="valid", value="ppl", goal="min")
 def make(root, values, metric=ACCURACY):
     """A sweep with `values`: cell -> a value a seed, None where the run is not done, "x" where it has failed."""
     runs = [
-        Run(cell=cell, seed=str(seed), settings={"lr": cell}, words=("data",))
+        Run(cell=cell, seed=str(seed), settings={"lr": cell}, arguments=("data",))
         for cell, numbers in values.items()
         for seed in range(len(numbers))
     ]

@@ -50,7 +50,7 @@ def test_of_a_repeated_validation_the_last_one_counts():
 
 def test_a_diverged_validation_is_never_the_best_and_never_a_result():
     assert metric_in_log([*LOG, line("valid", num_updates=40, ppl="nan")], PPL)["value"] == 20
-    with pytest.raises(ValueError, match="no finite number at update 40; the record has num_updates, ppl"):
+    with pytest.raises(ValueError, match="not a finite number at update 40; the record has num_updates, ppl"):
         metric_in_log(
             [*LOG, line("valid", num_updates=40, ppl="nan")], Metric(log="valid", value="ppl", goal="min", at="last")
         )
@@ -60,7 +60,7 @@ def test_a_diverged_validation_is_never_the_best_and_never_a_result():
     ("metric", "message"),
     [
         (Metric(log="test", value="ppl", goal="min"), "no record of the split 'test'"),
-        (Metric(log="valid", value="f1", goal="max"), "valid f1 is no finite number"),
+        (Metric(log="valid", value="f1", goal="max"), "valid f1 is not a finite number"),
     ],
 )
 def test_a_metric_that_is_not_there_is_named(metric, message):
@@ -78,8 +78,8 @@ def program(monkeypatch):
     return replace
 
 
-def make(root, *, words=("data", "--lr", "1"), metric=PPL):
-    folder = RunFolder(root, Run(cell="lr-1", seed="2", settings={"lr": "1"}, words=words), metric)
+def make(root, *, arguments=("data", "--lr", "1"), metric=PPL):
+    folder = RunFolder(root, Run(cell="lr-1", seed="2", settings={"lr": "1"}, arguments=arguments), metric)
     folder.prepare()
     return folder
 
@@ -122,11 +122,11 @@ def test_a_run_without_the_metric_has_failed(tmp_path, program):
 
 
 def test_the_metric_may_be_in_a_json_file(tmp_path, program):
-    folder = make(tmp_path, words=("{folder}",), metric=Metric(file="scores.json", value="dev.f1", goal="max"))
+    folder = make(tmp_path, arguments=("{folder}",), metric=Metric(file="scores.json", value="dev.f1", goal="max"))
     program("import sys; open(sys.argv[1] + '/scores.json', 'w').write('{\"dev\": {\"f1\": 88.5}}')")
     assert folder.start().wait() == "done"
     assert folder.result()["value"] == 88.5
-    other = make(tmp_path / "b", words=("{folder}",), metric=Metric(file="scores.json", value="dev.em", goal="max"))
+    other = make(tmp_path / "b", arguments=("{folder}",), metric=Metric(file="scores.json", value="dev.em", goal="max"))
     assert other.start().wait() == "failed"
     assert "no finite number dev.em (it has None)" in other.failure()["reason"]
 
@@ -171,13 +171,15 @@ def test_a_signal_handler_may_stop_what_is_waited_for(tmp_path, program):
 def test_a_training_whose_sweep_was_killed_is_stopped_by_the_next_one(tmp_path, program):
     """Until then it holds its lock, and nobody starts it a second time."""
     folder = make(tmp_path)
-    program("import subprocess, time; subprocess.Popen(['sleep', '60'], close_fds=False); time.sleep(60)")
+    program(
+        "import subprocess, time; subprocess.Popen(['sleep', '60'], close_fds=False); print(1, flush=True); time.sleep(60)"
+    )
     sweep = os.fork()
     if sweep == 0:
         folder.start()
         time.sleep(60)
         os._exit(0)
-    wait_until(lambda: folder.state() == "running")
+    wait_until(lambda: (folder.path / "log.txt").exists() and (folder.path / "log.txt").read_text())
     assert not stop_orphan(folder.path / "lock"), "somebody waits for it"
     os.kill(sweep, signal.SIGKILL)
     os.waitpid(sweep, 0)
@@ -212,7 +214,7 @@ def test_stopping_ends_the_whole_session(tmp_path, program):
     attempt = folder.start()
     while "ready" not in (folder.path / "log.txt").read_text():
         time.sleep(0.01)
-    session = attempt._process.pid
+    session = attempt.process.pid
     attempt.stop()
     deadline = time.monotonic() + 30
     while members_of(session) and time.monotonic() < deadline:
@@ -234,7 +236,7 @@ def members_of(session):
 
 def test_a_folder_of_other_options_is_refused(tmp_path):
     make(tmp_path)
-    other = RunFolder(tmp_path, Run(cell="lr-1", seed="2", settings={}, words=("data", "--lr", "3")), PPL)
+    other = RunFolder(tmp_path, Run(cell="lr-1", seed="2", settings={}, arguments=("data", "--lr", "3")), PPL)
     with pytest.raises(ValueError, match=r"lr-1/seed-2 holds a run with other options: it has '1' .* has '3'"):
         other.check()
     make(tmp_path).check()

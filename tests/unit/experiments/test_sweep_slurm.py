@@ -5,47 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.experiments.sweep_slurm import SweepJob, parameters_of, queued_runs, submit
+from roberta_plugin.experiments.sweep_slurm import SweepJob, check_slurm, queued_runs, submit
+from roberta_plugin.launch.preflight import PreflightError
+from roberta_plugin.training.resources import Resources
 
 
-def test_settings_become_submitits_parameters():
-    settings = {"partition": "gpu", "time": "1-12:00:00", "gpus_per_node": "8", "mem": "64GB", "setup": "module load x"}
-    assert parameters_of(settings) == {
-        "partition": "gpu",
-        "time": 36 * 60,
-        "mem": "64GB",
-        "setup": ["module load x"],
-        "additional_parameters": {"gpus-per-node": "8"},
-    }
-
-
-def test_typed_gpus_gpus_without_gres_and_any_other_option():
-    settings = {"time": "5", "gpus_per_node": "h100:8", "sbatch.mail-type": "FAIL", "sbatch.exclusive": "true"}
-    assert parameters_of(settings)["additional_parameters"] == {
-        "gpus-per-node": "h100:8",
-        "mail-type": "FAIL",
-        "exclusive": True,
-    }
-    by_gres = parameters_of({"time": "5", "gpus_per_node": "h100:8", "gpu_request": "gres"})
-    assert by_gres["additional_parameters"] == {"gres": "gpu:h100:8"}
-    assert "additional_parameters" not in parameters_of({"time": "5", "gpus_per_node": "8", "gpu_request": "none"})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, "no time limit, which --slurm needs"),
-        ({"time": "soon"}, "'soon' is no time limit"),
-        ({"time": "5", "cpus_per_task": "all"}, "cpus_per_task in the grid file must be a whole number, got 'all'"),
-        ({"time": "5", "gpus_per_node": "all"}, "slurm, gpus_per_node in the grid file is 'all': write how many GPUs"),
-        ({"time": "5", "sbatch.array": "1-9"}, "--array follows from other settings"),
-        ({"time": "5", "sbatch.comment": "a\nb"}, "must not hold a line break"),
-        ({"time": "5", "partition": "a\nb"}, "must not hold a line break"),
-    ],
-)
-def test_settings_that_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        parameters_of(settings)
+def test_a_time_limit_is_needed():
+    with pytest.raises(ValueError, match="no time limit, which --slurm needs"):
+        check_slurm(None)
+    with pytest.raises(ValueError, match="no time limit, which --slurm needs"):
+        check_slurm(Resources(partition="gpu"))
+    check_slurm(Resources(time="5"))
 
 
 @pytest.fixture
@@ -85,8 +55,8 @@ def test_without_an_answer_nothing_is_guessed(squeue, tmp_path):
 
 @pytest.mark.usefixtures("squeue")
 def test_without_sbatch_nothing_is_submitted(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no sbatch on this machine"):
-        submit([], root=tmp_path, code=tmp_path, num_parallel=1, settings={"time": "5"})
+    with pytest.raises(ValueError, match="sbatch is not installed here"):
+        submit([], root=tmp_path, code=tmp_path, num_parallel=1, resources=Resources(time="5"))
 
 
 class FakeFolder(SimpleNamespace):
@@ -100,7 +70,19 @@ class FakeFolder(SimpleNamespace):
 
 
 def test_a_failed_training_fails_its_array_task_with_the_reason(tmp_path):
-    folder = FakeFolder(state="failed", run=SimpleNamespace(name="a/seed-1"), path=tmp_path)
+    folder = FakeFolder(state="failed", run=SimpleNamespace(name="a/seed-1", arguments=()), path=tmp_path)
     with pytest.raises(RuntimeError, match=r"a/seed-1: .*ValueError: bad lr; see .*log.txt"):
         SweepJob()(folder)
     assert SweepJob()(FakeFolder(state="done")) == "done"
+
+
+def test_a_node_without_its_gpus_fails_the_run_and_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    noted = []
+    run = SimpleNamespace(name="a/seed-1", arguments=("data",))
+    folder = FakeFolder(state="done", run=run, path=tmp_path, fail=noted.append)
+    with pytest.raises(PreflightError, match=r"Pre-flight: node .*: torch sees no GPU"):
+        SweepJob(num_gpus=2)(folder)
+    assert "torch sees no GPU" in noted[0]
+    run.arguments = ("data", "--cpu")
+    assert SweepJob(num_gpus=2)(folder) == "done"

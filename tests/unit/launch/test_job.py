@@ -10,7 +10,7 @@ from roberta_plugin.launch import job as training_job
 from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.preemption import STOP_SIGNALS
 from roberta_plugin.launch.preflight import PreflightError
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo
 from roberta_plugin.launch.restart import attempts
 
@@ -41,7 +41,9 @@ def call(tmp_path, monkeypatch):
             return hook
 
         monkeypatch.setattr(TrainingJob, "_train", train)
-        job = TrainingJob(recipe=Recipe(output_dir=tmp_path, train=(), gpus_per_node=2, port=20010), arguments=())
+        job = TrainingJob(
+            recipe=LaunchSettings(output_dir=tmp_path, train=(), gpus_per_node=2, port=20010), arguments=()
+        )
         try:
             return hook.phases, job()
         except (SystemExit, RuntimeError) as end:
@@ -87,7 +89,7 @@ def test_the_batch_scripts_port_is_taken(call, monkeypatch):
 
 
 def test_the_job_that_starts_again_is_the_same(tmp_path):
-    job = TrainingJob(recipe=Recipe(output_dir=tmp_path, train=("data-bin",)), arguments=("data-bin",))
+    job = TrainingJob(recipe=LaunchSettings(output_dir=tmp_path, train=("data-bin",)), arguments=("data-bin",))
     delayed = job.checkpoint()
     assert isinstance(delayed, submitit.helpers.DelayedSubmission)
     assert delayed.function == job

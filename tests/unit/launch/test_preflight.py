@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from roberta_plugin.launch import preflight
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo
 from tests.slurm_cluster import free_ports
 
@@ -77,7 +77,9 @@ def test_a_rank_that_is_late_is_waited_for():
         preflight.check_ranks(store, place, lambda place: preflight.ALL_WELL, seconds=10)
 
     assert on_ranks(range(6), check) == [None] * 6
-    assert Recipe(output_dir=Path("r"), train=()).preflight_seconds >= 300, "imports of a thousand ranks take minutes"
+    assert LaunchSettings(output_dir=Path("r"), train=()).preflight_seconds >= 300, (
+        "imports of a thousand ranks take minutes"
+    )
 
 
 def test_a_broken_gpu_is_named_with_its_node():

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.launch.recipe import Recipe, load_recipe, minutes_of
+from roberta_plugin.launch.recipe import LaunchSettings, load_recipe
+from roberta_plugin.training.resources import minutes_of
 
 CONFIG = """
 output_dir: runs/base
@@ -33,7 +34,7 @@ def config(tmp_path):
 
 def test_a_config_file_is_read(config):
     recipe = load_recipe(config, flags={}, train=["--max-update", "10"])
-    assert recipe == Recipe(
+    assert recipe == LaunchSettings(
         output_dir=Path("runs/base"),
         nodes=4,
         gpus_per_node=8,
@@ -76,15 +77,15 @@ def test_no_config_file_is_needed():
     ("text", "message"),
     [
         ("output_dir: r\nnode: 2\n", "unknown key 'node'"),
-        ("output_dir: r\nnodes: two\n", "--nodes is 'two', which is no int"),
+        ("output_dir: r\nnodes: two\n", "--nodes is 'two', which is not a whole number"),
         ("nodes: 2\n", "--output-dir FOLDER"),
         ("output_dir: [\n", r"launch\.yaml, line 2: this is not valid YAML"),
         ("just words\n", "must hold keys and their values"),
         ("output_dir: r\ntrain: words\n", "train must be options and their values"),
-        ("output_dir: r\nnodes: 1\nnodes: 2\n", r"launch\.yaml, line 3: nodes is there twice"),
+        ("output_dir: r\nnodes: 1\nnodes: 2\n", r"launch\.yaml, line 3: nodes is given twice"),
         ("output_dir: r\ntrain:\n  cpu: yes\n", "train: cpu is 'yes': write true"),
         ("output_dir: r\nnodes: [1, 2]\n", r"nodes \(--nodes\) must be one value"),
-        ("output_dir: r\naccept_changes: maybe\n", "accept_changes .* must be one value"),
+        ("output_dir: r\naccept_changes: maybe\n", "accept_changes .* must be true or false"),
         ("output_dir: r\ngpus_per_node: many\n", "--gpus-per-node is 'many': write how many GPUs"),
     ],
 )
@@ -125,3 +126,35 @@ def test_gpus_may_have_a_type_and_an_empty_value_is_the_default(tmp_path):
     assert (recipe.partition, recipe.account, recipe.qos) == (None, None, None)
     assert recipe.sbatch_options == {"exclusive": True, "reservation": "night"}
     assert load_recipe(path, flags={"gpus_per_node": "a100:4"}).gpu_type == "a100"
+
+
+def test_a_recipe_holds_only_what_differs_from_its_base(config):
+    small = config.parent / "small.yaml"
+    small.write_text("base: launch.yaml\nnodes: 1\ntrain:\n  adam_eps: 1e-8\n  cpu: true\n")
+    recipe = load_recipe(small, flags={})
+    assert (recipe.nodes, recipe.gpus_per_node, recipe.output_dir) == (1, 8, Path("runs/base"))
+    assert recipe.train[0] == "books-bin"
+    assert recipe.train[-3:] == ("1e-8", "--bf16", "--cpu")
+    with pytest.raises(ValueError, match=r"launch\.yaml, line 3: --nodes is 'x'"):
+        config.write_text(CONFIG.replace("nodes: 4", "nodes: x"))
+        small.write_text("base: launch.yaml\n")
+        load_recipe(small, flags={})
+    config.write_text("base: other.yaml\n")
+    (config.parent / "other.yaml").write_text("nodes: 1\n")
+    with pytest.raises(ValueError, match="its base has a base too"):
+        load_recipe(small, flags={})
+
+
+@pytest.mark.parametrize("options", ["data: a\n  bf16: true", "[a, --bf16]"])
+def test_a_data_folder_on_the_command_line_replaces_the_files(tmp_path, options):
+    path = tmp_path / "launch.yaml"
+    path.write_text(f"output_dir: r\ntrain:\n  {options}\n")
+    assert load_recipe(path, flags={}, train=["b,c", "--lr", "1"]).train == ("b,c", "--bf16", "--lr", "1")
+    assert load_recipe(path, flags={}, train=["--lr", "1"]).train == ("a", "--bf16", "--lr", "1")
+
+
+def test_former_names_of_resources_are_refused_with_the_new_one(tmp_path):
+    path = tmp_path / "launch.yaml"
+    path.write_text("output_dir: r\nmem: 64GB\n")
+    with pytest.raises(ValueError, match="mem is called differently now: write mem_gb"):
+        load_recipe(path, flags={})

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.snapshot import PACKAGE, arguments_in_snapshot, next_folder, sweep_snapshot, take_snapshot
 
 
 def test_code_and_config_are_copied_and_numbered(tmp_path):
     config = tmp_path / "launch.yaml"
     config.write_text("nodes: 1\n")
-    recipe = Recipe(output_dir=tmp_path / "run", train=("data-bin",))
+    recipe = LaunchSettings(output_dir=tmp_path / "run", train=("data-bin",))
     first = take_snapshot(recipe, arguments=("data-bin", "--cpu"), config=config)
     second = take_snapshot(recipe, arguments=("data-bin",), config=None)
     assert [first, second, next_folder(recipe.output_dir)] == [
@@ -32,7 +32,9 @@ def test_a_user_directory_of_ones_own_comes_along(tmp_path):
     own.mkdir()
     (own / "__init__.py").write_text("")
     arguments = ("data-bin", "--user-dir", str(own), "--cpu")
-    snapshot = take_snapshot(Recipe(output_dir=tmp_path / "run", train=arguments), arguments=arguments, config=None)
+    snapshot = take_snapshot(
+        LaunchSettings(output_dir=tmp_path / "run", train=arguments), arguments=arguments, config=None
+    )
     assert (snapshot / "code" / "my_plugin" / "__init__.py").exists()
     moved = arguments_in_snapshot(arguments, snapshot=snapshot)
     assert moved == ("data-bin", "--user-dir", str(snapshot / "code" / "my_plugin"), "--cpu")
@@ -51,7 +53,7 @@ def test_a_sweep_keeps_the_code_of_its_first_start_until_it_is_renewed(tmp_path)
     root = tmp_path / "sweep"
     first, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=False)
     assert (first, is_outdated) == (root / "snapshots" / "0" / "code", False)
-    assert (first / PACKAGE.name / "cluster" / "snapshot.py").is_file()
+    assert (first / PACKAGE.name / "launch" / "snapshot.py").is_file()
     (own / "__init__.py").write_text("A = 2\n")
     assert sweep_snapshot(root, user_dirs=[own], renew=False) == (first, True)
     assert (first / "my_plugin" / "__init__.py").read_text() == "A = 1\n"

@@ -14,7 +14,7 @@ import pytest
 from roberta_plugin.launch import checks, status
 from roberta_plugin.launch.rendezvous import port_of
 from roberta_plugin.launch.snapshot import take_snapshot
-from roberta_plugin.launch.submission import submit
+from roberta_plugin.launch.submission import launch
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -40,7 +40,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
         sbatch=("reservation=night",),
         batch_sequences=64,
     )
-    submission = submit(recipe, dry_run=True)
+    submission = launch(recipe, dry_run=True)
     assert list(tmp_path.iterdir()) == []
     assert submission.job_id is None
     found = directives(submission.script)
@@ -78,18 +78,18 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
 def test_a_gpu_job_asks_for_its_gpus(tiny_data_bin, tmp_path):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
     recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
-    submission = submit(recipe, dry_run=True)
+    submission = launch(recipe, dry_run=True)
     assert directives(submission.script)["gpus-per-node"] == "2"
     assert "--device-id $SLURM_LOCALID" in submission.commands[1]
 
 
 def test_containers(tiny_data_bin, tmp_path):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", container="lab/roberta:1", container_mounts="/data:/data")
-    script = submit(recipe, dry_run=True).script
+    script = launch(recipe, dry_run=True).script
     assert "--container-image=lab/roberta:1" in script
     assert f"--container-mounts={tmp_path}/run:{tmp_path}/run,/data:/data" in script
     assert "python3 -P -u -m submitit" in script
-    script = submit(dataclasses.replace(recipe, container_runtime="apptainer"), dry_run=True).script
+    script = launch(dataclasses.replace(recipe, container_runtime="apptainer"), dry_run=True).script
     assert f"apptainer exec --nv --bind {tmp_path}/run --bind /data:/data lab/roberta:1 python3 -P" in script
 
 
@@ -100,9 +100,9 @@ def test_a_run_keeps_its_effective_batch(tiny_data_bin, tmp_path):
         recipe.output_dir,
         status.Launch(job_id="7", name="run", num_gpus=8, batch_sequences=64, batch_tokens=None, snapshot="s"),
     )
-    submit(recipe, dry_run=True)
+    launch(recipe, dry_run=True)
     with pytest.raises(ValueError, match="--batch-sequences 128 instead of 64"):
-        submit(dataclasses.replace(recipe, batch_sequences=128), dry_run=True)
+        launch(dataclasses.replace(recipe, batch_sequences=128), dry_run=True)
 
 
 def run_script(folder, script, *, srun="true"):
@@ -122,7 +122,7 @@ def script(tiny_data_bin, tmp_path):
     server = socket.create_server(("", 0))
     port = server.getsockname()[1]
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=a'b c",), port=port)
-    yield submit(recipe, dry_run=True).script, port
+    yield launch(recipe, dry_run=True).script, port
     server.close()
 
 
@@ -168,7 +168,7 @@ def test_secrets_are_in_no_file_that_others_can_read(tiny_data_bin, tmp_path, mo
     config = tmp_path / "launch.yaml"
     config.write_text("env: {TOKEN: hunter2}\n")
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=hunter2",))
-    assert submit(recipe, config=config).job_id == "7"
+    assert launch(recipe, config=config).job_id == "7"
     holders = {path for path in recipe.output_dir.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()}
     assert {path.name for path in holders} == {"environment.sh", "launch.yaml"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
@@ -180,7 +180,7 @@ def test_gpus_with_a_type_by_gres_and_without_any_request(tiny_data_bin, tmp_pat
     recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
 
     def asked(**fields):
-        found = directives(submit(dataclasses.replace(recipe, **fields), dry_run=True).script)
+        found = directives(launch(dataclasses.replace(recipe, **fields), dry_run=True).script)
         return {name: value for name, value in found.items() if name in ("gpus-per-node", "gres", "exclusive")}
 
     assert asked() == {"gpus-per-node": "h100:2"}

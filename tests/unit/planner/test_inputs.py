@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.launch.recipe import Recipe
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, flops_per_token
 from roberta_plugin.planner.inputs import speed_in_log, training_of, vocabulary_size
 from roberta_plugin.planner.network import MACHINES
@@ -28,7 +28,7 @@ OPTIONS = {
 
 def recipe(*extra, nodes=2, batch_sequences=512, without=(), data="no-such-data"):
     words = [word for pair in OPTIONS.items() if pair[0] not in without for word in pair]
-    return Recipe(
+    return LaunchSettings(
         output_dir=Path("runs/x"),
         train=(data, *words, *extra),
         nodes=nodes,

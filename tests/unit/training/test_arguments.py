@@ -41,7 +41,7 @@ def test_without_an_effective_batch_the_recipe_is_taken_as_it_is(recipe):
         (("--max-tokens", "63"), {"batch_tokens": 640}, "--max-tokens is smaller than --tokens-per-sample"),
         (("--save-dir", "elsewhere"), {}, "--save-dir: leave it out, for checkpoints go to RUN-DIR/checkpoints"),
         (("--distributed-world-size=3",), {}, "nodes x gpus_per_node"),
-        (("--no-save",), {}, "a restart goes on from a checkpoint"),
+        (("--no-save",), {}, "a restart resumes from a checkpoint"),
         (("--restore-file", "a.pt"), {}, "--finetune-from-model"),
     ],
 )

@@ -21,10 +21,10 @@ def test_values_are_text_as_it_is_written(tmp_path):
     [
         (b"a: 1\nb: \xff\n", "x.yaml, line 2: this is not UTF-8 (byte 0xff)"),
         ("a: 1\nb: [\n", "x.yaml, line 3: this is not valid YAML"),
-        ("a: 1\nb:\n  c: 2\n  c: 3\n", "x.yaml, line 4: c is there twice"),
+        ("a: 1\nb:\n  c: 2\n  c: 3\n", "x.yaml, line 4: c is given twice"),
         ("? [1, 2]\n: 3\n", "x.yaml, line 1: a key must be a word"),
-        ("", "must hold keys and their values, one a line"),
-        ("- a\n", "must hold keys and their values, one a line"),
+        ("", "must hold keys and their values, one per line"),
+        ("- a\n", "must hold keys and their values, one per line"),
     ],
 )
 def test_what_is_refused_names_the_file_and_the_line(tmp_path, content, message):
@@ -69,7 +69,7 @@ def test_options_become_words(tmp_path, text, words):
         ("keep: []", "x: keep must be a value or a list of values"),
         ("keep: [1, null]", "x: keep must be a value or a list of values"),
         ("keep: {a: 1}", "x: keep must be a value or a list of values"),
-        ("{adam_eps: 1, adam-eps: 2}", "x: adam-eps is there twice"),
+        ("{adam_eps: 1, adam-eps: 2}", "x: adam-eps is given twice"),
     ],
 )
 def test_options_that_are_refused(tmp_path, text, message):

@@ -50,8 +50,8 @@ def test_options_with_and_without_a_value():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a b=1"], "'a b=1' is no NAME=VALUE"),
-        (["=1"], "is no NAME=VALUE"),
+        (["a b=1"], "'a b=1' must be NAME=VALUE"),
+        (["=1"], "must be NAME=VALUE"),
         (["ntasks_per_node=1"], "--ntasks-per-node follows from other settings"),
         (["comment=a", "comment=b"], "comment is given twice"),
         (["comment=a\ntouch b"], "--sbatch comment is .* must not hold a line break"),

@@ -121,7 +121,7 @@ def test_the_recipe_is_the_papers_and_a_grid(prepared, tmp_path):
     path.write_text(yaml.safe_dump(content))
     grid = read_grid(path)
     assert len(grid.runs) == 5
-    assert grid.metric.words == [
+    assert grid.metric.options == [
         "--best-checkpoint-metric",
         {"squad1": "f1", "squad2": "tuned_f1"}[prepared.task],
         "--maximize-best-checkpoint-metric",

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from roberta_plugin.demo import child_process
-from roberta_plugin.demo.child_process import lines_of
+from roberta_plugin.training import process
+from roberta_plugin.training.process import lines_of
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_lines_come_one_by_one_and_are_kept(tmp_path, descriptor):
     code = "import os, sys; print(os.environ['ANSWER']); print('error', file=sys.stderr)"
     log = tmp_path / "log"
     log.write_text("an earlier run\n")
-    lines = list(lines_of(python(code), log=log, environment={"ANSWER": "42"}, descriptor=descriptor))
+    lines = list(lines_of(python(code), log=log, environment={"ANSWER": "42"}, lock=descriptor))
     assert lines == ["42\n", "error\n"]
     assert log.read_text() == "an earlier run\n42\nerror\n"
 
@@ -50,7 +50,7 @@ def test_lines_come_one_by_one_and_are_kept(tmp_path, descriptor):
 def test_a_failure_shows_the_end_of_the_log_and_where_it_lies(tmp_path, descriptor):
     code = "for i in range(100): print('line', i)\nraise SystemExit(3)"
     with pytest.raises(ChildProcessError) as caught:
-        list(lines_of(python(code), log=tmp_path / "log", environment={}, descriptor=descriptor))
+        list(lines_of(python(code), log=tmp_path / "log", environment={}, lock=descriptor))
     message = str(caught.value)
     assert "exit code 3" in message
     assert str(tmp_path / "log") in message
@@ -60,7 +60,7 @@ def test_a_failure_shows_the_end_of_the_log_and_where_it_lies(tmp_path, descript
 
 def test_closing_stops_the_command(tmp_path, descriptor):
     code = "import os, time\nprint(os.getpid())\ntime.sleep(300)"
-    lines = lines_of(python(code), log=tmp_path / "log", environment={}, descriptor=descriptor)
+    lines = lines_of(python(code), log=tmp_path / "log", environment={}, lock=descriptor)
     pid = int(next(lines))
     assert is_alive(pid)
     lines.close()
@@ -68,9 +68,9 @@ def test_closing_stops_the_command(tmp_path, descriptor):
 
 
 def test_a_command_that_will_not_stop_is_killed(tmp_path, descriptor, monkeypatch):
-    monkeypatch.setattr(child_process, "STOP_PATIENCE_S", 0.2)
+    monkeypatch.setattr(process, "STOP_PATIENCE_S", 0.2)
     code = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(os.getpid())\ntime.sleep(300)"
-    lines = lines_of(python(code), log=tmp_path / "log", environment={}, descriptor=descriptor)
+    lines = lines_of(python(code), log=tmp_path / "log", environment={}, lock=descriptor)
     pid = int(next(lines))
     lines.close()
     assert not is_alive(pid)
@@ -81,9 +81,9 @@ def test_the_command_does_not_outlive_a_killed_parent(tmp_path):
     parent_code = f"""
 import sys
 from pathlib import Path
-from roberta_plugin.demo.child_process import lines_of
+from roberta_plugin.training.process import lines_of
 command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(300)"]
-for line in lines_of(command, log=Path({str(tmp_path / "log")!r}), environment={{}}, descriptor=1):
+for line in lines_of(command, log=Path({str(tmp_path / "log")!r}), environment={{}}, lock=1):
     print(line, end="", flush=True)
 """
     parent = subprocess.Popen(python(parent_code), stdout=subprocess.PIPE, text=True)

@@ -1,0 +1,42 @@
+"""Locks on files that end with the processes that hold them (flock); a child inherits them with the descriptor."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for this process and the children that inherit it; whether nobody else holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock; False if there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def holders(path: Path) -> list[int]:
+    """The processes of this machine that have the file open."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        with suppress(OSError):
+            if any(os.path.exists(entry) and os.path.samefile(entry, path) for entry in folder.iterdir()):
+                found.append(int(folder.parent.name))
+    return found

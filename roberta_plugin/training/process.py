@@ -1,0 +1,155 @@
+"""A fairseq-train in a process of its own: started, followed, and stopped with patience.
+
+Sweeps and the demo start their trainings here. The training inherits the lock of its run folder, which keeps a second
+one away for as long as any of its processes lives, even if we are killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
+_POLL_S = 0.05
+_TAIL_LINES = 15
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: not between fork and exec
+
+
+def train_program() -> list[str]:
+    """The fairseq-train of this environment."""
+    script = Path(sys.executable).parent / "fairseq-train"
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "fairseq_cli.train"]
+
+
+class TrainingProcess:
+    """A running command that appends its output to a log.
+
+    It leads a session of its own: Ctrl-C reaches only us, and we stop it in order.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        lock: int,
+        environment: Mapping[str, str],
+        ends_with_parent: bool = False,
+    ) -> None:
+        """Start the command.
+
+        Args:
+            command: program and arguments.
+            log: file that keeps stdout and stderr.
+            lock: descriptor of a locked file, which the command inherits.
+            environment: variables for the command besides ours.
+            ends_with_parent: let the kernel stop the command if we are killed (Linux).
+        """
+        with open(log, "ab") as file:
+            self.log_start = file.tell()
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                pass_fds=[lock],
+                start_new_session=True,
+                preexec_fn=_end_with_parent if ends_with_parent else None,
+            )
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code; None while the command runs. Once it has ended, what it has left running is killed."""
+        exit_code = self._process.poll()
+        if exit_code is not None:
+            self._kill_session()
+        return exit_code
+
+    def stop(self) -> None:
+        """Ask the command to end, and kill it and all that it has started after STOP_PATIENCE_S.
+
+        May be called from a signal handler while `poll` is being executed: hence nothing here takes Popen's lock.
+        """
+        if self._process.returncode is not None:
+            return
+        if not self._has_ended():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+        self._wait(STOP_PATIENCE_S)
+        self._kill_session()
+        self._wait(STOP_PATIENCE_S)
+        self._process.poll()
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _has_ended(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # and has been waited for
+            return True
+
+    def _kill_session(self) -> None:
+        """Kill what is left of the session: data workers, one process per GPU."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def lines_of(
+    command: Sequence[str], *, log: Path, lock: int, environment: Mapping[str, str]
+) -> Generator[str, None, None]:
+    """Run a command to its end and yield the lines of its output; closing the generator stops the command.
+
+    Args:
+        command: program and arguments; it also ends if we are killed (Linux).
+        log: file that keeps the output.
+        lock: descriptor of a locked file, which the command inherits.
+        environment: variables for the command besides ours.
+
+    Raises:
+        ChildProcessError: if the command fails; the message has the end of its output.
+    """
+    process = TrainingProcess(command, log=log, lock=lock, environment=environment, ends_with_parent=True)
+    try:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            file.seek(process.log_start)
+            line = ""
+            while True:
+                exit_code = process.poll()  # asked first: what was written before the end is read below
+                while part := file.readline():
+                    line += part
+                    if line.endswith("\n"):
+                        yield line
+                        line = ""
+                if exit_code is not None:
+                    break
+                time.sleep(_POLL_S)
+        if line:
+            yield line
+        if exit_code != 0:
+            raise failure(f"{Path(command[0]).name} failed (exit code {exit_code})", log)
+    finally:
+        process.stop()
+
+
+def failure(what: str, log: Path) -> ChildProcessError:
+    """The error for a command that went wrong, with the end of its log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    end = "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
+    return ChildProcessError(f"{what}. The whole log is {log}; it ends:\n{end}")
+
+
+def _end_with_parent() -> None:
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,171 @@
+"""What a job asks SLURM for: one vocabulary for `roberta launch`, `roberta sweep` and `roberta finetune`.
+
+The fields of `Resources` are the keys of a recipe, of the section `slurm` in a grid file and of `--slurm NAME=VALUE`;
+slurm/README.md has the formats.
+
+    texts --read_resources--> Resources --submitit_parameters--> options of sbatch
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from roberta_plugin.training.options_file import is_null
+from roberta_plugin.training.sbatch_options import Gpus, check_text, gpu_option, parse_gpus, parse_sbatch
+from roberta_plugin.training.settings import check_names, convert, setting
+
+# Names that grid files had before, and what to write now.
+_RENAMED = {
+    "cpus_per_task": "cpus_per_gpu, the cores for each GPU of a run (of a run without GPUs: all its cores)",
+    "mem": "mem_gb, the memory of a node in GB, as `mem_gb: 64`",
+    "signal_delay_s": "signal_delay, in seconds",
+}
+_BAGS = ("sbatch", "env")  # settings that hold names and values of their own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one job asks SLURM for; None and empty leave it to the cluster."""
+
+    nodes: int = setting(1, "nodes")
+    gpus_per_node: int = setting(0, "GPUs per node, as 8 or h100:8")
+    gpu_type: str | None = setting(None, "type of the GPUs as SLURM names it (gpus_per_node: h100:8 says both)")
+    gpu_request: str = setting("gpus-per-node", "how SLURM is asked for GPUs: gpus-per-node, gres or none (no GRES)")
+    cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node")
+    mem_gb: int | None = setting(None, "memory of a node in GB (default: the partition's)")
+    partition: str | None = setting(None, "SLURM partition, or several: A,B (default: the cluster's)")
+    time: str = setting("", "time limit: minutes, HH:MM:SS or D-HH:MM:SS")
+    account: str | None = setting(None, "account to charge")
+    qos: str | None = setting(None, "quality of service")
+    constraint: str | None = setting(None, "features that the nodes must have")
+    exclude: str | None = setting(None, "nodes that must not be used")
+    env: tuple[str, ...] = setting((), "NAME=VALUE: environment variable of every process")
+    setup: tuple[str, ...] = setting((), "shell line of the batch script before the job starts")
+    sbatch: tuple[str, ...] = setting((), "any other option of sbatch: NAME=VALUE, or NAME for one without a value")
+    signal_delay: int = setting(120, "seconds before the time limit at which the job saves and stops")
+
+    @property
+    def sbatch_options(self) -> dict[str, Any]:
+        """Further options of sbatch by name; True for those without a value."""
+        return parse_sbatch(self.sbatch)
+
+
+R = TypeVar("R", bound=Resources)
+
+
+def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint: str = "") -> R:
+    """Resources (or a dataclass that extends them) from texts by name.
+
+    `sbatch.NAME` and `env.NAME`, as on a command line, are added to what `sbatch` and `env` hold; `h100:8` as
+    gpus_per_node also sets gpu_type.
+
+    Raises:
+        ValueError: for an unknown or a former name, or a value of another type; the message begins with `where`.
+
+    Example:
+        read_resources({"gpus_per_node": "h100:8", "sbatch.qos": "high"}, where="--slurm", kind=Resources)
+        ->  Resources(gpus_per_node=8, gpu_type="h100", sbatch=("qos=high",))
+    """
+    values = {name: value for name, value in values.items() if value is not None and not is_null(value)}
+    for name in values.keys() & _RENAMED.keys():
+        raise ValueError(f"{where}: {name} is called differently now: write {_RENAMED[name]}.")
+    for bag in _BAGS:
+        further = [
+            f"{name.partition('.')[2]}={values.pop(name)}" for name in sorted(values) if name.startswith(f"{bag}.")
+        ]
+        if further:
+            values[bag] = [*_pairs_of(values.get(bag, [])), *further]
+    check_names(values, known=(item.name for item in dataclasses.fields(kind)), where=where, hint=hint)
+    if "gpus_per_node" in values:
+        try:
+            count, gpu_type = parse_gpus(values["gpus_per_node"])
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        values["gpus_per_node"] = count
+        values.setdefault("gpu_type", gpu_type)
+    return convert(kind, values, where=where)
+
+
+def _pairs_of(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [f"{name}={item}" for name, item in value.items()]
+    return [value] if isinstance(value, str) else list(value)
+
+
+def check_resources(resources: Resources) -> None:
+    """Check all that can be known without asking SLURM.
+
+    Raises:
+        ValueError: naming the option and what to write instead.
+    """
+    smallest = {"nodes": 1, "gpus_per_node": 0, "cpus_per_gpu": 1, "signal_delay": 0}
+    for name, least in smallest.items():
+        if getattr(resources, name) < least:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} must be at least {least}, got {getattr(resources, name)}.")
+    for pair in resources.env:
+        if not pair.partition("=")[1] or not pair.partition("=")[0].isidentifier():
+            raise ValueError(f"--env {pair.partition('=')[0]!r} must have the form NAME=VALUE.")  # may be a secret
+    gpus = Gpus(resources.gpus_per_node, resources.gpu_type)
+    gpu_option(gpus, request=resources.gpu_request, sbatch=resources.sbatch_options)
+    lines = ("partition", "account", "qos", "constraint", "exclude", "gpu_type")
+    check_text({f"--{name.replace('_', '-')}": getattr(resources, name) for name in lines})
+    if resources.signal_delay >= minutes_of(resources.time) * 60:
+        raise ValueError(
+            f"--signal-delay ({resources.signal_delay} s) is not shorter than --time ({resources.time}): the job would "
+            f"be stopped before it starts."
+        )
+
+
+def submitit_parameters(resources: Resources, *, ntasks_per_node: int, has_gpus: bool) -> dict[str, Any]:
+    """The resources under the names that submitit gives them.
+
+    Args:
+        resources: what a job asks for.
+        ntasks_per_node: processes that SLURM starts on a node; they share its cores.
+        has_gpus: whether to ask for the GPUs; a training on CPUs counts its processes per node as GPUs.
+    """
+    gpus = Gpus(resources.gpus_per_node, resources.gpu_type)
+    further = resources.sbatch_options
+    request = gpu_option(gpus, request=resources.gpu_request, sbatch=further) if has_gpus else {}
+    parameters: dict[str, Any] = {
+        "nodes": resources.nodes,
+        "ntasks_per_node": ntasks_per_node,
+        "cpus_per_task": resources.cpus_per_gpu * max(1, resources.gpus_per_node) // ntasks_per_node,
+        "time": minutes_of(resources.time),
+        "signal_delay_s": resources.signal_delay,
+        "wckey": None,  # submitit's default is one that many clusters do not know
+        "additional_parameters": {"requeue": True, **further, **request},
+    }
+    if resources.mem_gb is not None:
+        parameters["mem"] = f"{resources.mem_gb}GB"
+    names = ("partition", "account", "qos", "constraint", "exclude")
+    return parameters | {name: getattr(resources, name) for name in names if getattr(resources, name) is not None}
+
+
+def minutes_of(time: str) -> int:
+    """SLURM's time limit in whole minutes, rounded up.
+
+    Raises:
+        ValueError: if `time` has none of the forms minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS.
+
+    Example:
+        minutes_of("1-01:30")  ->  1530
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time.strip())
+    if match is None:
+        raise ValueError(f"--time {time!r} is not a time limit: write minutes, HH:MM:SS or D-HH:MM:SS.")
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is None:
+        hours, minutes, seconds = {1: [0, *numbers, 0], 2: [0, *numbers], 3: numbers}[len(numbers)]
+    else:
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
+    total = -(-(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds) // 60)
+    if total < 1:
+        raise ValueError(f"--time {time!r} leaves no time: give at least one minute.")
+    return total

@@ -1,0 +1,101 @@
+"""Texts -> typed settings: the one converter for recipes, the `slurm` section of grid files and NAME=VALUE options.
+
+Settings are frozen dataclasses; `convert` makes one from texts, as `options_file.read_yaml` and argparse give them. The
+standard library's dataclasses are used and not OmegaConf's structured configurations, which fairseq brings: those read
+YAML's types first (`24:00:00` becomes 86400, `1e-4` a string, `no` a boolean), do not know tuples, and name neither the
+file nor the option in their errors.
+
+Example:
+    convert(Resources, {"nodes": "2", "qos": "null"}, where="recipe.yaml")  ->  Resources(nodes=2)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from roberta_plugin.training.options_file import is_null
+
+T = TypeVar("T")
+_KINDS = {int: "a whole number", float: "a number"}
+
+
+def setting(default: Any, help_text: str) -> Any:
+    """A field with a default and the help text that the command line shows."""
+    return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
+    """Make the dataclass `kind` from texts by field name; a null, as in YAML, leaves the default.
+
+    Args:
+        kind: a dataclass whose fields are str, int, float, bool, Path, a union of one of these with None, or tuples of
+            str. A tuple may be given as a list, a single text, or a mapping (NAME=VALUE).
+        values: texts, or values that have the field's type already; None and nulls count as not given.
+        where: file or command, for messages.
+
+    Raises:
+        ValueError: for an unknown name or a value of another type; names the option.
+    """
+    values = {name: value for name, value in values.items() if value is not None and not is_null(value)}
+    hints = typing.get_type_hints(kind)
+    check_names(values, known=hints, where=where)
+    return kind(**{name: _converted(name, hints[name], value, where) for name, value in values.items()})
+
+
+def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint: str = "") -> None:
+    """Refuse names that are not `known`.
+
+    Raises:
+        ValueError: naming the first of them and all that are known; `hint` ends the message.
+    """
+    known = sorted(known)
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ValueError(f"{where} has the unknown key {unknown[0]!r} (--{unknown[0]}): use {', '.join(known)}{hint}.")
+
+
+def parse_pairs(texts: Iterable[str], *, option: str) -> dict[str, str]:
+    """NAME=VALUE texts as a dictionary; dashes in a name become underscores.
+
+    Raises:
+        ValueError: for a text without `=`, or a name that is given twice.
+
+    Example:
+        parse_pairs(["time=8:00:00", "mem-gb=64"], option="--slurm")  ->  {"time": "8:00:00", "mem_gb": "64"}
+    """
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        prefix, dot, rest = name.partition(".")  # sbatch.mail-type and env.NAME keep the spelling after the dot
+        name = prefix.replace("-", "_") + dot + rest
+        if not equals or not name:
+            raise ValueError(f"{option} {text!r} must have the form NAME=VALUE.")
+        if name in pairs:
+            raise ValueError(f"{option} gives {name} twice.")
+        pairs[name] = value
+    return pairs
+
+
+def _converted(name: str, kind: Any, value: Any, where: str) -> Any:
+    """A value as the type of its field."""
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(kind, types.UnionType):
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    if typing.get_origin(kind) is tuple:
+        if isinstance(value, Mapping):
+            return tuple(f"{key}={item}" for key, item in value.items())
+        return tuple(str(item) for item in ([value] if isinstance(value, str) else value))
+    if kind is bool and value in (True, "true", "True", "TRUE", False, "false", "False", "FALSE"):
+        return value in (True, "true", "True", "TRUE")
+    if isinstance(value, list | Mapping) or kind is bool:
+        expected = "true or false" if kind is bool else "one value"
+        raise ValueError(f"{where}: {name} ({option}) must be {expected}, got {value!r}.")
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as error:
+        expected = _KINDS.get(kind, f"a {kind.__name__}")
+        raise ValueError(f"{where}: {option} is {value!r}, which is not {expected}.") from error

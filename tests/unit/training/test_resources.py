@@ -1,0 +1,64 @@
+"""What a job asks SLURM for: one vocabulary, one way to sbatch."""
+
+import pytest
+
+from roberta_plugin.training.resources import Resources, check_resources, read_resources, submitit_parameters
+
+
+def read(**values):
+    return read_resources(values, where="slurm", kind=Resources)
+
+
+def asked(**values):
+    return submitit_parameters(read(**values), ntasks_per_node=1, has_gpus=True)
+
+
+def test_settings_become_submitits_parameters():
+    settings = {"partition": "gpu", "time": "1-12:00:00", "gpus_per_node": "8", "mem_gb": "64", "cpus_per_gpu": "2"}
+    assert asked(**settings) == {
+        "nodes": 1,
+        "ntasks_per_node": 1,
+        "cpus_per_task": 16,
+        "partition": "gpu",
+        "time": 36 * 60,
+        "mem": "64GB",
+        "signal_delay_s": 120,
+        "wckey": None,
+        "additional_parameters": {"requeue": True, "gpus-per-node": "8"},
+    }
+    assert asked(time="5", cpus_per_gpu="2")["cpus_per_task"] == 2
+
+
+def test_typed_gpus_gpus_without_gres_and_any_other_option():
+    settings = {"time": "5", "gpus_per_node": "h100:8", "sbatch.mail-type": "FAIL", "sbatch.exclusive": "true"}
+    assert asked(**settings)["additional_parameters"] == {
+        "requeue": True,
+        "gpus-per-node": "h100:8",
+        "mail-type": "FAIL",
+        "exclusive": True,
+    }
+    by_gres = asked(time="5", gpus_per_node="h100:8", gpu_request="gres")
+    assert by_gres["additional_parameters"] == {"requeue": True, "gres": "gpu:h100:8"}
+    without = asked(time="5", gpus_per_node="8", gpu_request="none")
+    assert without["additional_parameters"] == {"requeue": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"time": "soon"}, "'soon' is not a time limit"),
+        ({"time": "5", "cpus_per_gpu": "all"}, "slurm: --cpus-per-gpu is 'all', which is not a whole number"),
+        ({"time": "5", "gpus_per_node": "all"}, "slurm: --gpus-per-node is 'all': write how many GPUs"),
+        ({"time": "5", "sbatch.array": "1-9"}, "--array follows from other settings"),
+        ({"time": "5", "sbatch.comment": "a\nb"}, "must not hold a line break"),
+        ({"time": "5", "partition": "a\nb"}, "must not hold a line break"),
+        ({"time": "1"}, "--signal-delay .* is not shorter than --time"),
+        ({"time": "5", "cpus_per_gpu": "0"}, "--cpus-per-gpu must be at least 1, got 0"),
+        ({"time": "5", "env": "word"}, "--env 'word' must have the form NAME=VALUE"),
+        ({"time": "5", "mem": "64GB"}, "mem is called differently now: write mem_gb"),
+        ({"time": "5", "tine": "6"}, "unknown key 'tine'"),
+    ],
+)
+def test_settings_that_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        check_resources(read(**settings))
