@@ -8,7 +8,8 @@ The file lies beside the data or, if that folder is not writable, in the user's 
 identified by size and modification time; a changed .idx gets a new table. The processes of a machine make it once,
 under a lock; without working locks each makes its own, and the last one stays.
 
-    4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length)
+    4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length),
+        "crc32" of the arrays
     the arrays, one after the other, each padded to a multiple of 8 bytes
 
 Example: items of 3, 12 and 4 tokens, blocks of 5, mode `eos`: item 1 is long; its first block is number 1 and the block
@@ -24,9 +25,9 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -55,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 _ITEMS_WITHOUT_TABLE = 2**20  # up to this many are cut in a moment and need no file
 _HEAD_BYTES = 4096
-_FORMAT = 1
+_FORMAT = 2
 
 
 def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode) -> Blocks:
@@ -145,7 +146,8 @@ def _description(tokens: MmapTokens, block_length: int, break_mode: BreakMode) -
         "break_mode": break_mode,
         "block_length": block_length,
         "index_bytes": index.st_size,
-        "index_changed_ns": index.st_mtime_ns,
+        # The time of the last change of the inode as well: copying tools restore the other one.
+        "index_changed_ns": [index.st_mtime_ns, index.st_ctime_ns],
         "tokens": tokens.num_tokens,
     }
 
@@ -190,23 +192,30 @@ def _write(
     parts: Iterator[dict[str, NDArray[Any]]],
 ) -> None:
     """Write a table to an empty file; `numbers` are complete once `parts` is exhausted."""
-    lengths = dict.fromkeys(types, 0)
+    lengths, checksum = dict.fromkeys(types, 0), 0
     with ExitStack() as stack:
         files = {name: stack.enter_context(_temporary_file_beside(file)) for name in types}
         for part in parts:
             for name, values in part.items():
                 files[name].write(values.astype(types[name]).tobytes())
                 lengths[name] += len(values)
+        file.seek(_HEAD_BYTES)
+        for part_file in files.values():
+            part_file.seek(0)
+            while piece := part_file.read(2**20):
+                checksum = zlib.crc32(piece, checksum)
+                file.write(piece)
+            padding = bytes(-file.tell() % 8)
+            checksum = zlib.crc32(padding, checksum)
+            file.write(padding)
         head = {
             "made_of": made_of,
             "numbers": numbers,
             "arrays": [[name, type_.str, lengths[name]] for name, type_ in types.items()],
+            "crc32": checksum,
         }
+        file.seek(0)
         file.write(json.dumps(head).encode().ljust(_HEAD_BYTES))
-        for part_file in files.values():
-            part_file.seek(0)
-            shutil.copyfileobj(part_file, file, 2**20)
-            file.write(bytes(-file.tell() % 8))
     file.flush()
 
 
@@ -228,11 +237,20 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> _Table | None:
             if length:
                 arrays[name] = np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(length,)))
             offset += round_up(length * dtype.itemsize, 8)
-        if os.fstat(file.fileno()).st_size != offset:
+        if os.fstat(file.fileno()).st_size != offset or _checksum(file) != head["crc32"]:
             return None
         return _Table(head["numbers"], arrays)
     except (ValueError, KeyError, TypeError):  # JSON's error is a ValueError
         return None
+
+
+def _checksum(file: IO[bytes]) -> int:
+    """CRC-32 of the arrays: a fifth of a second for 640 MB, the table of 33 billion tokens in blocks of 512."""
+    file.seek(_HEAD_BYTES)
+    checksum = 0
+    while piece := file.read(2**20):
+        checksum = zlib.crc32(piece, checksum)
+    return checksum
 
 
 def _open_or_make(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]], None]) -> _Table:

@@ -46,7 +46,7 @@ def parse_corpora(data: str) -> list[Corpus]:
     corpora = []
     for entry in [data] if os.path.isdir(data) else data.split(","):
         corpora.append(_corpus(entry.strip(), data))
-    folders = [corpus.folder for corpus in corpora]
+    folders = [os.path.realpath(corpus.folder) for corpus in corpora]
     if len(set(folders)) < len(folders):
         raise ValueError(f"The data option {data!r} names a folder twice: give it once, with a larger weight.")
     if len({corpus.weight is None for corpus in corpora}) > 1:

@@ -9,8 +9,8 @@
 
 prepared.json lists what each split has, and the size and SHA-256 of every other file.
 
-What columns and records mean is up to the benchmark. Example: RTE's 2,490 training pairs are 2,490 examples with one sequence each, a column `label` and records with `id`;
-RACE's 87,866 training questions are examples with four sequences each.
+What columns and records mean is up to the benchmark. Example: RTE's 2,490 training pairs are 2,490 examples with one
+sequence each, a column `label` and records with `id`; RACE's 87,866 questions are examples with four sequences each.
 
 Shapes: N examples of a split, S sequences.
 """

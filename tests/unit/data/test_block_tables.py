@@ -85,7 +85,18 @@ def test_a_table_of_other_data_is_made_anew(tmp_path):
     assert content(found) == content(make_blocks(other.sizes, block_length=20, break_mode="complete"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "emptied", "garbled head", "of another version", "longer"])
+def test_a_table_of_other_data_with_the_same_time_of_change_is_made_anew(tmp_path):
+    """As tar and rsync leave it."""
+    open_blocks(write(tmp_path / "data", seed=1), block_length=20, break_mode="complete")
+    index = tmp_path / "data" / "train.idx"
+    before = index.stat().st_mtime_ns
+    other = write(tmp_path / "data", seed=2)
+    os.utime(index, ns=(before, before))
+    found = open_blocks(other, block_length=20, break_mode="complete")
+    assert content(found) == content(make_blocks(other.sizes, block_length=20, break_mode="complete"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "garbled head", "of another version", "longer", "one bit"])
 def test_a_damaged_table_is_made_anew(tmp_path, damage):
     tokens = write(tmp_path / "data")
     expected = content(open_blocks(tokens, block_length=20, break_mode="complete"))
@@ -95,8 +106,9 @@ def test_a_damaged_table_is_made_anew(tmp_path, damage):
         "cut": good[:-8],
         "emptied": b"",
         "garbled head": b"x" * 100 + good[100:],
-        "of another version": good.replace(b'"format": 1', b'"format": 0'),
+        "of another version": good.replace(b'"format": 2', b'"format": 1'),
         "longer": good + bytes(8),
+        "one bit": good[:5000] + bytes([good[5000] ^ 1]) + good[5001:],
     }[damage]
     path.write_bytes(bad)
     assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected

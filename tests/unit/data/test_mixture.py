@@ -35,6 +35,8 @@ def test_folders_of_all_turns_come_once():
         ("a@nan,b@1", "positive number"),
         ("a@1,b", "some folders only"),
         ("a,b,a", "twice"),
+        ("a,a/", "twice"),
+        ("a@1,./a@3", "twice"),
     ],
 )
 def test_faulty_mixtures_are_refused(data, message):
