@@ -87,7 +87,7 @@ def test_a_target_is_what_tokens_can_spell(tmp_path, caplog):
         ("first", "ood", "good"),
         ("only", "ood", "good"),
     ]
-    assert "2 that begin or end within a token" in caplog.text
+    assert "2 that start or end within a token" in caplog.text
 
 
 def test_answers_that_are_nowhere_leave_training_and_stay_in_validation(tmp_path, caplog):
