@@ -10,6 +10,7 @@ sweep_progress      a bar over all runs, or one line per finished run
 sweep_keep          which checkpoints of finished runs stay
 sweep_report        results                        -> table, best cell, plot, ensemble
 finetune            the paper's procedure: prepare, sweep, evaluate
+finetuning_settings the settings of the procedure
 finetuning_start    the model that fine-tuning starts from
 finetuning_grid     the paper's settings, a model  -> a grid file
 inference           checkpoint, a split            -> the model's raw outputs

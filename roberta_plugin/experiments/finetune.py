@@ -24,17 +24,17 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+from roberta_plugin.experiments.finetuning_settings import FinetuneSettings as FinetuneSettings
 from roberta_plugin.experiments.finetuning_start import Start, check_model, check_positions, starting_model
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
-from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
@@ -42,74 +42,6 @@ from roberta_plugin.training.options_file import named_options
 
 GRID = "finetune.yaml"
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinetuneSettings:
-    """What `finetune` does."""
-
-    task: str
-    """One of `finetuning.benchmarks.TASKS`."""
-    model: Path
-    """Pretrained checkpoint, or the `output_dir` of a finished fine-tuning, whose best run is taken."""
-    output_dir: Path
-    """Where the data, the grid file, the runs and the results are written."""
-    data: Path | None = None
-    """Prepared folder; None: `output_dir`/data, which is made from `raw` if it does not exist."""
-    raw: Path | None = None
-    """Folder with the official files."""
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files and dict.txt."""
-    max_length: int | None = None
-    """Most tokens of a sequence; None: 512, or the positions of the model if it has fewer."""
-    options: TaskOptions | None = None
-    """Options of the task (`finetuning/options.py`); None: the paper's values."""
-    from_scratch: bool = False
-    """Whether to start from random weights: a baseline with the model's architecture."""
-    seeds: Sequence[str] | None = None
-    """One run of each cell per seed; None: the paper's five."""
-    epochs: int | None = None
-    """Passes over the data; None: the paper's number."""
-    only: Mapping[str, str] = field(default_factory=dict)
-    """Axis of the grid -> the one value that is kept of it."""
-    train_options: Mapping[str, str] = field(default_factory=dict)
-    """Options of fairseq-train that change or extend the paper's settings."""
-    num_parallel: int = 1
-    """Runs at a time."""
-    gpus_per_run: int | None = None
-    """GPUs of each run; 0: all runs share one; None: 1 if there are GPUs. Only for runs on this machine."""
-    retries: int = 0
-    """How often a failed run is started again at once. Only for runs on this machine."""
-    keep: Literal["best", "weights", "all"] = "best"
-    """Checkpoints of finished runs that are kept: the weights of each cell's best run, of every run, or everything."""
-    slurm: Mapping[str, str] | None = None
-    """What each run asks SLURM for, which then runs them as a job array; None: run on this machine."""
-    device: str | None = None
-    """Where to evaluate; None: on a GPU if there is one."""
-    grid_only: bool = False
-    """Whether to stop when the grid file is written."""
-    show_progress: bool = False
-    """Whether to show progress bars of the evaluation."""
-
-    def __post_init__(self) -> None:
-        """Check what can be checked before anything is read.
-
-        Raises:
-            ValueError: naming the option and what to write instead.
-        """
-        checked_options(self.task, self.options)
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"--epochs must be 1 or more, got {self.epochs}.")
-        if self.slurm is not None and "time" not in self.slurm and not self.grid_only:
-            raise ValueError(
-                "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
-                "resumes."
-            )
-        smallest = {"--parallel": (self.num_parallel, 1), "--retries": (self.retries, 0)}
-        smallest["--gpus-per-run"] = (self.gpus_per_run or 0, 0)
-        for name, (value, least) in smallest.items():
-            if value < least:
-                raise ValueError(f"{name} must be {least} or more, got {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)
