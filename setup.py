@@ -9,7 +9,7 @@ DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
 
 setup(
     name="roberta_plugin",
-    version="0.1.0",
+    version="0.2.0",
     description="The complete RoBERTa (Liu et al. 2019) as a fairseq plugin",
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

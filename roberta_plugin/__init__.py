@@ -30,7 +30,7 @@ import importlib
 import sys
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def register() -> None:
