@@ -25,7 +25,8 @@ A fault has a number here and a file that mends it:
    folder of job 1, or fails where that is relative. We keep one for each folder.
 8. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` looks at
    --max-update and --stop-time-hours after an update only: every further start makes one more and overwrites the
-   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0.
+   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0. What
+   --patience has counted is in no checkpoint of fairseq's: we save it, so that an early stop stays one.
 9. **Ctrl-C and SIGTERM lose all since the last checkpoint** (`interruption`). fairseq has no handlers for signals. The
    first one now ends the update at hand on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a second
    Ctrl-C stops at once. With our tasks, or on one rank.
@@ -52,6 +53,8 @@ A fault has a number here and a file that mends it:
 16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
    tasks call `logging.basicConfig` at import, the first with level DEBUG: a program that had no set-up of its own then
    prints every library's debugging. We import fairseq where these calls change nothing.
+17. **A stop skips the validation of its update for good** (`update_end`). `checkpoint_best.pt` and --patience would
+   come out otherwise than without the stop. The checkpoint of 9 notes it, and the next start validates first.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` are there for signals instead of 9.
 8 to 10 wrap functions of fairseq's training loop (`training_loop`).
@@ -70,6 +73,7 @@ from roberta_plugin.fairseq_workarounds import (
     state_names,
     tensorboard_writers,
     tpu_option,
+    update_end,
     validation_folders,
 )
 
@@ -81,12 +85,13 @@ _WORKAROUNDS = (
     validation_folders,
     help_text,
     tensorboard_writers,
-    finished_training,
     interruption,
     save_dir_lock,
     master_weights,
     amp_scaling,
     state_names,
+    update_end,  # these two wrap Trainer.load_checkpoint, which state_names replaces
+    finished_training,
 )
 
 
