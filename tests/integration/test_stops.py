@@ -22,11 +22,11 @@ from fairseq_cli.train import cli_main
 def press_in(name, moment, number):
     original, batches = getattr(Trainer, name), []
     def step(self, *args, **options):
+        print("BATCH", name, self.get_num_updates(), flush=True)
         if moment == [name, self.get_num_updates()]:
             batches.append(1)
             if len(batches) == 2 or name == "train_step":
                 os.kill(os.getpid(), getattr(signal, number))
-            print("BATCH", name, flush=True)
         return original(self, *args, **options)
     setattr(Trainer, name, step)
 
@@ -80,18 +80,21 @@ def test_stops_at_validations_change_nothing(tiny_data_bin, tmp_path):
     options += ["--save-interval-updates", "2", "--keep-best-checkpoints", "2", "--patience", "20"]
     options += ["--best-checkpoint-metric", "loss", "--maximize-best-checkpoint-metric"]  # the first one is the best
     whole, parts = (train_command(tiny_data_bin, tmp_path / name, *options) for name in ("whole", "parts"))
-    assert run_all([(tmp_path / "whole.txt", whole, None, "SIGTERM")]) == [0]
-    per_epoch = result_of(tmp_path / "whole")["checkpoint1.pt"][0]
-    assert per_epoch >= 4
-    moments = [("train_step", 1), ("valid_step", 4), ("train_step", per_epoch - 1), ("valid_step", 2 * per_epoch), None]
+    end, next_end = 7, 14  # updates
+    moments = [("train_step", 1), ("valid_step", 4), ("train_step", end - 1), ("valid_step", next_end), None]
     runs = [(tmp_path / f"{i}.txt", parts, moment, "SIGTERM") for i, moment in enumerate(moments)]
-    assert run_all(runs) == [143, 143, 143, 143, 0], (tmp_path / "0.txt").read_text()[-3000:]
+    codes = run_all([(tmp_path / "whole.txt", whole, None, "SIGTERM"), *runs])
+    assert codes == [0, 143, 143, 143, 143, 0], (tmp_path / "0.txt").read_text()[-3000:]
+    assert result_of(tmp_path / "whole")["checkpoint1.pt"][0] == end
     assert result_of(tmp_path / "parts") == result_of(tmp_path / "whole")
     stops = [
         re.findall(r"Stopped by SIGTERM after update (\d+)", (tmp_path / f"{i}.txt").read_text()) for i in range(4)
     ]
-    assert stops == [["2"], ["4"], [str(per_epoch)], [str(2 * per_epoch)]]
-    batches = [(tmp_path / f"{i}.txt").read_text().count("BATCH valid_step") for i in (1, 3)]
+    assert stops == [["2"], ["4"], [str(end)], [str(next_end)]]
+    batches = [
+        (tmp_path / f"{i}.txt").read_text().count(f"BATCH valid_step {updates}\n")
+        for i, updates in ((1, 4), (3, next_end))
+    ]
     assert batches == [2, 2], "the validation went on after the signal"
 
 
@@ -99,13 +102,11 @@ def test_an_early_stop_is_the_same_after_a_kill_and_stays_one(tiny_data_bin, tmp
     options = ["--max-update", "60", "--total-num-update", "100", "--batch-size", "16", "--no-epoch-checkpoints"]
     options += ["--save-interval-updates", "1", "--patience", "3", "--best-checkpoint-metric", "bsz"]  # never better
     whole, parts = (train_command(tiny_data_bin, tmp_path / name, *options) for name in ("whole", "parts"))
-    again = (tmp_path / "again.txt", whole, None, "SIGTERM")
-    runs = [(tmp_path / "whole.txt", whole, None, "SIGTERM")]
+    runs = [(tmp_path / f"{name}.txt", whole, None, "SIGTERM") for name in ("whole", "again")]
     runs += [(tmp_path / "0.txt", parts, ("train_step", 2), "SIGKILL"), (tmp_path / "1.txt", parts, None, "SIGTERM")]
-    assert run_all(runs) == [0, -9, 0]
+    assert run_all(runs) == [0, 0, -9, 0]
     assert result_of(tmp_path / "parts") == result_of(tmp_path / "whole")
     assert result_of(tmp_path / "whole")["checkpoint_last.pt"][0] == 4
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").glob("*.pt")}
-    assert run_all([again]) == [0]
-    assert "This training is finished: early stop" in again[0].read_text()
-    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").glob("*.pt")} == before
+    said = (tmp_path / "again.txt").read_text()
+    assert "This training is finished: early stop" in said
+    assert "BATCH" not in said and "Saved checkpoint" not in said
