@@ -54,7 +54,7 @@ def run_all(runs):
         input=json.dumps(words),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=True,
     )
     return json.loads(result.stdout)
