@@ -76,7 +76,7 @@ def result_of(save_dir):
 
 def test_stops_at_validations_change_nothing(tiny_data_bin, tmp_path):
     """By a signal before a validation, in one, at the end of an epoch and in the validation there."""
-    options = ["--max-epoch", "3", "--total-num-update", "100", "--batch-size", "16"]
+    options = ["--max-epoch", "3", "--total-num-update", "100", "--batch-size", "16", "--batch-size-valid", "4"]
     options += ["--save-interval-updates", "2", "--keep-best-checkpoints", "2", "--patience", "20"]
     options += ["--best-checkpoint-metric", "loss", "--maximize-best-checkpoint-metric"]  # the first one is the best
     whole, parts = (train_command(tiny_data_bin, tmp_path / name, *options) for name in ("whole", "parts"))
