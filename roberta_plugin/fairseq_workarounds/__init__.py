@@ -25,7 +25,8 @@ Each fault has a number and the file that works around it:
    folder of job 1, or fails where that is relative. We keep one for each folder.
 8. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` looks at
    --max-update and --stop-time-hours after an update only: every further start makes one more and overwrites the
-   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0.
+   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0. What
+   --patience has counted is in no checkpoint of fairseq's: we save it, so that an early stop stays one.
 9. **Ctrl-C and SIGTERM lose all since the last checkpoint** (`interruption`). fairseq has no handlers for signals. The
    first one now ends the update at hand on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a second
    Ctrl-C stops at once. With our tasks, or on one rank.
@@ -55,6 +56,8 @@ Each fault has a number and the file that works around it:
 17. **Warnings that a user cannot act on** (`foreign_warnings`). fairseq calls deprecated functions of hydra and torch,
    and asks for pinned memory where there is no GPU: eight warnings per training. We filter exactly these. (The line
    "Please install tensorboardX" is printed before fairseq loads any plugin, so it stays.)
+18. **A stop skips the validation of its update for good** (`update_end`). `checkpoint_best.pt` and --patience would
+   come out otherwise than without the stop. The checkpoint of 9 notes it, and the next start validates first.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Files that
 wrap functions of fairseq do so with `training_loop.wrap`.
@@ -74,6 +77,7 @@ from roberta_plugin.fairseq_workarounds import (
     state_names,
     tensorboard_writers,
     tpu_option,
+    update_end,
     validation_folders,
 )
 
@@ -85,13 +89,14 @@ _WORKAROUNDS = (
     validation_folders,
     help_text,
     tensorboard_writers,
-    finished_training,
     interruption,
     save_dir_lock,
     master_weights,
     amp_scaling,
     state_names,
     foreign_warnings,
+    update_end,  # these two wrap Trainer.load_checkpoint, which state_names replaces
+    finished_training,
 )
 
 

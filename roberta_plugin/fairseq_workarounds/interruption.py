@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
 from types import FrameType, TracebackType
@@ -26,8 +27,10 @@ import torch.distributed as dist
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
 from torch.multiprocessing.spawn import ProcessExitedException
 
+from roberta_plugin.fairseq_workarounds import update_end
 from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
 from roberta_plugin.stop_signals import StopSignals
 
@@ -151,7 +154,8 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
     """An epoch of fairseq's; ends the program if it was stopped in it."""
     with interruption.training(trainer):
-        result = fairseqs(cfg, trainer, task, epoch_itr)
+        is_stopped = partial(_is_stopped_before_update, cfg, trainer, epoch_itr)
+        result = update_end.train(fairseqs, cfg, trainer, task, epoch_itr, is_stopped)
         if not interruption.has_stopped:
             return result
         if cfg.checkpoint.write_checkpoints_asynchronously:
@@ -183,14 +187,46 @@ def validate_and_save(
 ) -> Any:
     """fairseq's end of an update, unless the training is to stop here: then a checkpoint and no validation.
 
-    At the end of an epoch fairseq has things of its own to do, so there the stop waits for the next update.
+    A validation under way is left; the next start does it first. After the last update of all there is no stop.
     """
-    is_last = 0 < cfg.optimization.max_update <= trainer.get_num_updates()
-    if end_of_epoch or is_last or not interruption.is_to_stop(trainer):
+    if update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch):
         return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    if not interruption.is_to_stop(trainer):
+        with suppress(update_end.ValidationLeftError), _listening_in_validation(trainer):
+            return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    update_end.save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
     interruption.has_stopped = True
     return [None], True
+
+
+@contextmanager
+def _listening_in_validation(trainer: Any) -> Iterator[None]:
+    """While entered, the logging outputs of validation batches are announced too, where others have to hear of it."""
+    task = trainer.task
+    with update_end.leaving_validation(trainer, lambda: interruption.is_to_stop(trainer)):
+        if not interruption.is_training or trainer.data_parallel_world_size == 1:
+            yield
+            return
+        valid_step = task.valid_step
+
+        def step(*args: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+            loss, sample_size, logging_output = valid_step(*args, **options)
+            return loss, sample_size, announce(logging_output)
+
+        task.valid_step = step
+        try:
+            yield
+        finally:
+            task.valid_step = valid_step
+
+
+def _is_stopped_before_update(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
+    """Stop between two epochs, where all is done for the last update; save where the next epoch begins."""
+    if interruption.is_to_stop(trainer) and not interruption.has_stopped:
+        without_copy = OmegaConf.merge(cfg.checkpoint, {"save_interval_updates": 0})  # it would name the next epoch
+        checkpoint_utils.save_checkpoint(without_copy, trainer, epoch_itr, None)
+        interruption.has_stopped = True
+    return interruption.has_stopped
 
 
 def install() -> None:

@@ -18,7 +18,7 @@ def programs() -> list[ModuleType]:
     return [module for module in modules if hasattr(module, "validate_and_save") and hasattr(module, "cli_main")]
 
 
-def wrap(module: ModuleType, name: str, wrapper: Callable[..., Any]) -> None:
+def wrap(module: ModuleType | type, name: str, wrapper: Callable[..., Any]) -> None:
     """Let `module.name(...)` be `wrapper(original, ...)`; a second time changes nothing."""
     original = getattr(module, name)
     if wrapper in getattr(original, "wrappers", ()):

@@ -1,14 +1,16 @@
 """After every update: stop where that was asked for, save by the clock, write the status.
 
 fairseq's training loop ends an update with `fairseq_cli.train.validate_and_save`, and offers no hook of its own; while
-`UpdateHook` is entered, that function is ours, and so is `validate`, which it calls: a validation may take longer than
-the time that is left after a signal. A stop is agreed on by all ranks, so that they leave at the same update.
+`UpdateHook` is entered, that function is ours. A stop is agreed on by all ranks, so that they leave at the same update.
+It leaves a validation under way, which may take longer than the time that is left after a signal; the next start does
+it first (`fairseq_workarounds/update_end.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +22,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
+from roberta_plugin.fairseq_workarounds import update_end
 from roberta_plugin.launch import status
 from roberta_plugin.launch.preemption import StopSignals
 
@@ -46,13 +49,10 @@ class UpdateHook:
         self._status_at = 0.0
         self._speed = Speed()
         self._fairseqs = fairseq_cli.train.validate_and_save
-        self._fairseqs_validate = fairseq_cli.train.validate
-        self._has_cut_validation = False
         self._load = checkpoint_utils.load_checkpoint
 
     def __enter__(self) -> UpdateHook:
         fairseq_cli.train.validate_and_save = self._after_update
-        fairseq_cli.train.validate = self._validate
         checkpoint_utils.load_checkpoint = self._load_checkpoint
         return self
 
@@ -60,7 +60,6 @@ class UpdateHook:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         fairseq_cli.train.validate_and_save = self._fairseqs
-        fairseq_cli.train.validate = self._fairseqs_validate
         checkpoint_utils.load_checkpoint = self._load
 
     def _load_checkpoint(self, cfg: Any, trainer: Any, **options: Any) -> Any:
@@ -92,60 +91,44 @@ class UpdateHook:
     ) -> tuple[list[float | None], bool]:
         """fairseq's `validate_and_save`, unless the training is to stop here.
 
-        A stop writes one checkpoint and validates nothing, for little time is left. At the end of an epoch fairseq has
-        things of its own to do, so there the stop waits for the next update.
+        A stop writes one checkpoint and validates nothing, for little time is left: the next start does that first.
+        After the last update there is nothing to stop: its validation belongs to the result.
         """
         self._max_update = cfg.optimization.max_update
         self.update = trainer.get_num_updates()
         self._speed.count()
-        is_last = 0 < self._max_update <= self.update
+        is_last = update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self._show(at_once=is_last or self._stop.received is not None)
         is_to_stop, is_to_save = agree(
             [self._stop.received is not None, self._is_time_to_save()],
             device=trainer.device,
         )
-        if is_to_stop and not end_of_epoch and not is_last:
-            return self._save_and_stop(cfg, trainer, epoch_itr)
-        self._has_cut_validation = False
-        losses, is_done = self._fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        if self._has_cut_validation and not end_of_epoch and not is_done:
-            return self._save_and_stop(cfg, trainer, epoch_itr)
+        if is_to_stop and not is_last:
+            return self._save_and_stop(cfg, trainer, epoch_itr, end_of_epoch)
+        try:
+            with (
+                nullcontext() if is_last else update_end.leaving_validation(trainer, lambda: self._is_to_stop(trainer))
+            ):
+                losses, is_done = self._fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        except update_end.ValidationLeftError:
+            logger.info(f"told to stop by {_name(self._stop)}: the validation is left")
+            return self._save_and_stop(cfg, trainer, epoch_itr, end_of_epoch)
         if is_to_save and not is_done and not end_of_epoch:
             checkpoint_utils.save_checkpoint(_as_if_due(cfg.checkpoint), trainer, epoch_itr, None)
             self._saved_at = time.monotonic()
         return losses, is_done
 
-    def _save_and_stop(self, cfg: Any, trainer: Any, epoch_itr: Any) -> tuple[list[float | None], bool]:
+    def _save_and_stop(
+        self, cfg: Any, trainer: Any, epoch_itr: Any, end_of_epoch: bool
+    ) -> tuple[list[float | None], bool]:
         logger.info(f"told to stop by {_name(self._stop)}: update {self.update} is done, saving it")
-        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        update_end.save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self.has_stopped = True
         return [None], True
 
-    def _validate(self, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: list[str]) -> list[float | None]:
-        """fairseq's `validate`, until a stop is asked for: then there is no loss, and no best checkpoint by it.
-
-        All ranks have the same number of validation batches, so they can agree after each. After the last update there
-        is nothing to stop: its validation belongs to the result.
-        """
-        valid_step = trainer.valid_step
-
-        def step(*args: Any, **options: Any) -> Any:
-            result = valid_step(*args, **options)
-            if agree([self._stop.received is not None], device=trainer.device)[0]:
-                raise _StopValidationError
-            return result
-
-        if not 0 < self._max_update <= self.update:
-            trainer.valid_step = step
-        try:
-            losses: list[float | None] = self._fairseqs_validate(cfg, trainer, task, epoch_itr, subsets)
-            return losses
-        except _StopValidationError:
-            logger.info(f"told to stop by {_name(self._stop)}: the validation is left")
-            self._has_cut_validation = True
-            return [None] * len(subsets)
-        finally:
-            trainer.valid_step = valid_step
+    def _is_to_stop(self, trainer: Any) -> bool:
+        """All ranks have the same number of validation batches, so they can agree after each."""
+        return agree([self._stop.received is not None], device=trainer.device)[0]
 
     def _is_time_to_save(self) -> bool:
         """Rank 0's clock decides for all."""
@@ -157,10 +140,6 @@ class UpdateHook:
             self._speed.measure(self.update)
             self._status_at = time.monotonic()
             self.write_status("training")
-
-
-class _StopValidationError(Exception):
-    """All ranks leave the validation."""
 
 
 class Speed:

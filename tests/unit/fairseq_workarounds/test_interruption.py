@@ -11,6 +11,19 @@ from omegaconf import OmegaConf
 from roberta_plugin.fairseq_workarounds import interruption as module
 from roberta_plugin.fairseq_workarounds.interruption import STOPS, Interruption, announce, farewell, hear
 
+CONFIG = OmegaConf.create(
+    {
+        "optimization": {"max_update": 100, "max_epoch": 2},
+        "checkpoint": {
+            "no_save": False,
+            "no_last_checkpoints": False,
+            "save_dir": "runs",
+            "save_interval_updates": 5,
+            "write_checkpoints_asynchronously": False,
+        },
+    }
+)
+
 
 @pytest.fixture
 def interruption(monkeypatch):
@@ -27,9 +40,11 @@ def interruption(monkeypatch):
         signal.signal(number, handler)
 
 
-def trainer(*, updates=7, ranks=1, announces_stops=True):
-    task = SimpleNamespace(announces_stops=announces_stops)
-    return SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=ranks, task=task)
+def trainer(*, updates=7, ranks=1, announces_stops=True, valid_step=None):
+    task = SimpleNamespace(announces_stops=announces_stops, valid_step=lambda sample: (2.0, 1, {"loss": 2.0}))
+    return SimpleNamespace(
+        get_num_updates=lambda: updates, data_parallel_world_size=ranks, task=task, valid_step=valid_step
+    )
 
 
 def press(number=signal.SIGINT):
@@ -114,22 +129,80 @@ def test_all_ranks_hear_of_the_signal_of_one(interruption):
         assert interruption.is_to_stop(trainer(ranks=2))
 
 
+@pytest.fixture
+def saved(monkeypatch):
+    """What the checkpoints say is left to do."""
+    notes = []
+    monkeypatch.setattr(
+        checkpoint_utils, "save_checkpoint", lambda cfg, trainer, *rest: notes.append(trainer.unfinished_update)
+    )
+    return notes
+
+
 @pytest.mark.parametrize(
-    ("updates", "end_of_epoch", "is_stopped"), [(7, False, True), (7, True, False), (100, False, False)]
+    ("updates", "epoch", "end_of_epoch", "is_stopped"),
+    [(7, 1, False, True), (7, 1, True, True), (7, 2, False, True), (7, 2, True, False), (100, 1, False, False)],
 )
-def test_a_stop_saves_without_validation_and_not_where_fairseq_has_its_own_to_do(
-    interruption, monkeypatch, updates, end_of_epoch, is_stopped
+def test_a_stop_saves_without_validation_but_not_after_the_last_update(
+    interruption, saved, updates, epoch, end_of_epoch, is_stopped
 ):
-    saved = []
-    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda *arguments: saved.append(arguments))
-    cfg = OmegaConf.create({"optimization": {"max_update": 100}, "checkpoint": {"no_save": False}})
-    with interruption.training(trainer()):
+    stopped, epoch_itr = trainer(updates=updates), SimpleNamespace(epoch=epoch)
+    with interruption.training(stopped):
         press()
         result = module.validate_and_save(
-            lambda *arguments: "fairseq's", cfg, trainer(updates=updates), None, None, ["valid"], end_of_epoch
+            lambda *arguments: "fairseq's", CONFIG, stopped, None, epoch_itr, ["valid"], end_of_epoch
         )
     assert result == (([None], True) if is_stopped else "fairseq's")
-    assert len(saved) == interruption.has_stopped == is_stopped
+    assert saved == ([{"epoch": epoch, "end_of_epoch": end_of_epoch}] if is_stopped else [])
+    assert interruption.has_stopped == is_stopped
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_validation_is_left_at_the_batch_at_which_all_ranks_know(interruption, saved, ranks):
+    batches = []
+
+    def valid_step(sample):
+        batches.append(sample)
+        if sample == 3:
+            press(signal.SIGTERM)
+        *_, logging_output = validating.task.valid_step(sample)
+        if ranks > 1:  # as RobertaTask.reduce_metrics does, on all ranks
+            assert logging_output == {"loss": 2.0, STOPS: float(sample >= 3)}
+            hear([logging_output])
+
+    validating = trainer(ranks=ranks, valid_step=valid_step)
+
+    def validate(*arguments):
+        for sample in range(1, 100):
+            validating.valid_step(sample)
+
+    own_step = validating.task.valid_step
+    with interruption.training(validating):
+        epoch_itr = SimpleNamespace(epoch=1)
+        assert module.validate_and_save(validate, CONFIG, validating, None, epoch_itr, ["valid"], False) == (
+            [None],
+            True,
+        )
+    assert batches == [1, 2, 3]
+    assert saved == [{"epoch": 1, "end_of_epoch": False}]
+    assert (validating.valid_step, validating.task.valid_step) == (valid_step, own_step)
+
+
+def test_a_signal_between_two_epochs_stops_before_the_first_update(interruption, monkeypatch):
+    saved = []
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *rest: saved.append(cfg.save_interval_updates))
+    stopped = trainer()
+    stopped.begin_epoch = lambda epoch: None
+
+    def fairseqs(cfg, trainer, task, epoch_itr):
+        trainer.begin_epoch(2)
+        raise AssertionError("an update was made")
+
+    with interruption.training(stopped):
+        press()
+        with pytest.raises(SystemExit) as end:
+            module.train(fairseqs, CONFIG, stopped, None, None)
+    assert (saved, end.value.code) == ([0], 130)
 
 
 def test_the_last_words_say_how_to_go_on(interruption):

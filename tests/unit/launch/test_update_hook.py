@@ -31,7 +31,7 @@ class Run:
             self.stop, output_dir=folder, job_id="7", checkpoint_minutes=checkpoint_minutes, is_master=True
         )
         self.config = OmegaConf.create(
-            {"optimization": {"max_update": max_update}, "checkpoint": {"save_interval_updates": 50}}
+            {"optimization": {"max_update": max_update, "max_epoch": 0}, "checkpoint": {"save_interval_updates": 50}}
         )
 
     def validate(self, cfg, trainer, task, epoch_itr, subsets):
@@ -53,13 +53,16 @@ class Run:
 
     def save_checkpoint(self, cfg, trainer, epoch_itr, loss):
         self.saved.append((trainer.get_num_updates(), cfg.save_interval_updates, loss))
+        self.left = getattr(trainer, "unfinished_update", None)
 
     def update(self, number, *, end_of_epoch=False):
         """What fairseq's loop does after an update."""
         trainer = SimpleNamespace(
             get_num_updates=lambda: number, device=torch.device("cpu"), valid_step=self.valid_step
         )
-        return fairseq_cli.train.validate_and_save(self.config, trainer, None, None, ["valid"], end_of_epoch)
+        return fairseq_cli.train.validate_and_save(
+            self.config, trainer, None, SimpleNamespace(epoch=1), ["valid"], end_of_epoch
+        )
 
 
 @pytest.fixture
@@ -95,12 +98,12 @@ def test_a_signal_ends_the_training_with_one_checkpoint_and_no_validation(run):
     assert run.hook.update == 7
 
 
-def test_at_the_end_of_an_epoch_the_stop_waits_for_the_next_update(run):
+def test_at_the_end_of_an_epoch_its_validation_is_left_to_the_next_start(run):
     with run.stop, run.hook:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert run.update(7, end_of_epoch=True) == ([1.5], False)
-        assert run.update(8) == ([None], True)
-    assert (run.fairseqs, [update for update, _, _ in run.saved]) == ([7], [8])
+        assert run.update(7, end_of_epoch=True) == ([None], True)
+    assert (run.fairseqs, run.saved) == ([], [(7, 50, None)])
+    assert run.left == {"epoch": 1, "end_of_epoch": True}
 
 
 def test_after_the_last_update_there_is_nothing_to_stop(run):
@@ -111,23 +114,15 @@ def test_after_the_last_update_there_is_nothing_to_stop(run):
     assert (run.fairseqs, run.saved) == ([100], [])
 
 
-def test_a_stop_in_a_validation_leaves_it_and_saves_without_a_loss(run):
+@pytest.mark.parametrize("end_of_epoch", [False, True])
+def test_a_stop_in_a_validation_leaves_it_and_saves_without_a_loss(run, end_of_epoch):
     run.validation_batches, run.signal_in_batch = 50, 3
     with run.stop, run.hook:
-        assert run.update(7) == ([None], True)
+        assert run.update(7, end_of_epoch=end_of_epoch) == ([None], True)
+    assert run.left == {"epoch": 1, "end_of_epoch": end_of_epoch}
     assert run.validated == 3, "the signal was noticed too late"
     assert run.saved == [(7, 50, None)]
     assert run.hook.has_stopped
-
-
-def test_a_stop_in_the_validation_of_an_epochs_end_leaves_it_and_waits_for_the_next_update(run):
-    run.validation_batches, run.signal_in_batch = 50, 3
-    with run.stop, run.hook:
-        assert run.update(7, end_of_epoch=True) == ([None], False)
-        run.validation_batches = 0
-        assert run.update(8) == ([None], True)
-    assert run.validated == 3
-    assert [update for update, _, _ in run.saved] == [8]
 
 
 def test_the_last_validation_is_finished_whatever_comes(run):
