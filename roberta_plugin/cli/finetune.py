@@ -21,7 +21,8 @@ def add_parser(subparsers: Any) -> None:
         description="Prepares the task's official files if needed, trains every cell of the paper's grid with every "
         "seed from a pretrained checkpoint, chooses the cell with the best median on the development set, evaluates "
         "its runs by the official metric and writes the predictions of their ensemble. Run the same command again: it "
-        "resumes where it stopped.",
+        "resumes where it stopped. One cell or seed first and then more of them, in the same folder, trains only what is "
+        "new: the outputs of every run are stored, for medians and ensembles without its weights.",
     )
     add_task(parser)
     parser.add_argument(
@@ -65,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
         choices=("best", "weights", "all"),
         default="best",
         help="checkpoints of finished runs that are kept: `best`, the weights of each cell's best run, once everything "
-        "is evaluated (default; 4 bytes per parameter); `weights`, those of every run; `all`, the best and the last "
+        "is evaluated and the outputs of the others are stored (default; 4 bytes per parameter); `weights`, those of every run; `all`, the best and the last "
         "checkpoint with the optimizer's state (24 bytes per parameter and run). Unfinished runs keep all they need to "
         "resume",
     )
