@@ -44,7 +44,7 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> No
         arrays["answerable_logits"] = answerable
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"{split.name}.npz") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
