@@ -8,16 +8,8 @@ Calling it again with the same settings resumes where it stopped.
 Example:
     from roberta_plugin.experiments.finetune import FinetuneSettings, finetune
 
-    result = finetune(
-        FinetuneSettings(
-            task="RTE",
-            model=Path("roberta.base/model.pt"),
-            raw=Path("glue_data"),
-            tokenizer=Path("gpt2_bpe"),
-            output_dir=Path("runs/RTE"),
-            seeds=["1", "2"],
-        )
-    )
+    files = {"model": Path("roberta.base/model.pt"), "raw": Path("glue_data"), "tokenizer": Path("gpt2_bpe")}
+    result = finetune(FinetuneSettings(task="RTE", **files, output_dir=Path("runs/RTE"), seeds=["1", "2"]))
     print(result.best_cell, result.table)
 """
 
@@ -277,9 +269,9 @@ def gpus_per_run(settings: FinetuneSettings) -> int:
 
 def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> dict[str, Any]:
     """Do all runs that are not done yet; return the content of the sweep's report.json."""
-    is_local = settings.slurm is None
     from roberta_plugin.experiments.sweep import SweepSettings, summary_of, sweep
 
+    is_local = settings.slurm is None
     outcome = sweep(
         SweepSettings(
             grid=grid_path,
@@ -307,8 +299,7 @@ def evaluate_best(
 ) -> tuple[list[Evaluation], str]:
     """Evaluate the best cell's finished runs on every split but train; then delete checkpoints that are not kept.
 
-    The raw outputs of every run are stored before its weights are deleted: after more seeds or more cells, another cell
-    may be the best one, and its runs are evaluated from what is stored.
+    The raw outputs of every run are stored first: with more seeds or cells, another cell may become the best one.
 
     Returns:
         The evaluations, and their table.
@@ -327,8 +318,7 @@ def evaluate_best(
             stored=[folder.path / OUTPUTS for folder in runs],
         )
 
-    grid = read_grid(grid_path)
-    folders = run_folders(settings, grid)
+    folders = run_folders(settings, grid := read_grid(grid_path))
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
     evaluations = evaluate(of(members))
     table = write_report(evaluations, settings.output_dir / "results")
