@@ -21,7 +21,8 @@ def add_parser(subparsers: Any) -> None:
         description="Prepares the task's official files if needed, trains every cell of the paper's grid with every "
         "seed from a pretrained checkpoint, chooses the cell with the best median on the development set, evaluates "
         "its runs by the official metric and writes the predictions of their ensemble. Run the same command again: it "
-        "resumes where it stopped.",
+        "resumes where it stopped. With more seeds or more cells of the grid, it trains only the new runs: the raw "
+        "outputs of every evaluated run are stored, so that medians and ensembles do not need its weights.",
     )
     add_task(parser)
     parser.add_argument(
@@ -64,10 +65,10 @@ def add_parser(subparsers: Any) -> None:
         "--keep",
         choices=("best", "weights", "all"),
         default="best",
-        help="checkpoints of finished runs that are kept: `best`, the weights of each cell's best run, once everything "
-        "is evaluated (default; 4 bytes per parameter); `weights`, those of every run; `all`, the best and the last "
-        "checkpoint with the optimizer's state (24 bytes per parameter and run). Unfinished runs keep all they need to "
-        "resume",
+        help="checkpoints of finished runs that are kept: `best`, the weights of each cell's best run, once the raw "
+        "outputs of every run are stored (default; 4 bytes per parameter); `weights`, those of every run; `all`, the "
+        "best and the last checkpoint with the optimizer's state (24 bytes per parameter and run). Unfinished runs "
+        "keep all they need to resume",
     )
     parser.add_argument("--retries", type=int, default=0, help="how often a failed run is started again at once (0)")
     parser.add_argument(

@@ -14,6 +14,7 @@ finetuning_settings the settings of the procedure
 finetuning_start    the model that fine-tuning starts from
 finetuning_grid     the paper's settings, a model  -> a grid file
 inference           checkpoint, a split            -> the model's raw outputs
+stored_outputs      raw outputs                    -> a file in the run's folder, and back
 evaluation          checkpoints, a prepared folder -> official metrics of each model, median, ensemble
 evaluation_report   evaluations                    -> a table and a plot beside the paper's numbers
 """

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, options_for
+from roberta_plugin.finetuning.benchmarks import RawOutputs, benchmark_of, checked_options, options_for
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 
@@ -45,8 +46,9 @@ class EvaluateSettings:
     """Where to compute; None: on a GPU if there is one."""
     show_progress: bool = False
     """Whether to show progress bars."""
-    reuse: bool = False
-    """Whether an evaluation in `output_dir` stands for checkpoints that were deleted after it."""
+    stored: Sequence[Path] | None = None
+    """Folder of each checkpoint's raw outputs, which are written there, and read if the checkpoint was run before
+    (`stored_outputs.py`); None: nothing is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,19 +102,14 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     unless the options give one.
 
     Raises:
-        FileNotFoundError: if a checkpoint does not exist; with `reuse`, if no evaluation in `output_dir` is of the same
-            checkpoints and options.
+        FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
         ValueError: if a file of the prepared folder has changed since it was made, or a checkpoint does not fit it.
     """
     prepared = Prepared.open(settings.data)
     options = checked_options(prepared.task, settings.options)
-    names = settings.splits or [name for name in prepared.splits if name != "train"]
     found: list[Evaluation] = []
-    for split in sorted(names, key=lambda name: name != "valid"):
-        if settings.reuse and not all(path.is_file() for path in settings.checkpoints):
-            found.append(_earlier(settings, split=split, options=options))
-        else:
-            found.append(evaluate_split(prepared, settings, split=split, options=options))
+    for split in _splits(prepared, settings):
+        found.append(evaluate_split(prepared, settings, split=split, options=options))
         threshold = found[0].ensemble.get("null_threshold")
         if split == "valid" and threshold is not None:
             given = {**options.given("prepare"), "null_threshold": threshold, **options.given("score")}
@@ -126,25 +123,11 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
     The predictions are those of the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
     test sets (section 5.1).
     """
-    from roberta_plugin.experiments.inference import default_device, load_model, run_model
-
-    benchmark, part, folder = benchmark_of(prepared.task), prepared.split(split), settings.output_dir
+    benchmark, folder = benchmark_of(prepared.task), settings.output_dir
     for fault in prepared.changed_files(split):
         raise ValueError(fault)  # else the numbers would be those of other data
     folder.mkdir(parents=True, exist_ok=True)
-    outputs = []
-    for checkpoint in settings.checkpoints:
-        model, task = load_model(checkpoint, prepared)
-        outputs.append(
-            run_model(
-                model,
-                task,
-                part,
-                max_tokens=settings.max_tokens,
-                device=settings.device or default_device(),
-                show_progress=settings.show_progress,
-            )
-        )
+    outputs = list(_outputs(prepared, settings, split=split))
     ensemble = benchmark.score(prepared.task, prepared, split, outputs, folder=folder, options=options)
     metrics = [ensemble]
     if len(outputs) > 1:
@@ -177,21 +160,52 @@ def as_text(options: TaskOptions) -> dict[str, str]:
     return {name.replace("_", "-"): str(value) for name, value in options.given("score").items()}
 
 
-def _earlier(settings: EvaluateSettings, *, split: str, options: TaskOptions) -> Evaluation:
-    """The evaluation in `output_dir`, if it is of the same checkpoints and options."""
-    path = settings.output_dir / f"{PREFIX}{split}.json"
-    checkpoints = [str(checkpoint) for checkpoint in settings.checkpoints]
-    if path.is_file():
-        found = Evaluation.read(path)
-        members = [member["checkpoint"] for member in found.members]
-        if (found.split, dict(found.options), members) == (split, as_text(options), checkpoints):
-            return found
-    missing = next(path for path in settings.checkpoints if not path.is_file())
-    raise FileNotFoundError(
-        f"{missing} was not kept after its evaluation, and {path} is not of the same runs and options. Evaluate the "
-        f"checkpoints that are left by `roberta evaluate --data {settings.data} --checkpoint ...`; to keep all of "
-        "them, train in another folder with --keep weights."
-    )
+def store_outputs(settings: EvaluateSettings) -> None:
+    """Store the raw outputs of the checkpoints for all splits, without scoring them.
+
+    Raises:
+        FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
+    """
+    assert settings.stored is not None
+    prepared = Prepared.open(settings.data)
+    for split in _splits(prepared, settings):
+        for _ in _outputs(prepared, settings, split=split):
+            pass
+
+
+def _splits(prepared: Prepared, settings: EvaluateSettings) -> list[str]:
+    """The splits to evaluate, the development set first."""
+    names = settings.splits or [name for name in prepared.splits if name != "train"]
+    return sorted(names, key=lambda name: name != "valid")
+
+
+def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> Iterator[RawOutputs]:
+    """The raw outputs of each checkpoint for a split: the stored ones, or else what the model computes now."""
+    from roberta_plugin.experiments.inference import default_device, load_model, run_model
+
+    part = prepared.split(split)
+    folders: Sequence[Path | None] = settings.stored or [None] * len(settings.checkpoints)
+    for checkpoint, folder in zip(settings.checkpoints, folders, strict=True):
+        outputs = read_outputs(folder, part) if folder else None
+        if outputs is None:
+            if folder and not checkpoint.is_file():
+                raise FileNotFoundError(
+                    f"{checkpoint} does not exist, and {folder} does not hold its outputs for the split {split!r} of "
+                    f"{prepared.folder}. To train this run again, delete {folder.parent / 'result.json'} and run the "
+                    "same command again."
+                )
+            model, task = load_model(checkpoint, prepared)
+            outputs = run_model(
+                model,
+                task,
+                part,
+                max_tokens=settings.max_tokens,
+                device=settings.device or default_device(),
+                show_progress=settings.show_progress,
+            )
+            if folder:
+                write_outputs(folder, outputs, part)
+        yield outputs
 
 
 def where_predictions_are(evaluations: Sequence[Evaluation]) -> str:

@@ -8,31 +8,26 @@ Calling it again with the same settings resumes where it stopped.
 Example:
     from roberta_plugin.experiments.finetune import FinetuneSettings, finetune
 
-    result = finetune(
-        FinetuneSettings(
-            task="RTE",
-            model=Path("roberta.base/model.pt"),
-            raw=Path("glue_data"),
-            tokenizer=Path("gpt2_bpe"),
-            output_dir=Path("runs/RTE"),
-            seeds=["1", "2"],
-        )
-    )
+    files = {"model": Path("roberta.base/model.pt"), "raw": Path("glue_data"), "tokenizer": Path("gpt2_bpe")}
+    result = finetune(FinetuneSettings(task="RTE", **files, output_dir=Path("runs/RTE"), seeds=["1", "2"]))
     print(result.best_cell, result.table)
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate
+from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate, store_outputs
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
 from roberta_plugin.experiments.finetuning_settings import FinetuneSettings as FinetuneSettings
 from roberta_plugin.experiments.finetuning_start import Start, check_model, check_positions, starting_model
+from roberta_plugin.experiments.grid import Grid, grid_from, read_grid
+from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
@@ -139,7 +134,11 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
 
 
 def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, report: Report) -> Path:
-    """Write the grid file of all runs; return its path."""
+    """Write the grid file of all runs; return its path.
+
+    Raises:
+        ValueError: if settings and model do not fit each other, or if a run exists and was made with other settings.
+    """
     check_model(start, prepared)
     recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
     if recipe.starts_from and start.checkpoint == settings.model:
@@ -164,10 +163,19 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
         num_ranks=max(1, num_gpus),
     )
     path = settings.output_dir / GRID
+    without_slurm = {name: section for name, section in json.loads(as_yaml(content)).items() if name != "slurm"}
+    for folder in run_folders(settings, grid_from(without_slurm, path)):
+        folder.check()  # before the file that describes them is replaced
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "w") as file:
         file.write(as_yaml(content))
     return path
+
+
+def run_folders(settings: FinetuneSettings, grid: Grid) -> list[RunFolder]:
+    """The folders of all runs."""
+    root = (settings.output_dir / "runs").resolve()
+    return [RunFolder(root, run, grid.metric) for run in grid.runs]
 
 
 def gpus_of_a_run(settings: FinetuneSettings) -> int:
@@ -193,9 +201,9 @@ def gpus_per_run(settings: FinetuneSettings) -> int:
 
 def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> dict[str, Any]:
     """Do all runs that are not done yet; return the content of the sweep's report.json."""
-    is_local = settings.slurm is None
     from roberta_plugin.experiments.sweep import SweepSettings, summary_of, sweep
 
+    is_local = settings.slurm is None
     outcome = sweep(
         SweepSettings(
             grid=grid_path,
@@ -215,8 +223,6 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> 
 
 def is_finished(facts: Mapping[str, Any]) -> bool:
     """Whether no run is running or waiting, and there is a best cell."""
-    from roberta_plugin.experiments.sweep_run import RUNNING, WAITING
-
     return bool(facts["best_cell"]) and not any(facts["states"].get(state, 0) for state in (RUNNING, WAITING))
 
 
@@ -225,30 +231,31 @@ def evaluate_best(
 ) -> tuple[list[Evaluation], str]:
     """Evaluate the best cell's finished runs on every split but train; then delete checkpoints that are not kept.
 
+    The raw outputs of every run are stored first: with more seeds or cells, another cell may become the best one.
+
     Returns:
         The evaluations, and their table.
     """
-    from roberta_plugin.experiments.grid import read_grid
-    from roberta_plugin.experiments.sweep_keep import keep_best
+    from roberta_plugin.experiments.sweep_keep import keep_best, not_best
     from roberta_plugin.experiments.sweep_report import write_report as write_sweep_report
-    from roberta_plugin.experiments.sweep_run import DONE, RunFolder
 
-    grid, root = read_grid(grid_path), settings.output_dir / "runs"
-    folders = [RunFolder(root, run, grid.metric) for run in grid.runs]
-    members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
-    evaluations = evaluate(
-        EvaluateSettings(
+    def of(runs: Sequence[RunFolder]) -> EvaluateSettings:
+        return EvaluateSettings(
             data=prepared.folder,
-            checkpoints=[folder.path / "checkpoints" / "checkpoint_best.pt" for folder in members],
+            checkpoints=[folder.path / "checkpoints" / "checkpoint_best.pt" for folder in runs],
             output_dir=settings.output_dir / "results",
             options=settings.options,
             device=settings.device,
             show_progress=settings.show_progress,
-            reuse=True,
+            stored=[folder.path / OUTPUTS for folder in runs],
         )
-    )
+
+    folders = run_folders(settings, grid := read_grid(grid_path))
+    members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
+    evaluations = evaluate(of(members))
     table = write_report(evaluations, settings.output_dir / "results")
     if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
+        store_outputs(of(not_best(folders, grid.metric)))
         keep_best(folders, grid.metric)
-        write_sweep_report(grid, folders, root=root.resolve(), ensemble_size=len(members))
+        write_sweep_report(grid, folders, root=folders[0].root, ensemble_size=len(members))
     return evaluations, table

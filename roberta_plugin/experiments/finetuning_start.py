@@ -56,7 +56,8 @@ def checkpoint_of(path: Path) -> Path:
     members = content["ensemble"] if content else []
     if not members:
         raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
-    return Path(members[0]["checkpoint"])
+    best = members[0]
+    return Path(path, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)  # the folder may be moved
 
 
 def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:

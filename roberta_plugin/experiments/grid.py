@@ -117,7 +117,11 @@ def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
         FileNotFoundError: if there is no such file.
         ValueError: naming the file, the section and what to write instead.
     """
-    content = read_yaml(path)
+    return grid_from(read_yaml(path), path, slurm=slurm)
+
+
+def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
+    """The grid of a file's content; `path` is what messages name."""
     if set(content) - set(_SECTIONS) or not {"train", "metric"} <= set(content):
         raise ValueError(
             f"{path}: a grid file has the sections train and metric, and may have axes, seeds and slurm; found "

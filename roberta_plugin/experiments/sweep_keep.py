@@ -2,7 +2,8 @@
 
 A run writes its best and its last checkpoint, each with Adam's state, three times the size of the weights. A run that
 is done needs neither: its result is in result.json, and the weights of its best checkpoint serve evaluation. Runs that
-are not done keep everything, because they resume from it.
+are not done keep everything, because they resume from it. `roberta finetune` stores the raw outputs of a run before its
+weights are deleted (`stored_outputs.py`).
 """
 
 from __future__ import annotations
@@ -35,15 +36,21 @@ def keep_weights(folders: Sequence[RunFolder]) -> None:
 def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
     """Of each cell whose runs are all done, keep the weights of the best run."""
     keep_weights(folders)
-    for cell in {folder.run.cell for folder in folders}:
+    for folder in not_best(folders, metric):
+        for path in _checkpoints(folder):
+            path.unlink()
+
+
+def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
+    """The runs whose weights `keep_best` deletes."""
+    found: list[RunFolder] = []
+    for cell in dict.fromkeys(folder.run.cell for folder in folders):
         runs = [folder for folder in folders if folder.run.cell == cell]
         if any(folder.state() != DONE for folder in runs):
             continue
         with_weights = [folder for folder in runs if folder.checkpoint() is not None]
-        for folder in with_weights:
-            if folder is not _best(with_weights, metric):
-                for path in _checkpoints(folder):
-                    path.unlink()
+        found += [folder for folder in with_weights if folder is not _best(with_weights, metric)]
+    return found
 
 
 def drop_optimizer(path: Path) -> None:

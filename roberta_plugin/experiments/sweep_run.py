@@ -1,9 +1,10 @@
 """One run of a sweep: its folder, what state it is in, and how it is done.
 
-    CELL/seed-N/ run.json       what it is: cell, seed, settings, arguments of fairseq-train
+    CELL/seed-N/ run.json       what it is: cell, seed, settings, arguments of fairseq-train, the sweep's folder
                  log.txt        output of fairseq-train, of all attempts
                  checkpoints/   a stopped run resumes from the last one
                  result.json    the metric: the run is done
+                 outputs/       raw outputs of its checkpoint, which is then no longer needed (`stored_outputs.py`)
                  failure.json   why the last attempt failed
                  lock           held by fairseq-train for as long as it lives; names the sweep that started it
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -29,6 +31,7 @@ from roberta_plugin.locks import is_locked, try_lock
 from roberta_plugin.training.log import parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
+OUTPUTS = "outputs"
 POLL_S = 0.2
 _TAIL_LINES = 8
 _SEARCHED_BYTES = 200_000  # of the log's end, for the exception
@@ -40,12 +43,12 @@ class RunFolder:
     """A run and the folder it lies in."""
 
     def __init__(self, root: Path, run: Run, metric: Metric) -> None:
-        self.run, self.metric = run, metric
+        self.run, self.metric, self.root = run, metric, root
         self.path = root / run.name
         self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
 
     def check(self) -> None:
-        """Refuse a folder that holds another run.
+        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
 
         Raises:
             ValueError: naming the options that differ.
@@ -54,17 +57,20 @@ class RunFolder:
         if known is None:
             return
         before = known.get("arguments", known.get("words", []))  # its name in earlier versions
-        if before != list(self.run.arguments):
+        moved = [_moved(argument, known.get("sweep"), self.root) for argument in before]
+        now = self.run.arguments
+        difference = _difference([a if a in now else b for a, b in zip(before, moved, strict=True)], now)
+        if difference:
             raise ValueError(
-                f"{self.path} holds a run with other options: {_difference(before, self.run.arguments)}. Give "
-                "another --output-dir, or delete that one if the run is not needed any more."
+                f"{self.path} holds a run with other options: it was started {difference}. Give another --output-dir, "
+                "or delete that one if the run is not needed any more."
             )
 
     def prepare(self) -> None:
         """Make the folder and write run.json; read the metric again if the grid file has another one now."""
         self.path.mkdir(parents=True, exist_ok=True)
         about = {"cell": self.run.cell, "seed": self.run.seed, "settings": dict(self.run.settings)}
-        self._write("run.json", {**about, "arguments": list(self.run.arguments)})
+        self._write("run.json", {**about, "arguments": list(self.run.arguments), "sweep": str(self.root)})
         result = self.result()
         if result is not None and result.get("metric") != asdict(self.metric):
             (self.path / "result.json").unlink()
@@ -98,6 +104,7 @@ class RunFolder:
         try:
             if not try_lock(lock):
                 return None
+            shutil.rmtree(self.path / OUTPUTS, ignore_errors=True)  # of an earlier training
             os.ftruncate(lock, 0)
             os.write(lock, json.dumps(identity(os.getpid())).encode())
             process = TrainingProcess(
@@ -264,7 +271,37 @@ def _rank(value: float | None, metric: Metric) -> float:
     return -value if metric.goal == "min" else value
 
 
+def _moved(argument: str, before: str | None, root: Path) -> str:
+    """A path beside or in the sweep's folder `before`, now that this folder is `root`.
+
+    Example:
+        _moved("/a/RTE/data", "/a/RTE/runs", Path("/b/RTE/runs"))  ->  "/b/RTE/data"
+    """
+    if before is None:
+        return argument
+    parent = f"{Path(before).parent}{os.sep}"
+    return str(root.parent / argument.removeprefix(parent)) if argument.startswith(parent) else argument
+
+
 def _difference(known: Sequence[str], planned: Sequence[str]) -> str:
-    old = " ".join(argument for argument in known if argument not in planned)
-    new = " ".join(argument for argument in planned if argument not in known)
-    return f"it has {old or 'fewer'!r} where the grid file has {new or 'nothing'!r}"
+    """How the options of two command lines differ; empty if they do not.
+
+    Example:
+        _difference(["d", "--lr", "1"], ["d", "--lr", "3", "--bf16"])  ->  "with --lr 1, not 3, and without --bf16"
+    """
+    old, new = _by_name(known), _by_name(planned)
+    changed = [f"with {name} {old[name]}, not {new[name]}" for name in old if new.get(name, old[name]) != old[name]]
+    left_out = [f"with {name} {old[name]}".rstrip() + ", which is now left out" for name in old if name not in new]
+    added = [f"without {name} {new[name]}".rstrip() for name in new if name not in old]
+    return ", and ".join([*changed, *left_out, *added])
+
+
+def _by_name(arguments: Sequence[str]) -> dict[str, str]:
+    """Options with their values: ["d", "--lr", "1", "--bf16"] -> {"data": "d", "--lr": "1", "--bf16": ""}."""
+    values: dict[str, list[str]] = {}
+    name = "data"
+    for argument in arguments:
+        if argument.startswith("--"):
+            name = argument
+        values.setdefault(name, []).extend([argument] * (argument != name))
+    return {name: " ".join(texts) for name, texts in values.items()}

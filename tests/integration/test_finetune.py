@@ -1,7 +1,9 @@
 """The whole procedure by one command: raw files, pretrained checkpoint, grid and seeds, evaluation, ensemble, table."""
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -83,13 +85,26 @@ def test_the_runs_start_from_the_pretrained_model(finetuned, work):
 
 
 def test_the_same_command_again_trains_nothing(finetuned, work):
-    before = {path: path.stat().st_mtime_ns for path in finetuned.glob("runs/*/seed-*/checkpoints/*")}
+    before = {path: path.stat().st_mtime_ns for path in finetuned.glob("runs/*/seed-*/checkpoints/*.pt")}
     assert len(before) == 1
     done = finetune(work, "tuned")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "runs to do" not in done.stdout
     assert "| race | valid | accuracy |" in done.stdout, "the table of the first time"
-    assert {path: path.stat().st_mtime_ns for path in finetuned.glob("runs/*/seed-*/checkpoints/*")} == before
+    assert {path: path.stat().st_mtime_ns for path in finetuned.glob("runs/*/seed-*/checkpoints/*.pt")} == before
+
+
+def test_a_run_whose_weights_are_gone_still_counts_in_a_folder_that_was_moved(finetuned, work):
+    moved = shutil.copytree(finetuned, work / "moved")
+    (seed,) = [path.name[-1] for path in moved.glob("runs/*/seed-*") if not list(path.glob("checkpoints/*.pt"))]
+    done = finetune(work, "moved", "--seeds", seed, "--output-dir", os.path.relpath(moved, REPOSITORY))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "runs to do" not in done.stdout
+    found, both = (
+        json.loads((folder / "results" / "evaluation_valid.json").read_text()) for folder in (moved, finetuned)
+    )
+    before = [member["metrics"] for member in both["members"] if f"seed-{seed}/" in member["checkpoint"]]
+    assert [member["metrics"] for member in found["members"]] == before
 
 
 def test_a_fine_tuned_model_or_random_weights_can_be_the_start(finetuned, work):
@@ -104,7 +119,7 @@ def test_a_fine_tuned_model_or_random_weights_can_be_the_start(finetuned, work):
 
 
 def test_of_finished_runs_the_weights_of_the_best_are_kept(finetuned):
-    (kept,) = finetuned.glob("runs/*/seed-*/checkpoints/*")
+    (kept,) = finetuned.glob("runs/*/seed-*/checkpoints/*.pt")
     report = json.loads((finetuned / "runs" / "report.json").read_text())
     assert [member["checkpoint"] for member in report["ensemble"]] == [str(kept)]
     values = {
@@ -118,7 +133,7 @@ def test_of_finished_runs_the_weights_of_the_best_are_kept(finetuned):
 
 
 def test_evaluate_gives_the_same_numbers_and_collects_them(finetuned, tmp_path):
-    (kept,) = finetuned.glob("runs/*/seed-*/checkpoints/*")
+    (kept,) = finetuned.glob("runs/*/seed-*/checkpoints/*.pt")
     words = ["--data", str(finetuned / "data"), "--checkpoint", str(kept), "--output-dir", str(tmp_path / "alone")]
     done = run([*command("roberta"), "evaluate", *words, "--max-tokens", "500"])
     assert done.returncode == 0, done.stderr[-3000:]

@@ -2,8 +2,10 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +15,10 @@ from roberta_plugin.experiments import finetune as procedure
 from roberta_plugin.experiments import inference, sweep
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.finetuning_start import starting_model
+from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.experiments.sweep_report import write_report
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_glue import write_official
@@ -282,3 +287,95 @@ def test_a_folder_of_earlier_versions_with_a_split_valid1_still_trains(words, tm
     args = parse(*words)
     write_grid(args)
     assert grid_of(args)["train"]["ignore-unused-valid-subsets"] == "true"
+
+
+VALUES = {"1e-5": (50, 60, 10), "2e-5": (49, 51, 52), "3e-5": (40, 41, 42)}  # of the seeds, by learning rate
+
+
+@pytest.fixture
+def trained(raw, monkeypatch):
+    """A call whose trainings and models are stand-ins; and the runs that were trained, and those whose model was run."""
+    done, computed = [], []
+
+    def train(settings, say):
+        grid = read_grid(settings.grid)
+        folders = sweep.prepare(grid, settings.output_dir.resolve())
+        for folder in sweep.to_do(folders, root=settings.output_dir.resolve()):
+            done.append(folder.run.name)
+            (folder.path / "checkpoints").mkdir()
+            torch.save({"model": {}, "args": argparse.Namespace()}, folder.path / "checkpoints" / "checkpoint_best.pt")
+            value = VALUES[folder.run.settings["lr"]][int(folder.run.seed) - 1]
+            folder._write("result.json", {"value": value, "metric": asdict(grid.metric)})
+        return report(write_report(grid, folders, root=settings.output_dir.resolve(), ensemble_size=5))
+
+    def run_model(checkpoint, task, split, **options):
+        assert checkpoint.is_file()
+        computed.append(f"{checkpoint.parts[-4]}/{checkpoint.parts[-3]} {split.name}")
+        rng = np.random.default_rng(len(computed))
+        return RawOutputs(logits=rng.random((len(split.sequences), 2), dtype=np.float32))
+
+    monkeypatch.setattr(sweep, "sweep", train)
+    monkeypatch.setattr(inference, "load_model", lambda checkpoint, prepared: (checkpoint, None))
+    monkeypatch.setattr(inference, "run_model", run_model)
+    return ["finetune", *(str(word) for word in raw[:-1]), "--only", "batch=16"], done, computed
+
+
+def with_weights(folder):
+    return sorted(str(path.parent.parent.relative_to(folder / "runs")) for path in folder.rglob("checkpoint_best.pt"))
+
+
+def test_one_cell_first_then_the_grid_then_more_seeds(trained, tmp_path):
+    words, done, computed = trained
+    assert main([*words, "--only", "lr=1e-5", "--seeds", "1", "2"]) == 0
+    assert with_weights(tmp_path / "out") == ["lr-1e-5_batch-16/seed-2"]
+    assert main([*words, "--seeds", "1", "2"]) == 0, "the best cell is the same one"
+    assert main([*words, "--seeds", "1", "2", "3"]) == 0, "the best cell is another one"
+    found = Evaluation.read(tmp_path / "out" / "results" / "evaluation_valid.json")
+    assert [Path(member["checkpoint"]).parts[-4:-2] for member in found.members] == [
+        ("lr-2e-5_batch-16", f"seed-{seed}") for seed in (1, 2, 3)
+    ]
+    assert with_weights(tmp_path / "out") == [
+        "lr-1e-5_batch-16/seed-2",
+        "lr-2e-5_batch-16/seed-3",
+        "lr-3e-5_batch-16/seed-3",
+    ]
+    assert len(done) == len(set(done)) == 9
+    assert len(computed) == len(set(computed)), "a model was run twice over a split"
+
+
+def test_the_same_command_with_the_folder_spelled_otherwise_or_moved(trained, tmp_path, monkeypatch):
+    words, done, computed = trained
+    words += ["--only", "lr=1e-5", "--seeds", "1", "2", "--output-dir"]
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "out"]) == 0
+    before = Evaluation.read(tmp_path / "out" / "results" / "evaluation_valid.json")
+    num_computed = len(computed)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main([*words, str(tmp_path / "out")]) == 0
+    assert main([*words, "../out"]) == 0
+    (tmp_path / "out").rename(tmp_path / "elsewhere" / "moved")
+    assert main([*words, "moved"]) == 0
+    after = Evaluation.read(tmp_path / "elsewhere" / "moved" / "results" / "evaluation_valid.json")
+    assert (after.median, after.ensemble) == (before.median, before.ensemble)
+    assert (len(done), len(computed)) == (2, num_computed)
+    best = starting_model(tmp_path / "elsewhere" / "moved").checkpoint
+    assert (
+        best == tmp_path / "elsewhere" / "moved" / "runs" / "lr-1e-5_batch-16" / "seed-2/checkpoints/checkpoint_best.pt"
+    )
+
+
+def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, capsys):
+    words, done, _ = trained
+    words += ["--only", "lr=1e-5", "--seeds", "1"]
+    assert main(words) == 0
+    path = tmp_path / "out" / procedure.GRID
+    before = path.read_text()
+    assert main([*words, "--set", "bf16=true", "--set", "dropout=0.2"]) == 2
+    error = capsys.readouterr().err
+    assert (
+        "seed-1 holds a run with other options: it was started with --dropout 0.1, not 0.2, and without --bf16."
+        in error
+    )
+    assert path.read_text() == before
+    assert len(done) == 1

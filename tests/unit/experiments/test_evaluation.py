@@ -1,12 +1,14 @@
-"""Evaluation of all splits: the threshold of the development set, and what was found before checkpoints were dropped."""
+"""Evaluation of all splits: the threshold of the development set, and runs whose weights are gone."""
 
 import json
-from dataclasses import replace
+import shutil
 
+import numpy as np
 import pytest
 
-from roberta_plugin.experiments import evaluation
-from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate
+from roberta_plugin.experiments import evaluation, inference
+from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate, store_outputs
+from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_squad import write_prepared
@@ -58,19 +60,48 @@ def test_other_splits_are_cut_at_the_threshold_of_the_development_set(prepared, 
     assert asked[-1] == ("test", given)
 
 
-def test_where_checkpoints_are_gone_the_earlier_evaluation_counts_if_it_is_the_same(prepared, asked, tmp_path):
-    checkpoint = tmp_path / "checkpoint_best.pt"
-    checkpoint.touch()
-    folder = tmp_path / "results"
-    wanted = settings(prepared, folder, [checkpoint], reuse=True)
-    first = evaluate(wanted)
-    checkpoint.unlink()
-    assert evaluate(wanted) == first
-    assert len(asked) == 1
-    with pytest.raises(FileNotFoundError, match=r"checkpoint_best\.pt was not kept .*--keep weights"):
-        evaluate(replace(wanted, options=SquadOptions(n_best=5)))
-    with pytest.raises(FileNotFoundError, match="was not kept"):
-        evaluate(replace(wanted, output_dir=tmp_path / "elsewhere"))
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Folders of two runs, and the names of the runs whose models were run; nothing is computed."""
+    computed = []
+
+    def run_model(model, task, split, **options):
+        computed.append(model)
+        rng = np.random.default_rng(int(model[-1]))
+        lengths = split.sequences.sizes
+        starts, ends = ([rng.random(length, dtype=np.float32) for length in lengths] for _ in range(2))
+        answerable = rng.random(len(lengths), dtype=np.float32)
+        return RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)
+
+    monkeypatch.setattr(inference, "load_model", lambda checkpoint, prepared: (checkpoint.parent.name, None))
+    monkeypatch.setattr(inference, "run_model", run_model)
+    folders = [tmp_path / "seed-1", tmp_path / "seed-2"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "best.pt").touch()
+    return folders, computed
+
+
+def test_any_set_of_runs_is_evaluated_from_stored_outputs_when_the_weights_are_gone(prepared, runs, tmp_path):
+    (one, two), computed = runs
+
+    def wanted(*folders, **changes):
+        stored = [folder / "outputs" for folder in folders]
+        return settings(prepared, tmp_path / "r", [folder / "best.pt" for folder in folders], stored=stored, **changes)
+
+    (both,) = evaluate(wanted(one, two))
+    assert computed == ["seed-1", "seed-2"]
+    (one / "best.pt").unlink()
+    (alone,) = evaluate(wanted(one))
+    assert [dict(member) for member in alone.members] == [both.members[0]]
+    assert evaluate(wanted(one, two)) == [both]
+    (rescored,) = evaluate(wanted(one, options=SquadOptions(n_best=5)))
+    assert rescored.options == {"n-best": "5"}
+    store_outputs(wanted(one, two))
+    assert computed == ["seed-1", "seed-2"], "run again"
+    shutil.rmtree(one / "outputs")
+    with pytest.raises(FileNotFoundError, match=r"best\.pt does not exist, .*delete .*seed-1/result\.json and run"):
+        evaluate(wanted(one, two))
 
 
 def test_evaluations_of_earlier_versions_are_read(tmp_path):

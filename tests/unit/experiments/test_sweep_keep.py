@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.grid import Metric, Run
-from roberta_plugin.experiments.sweep_keep import drop_optimizer, keep_best, keep_weights
+from roberta_plugin.experiments.sweep_keep import drop_optimizer, keep_best, keep_weights, not_best
 from roberta_plugin.experiments.sweep_run import DONE, RunFolder
 
 ACCURACY = Metric(log="valid", value="accuracy", goal="max", at="best")
@@ -72,7 +72,10 @@ def test_an_unfinished_run_keeps_all_that_it_goes_on_from(tmp_path, keep):
 def test_of_each_complete_cell_the_best_run_is_kept(tmp_path):
     values = {("a", "1"): 50.0, ("a", "2"): 70.0, ("a", "3"): 60.0, ("b", "1"): 90.0, ("b", "2"): 80.0}
     folders = {run: make(tmp_path, *run, value=value) for run, value in values.items()}
+    unneeded = not_best(list(folders.values()), ACCURACY)
+    assert [folder.run.name for folder in unneeded] == ["a/seed-1", "a/seed-3", "b/seed-2"]
     keep_best(list(folders.values()), ACCURACY)
     assert {run for run, folder in folders.items() if left(folder)} == {("a", "2"), ("b", "1")}
+    assert not_best(list(folders.values()), ACCURACY) == []
     keep_best(list(folders.values()), ACCURACY)
     assert {run for run, folder in folders.items() if left(folder)} == {("a", "2"), ("b", "1")}

@@ -1,0 +1,73 @@
+"""A run's raw outputs for a split, stored beside its result: medians and ensembles need no weights afterwards.
+
+    CELL/seed-N/outputs/SPLIT.npz    the arrays of `RawOutputs`, and a checksum of the sequences that they are for
+
+Logits of QQP's 390,965 test pairs take 3 MB a run, those of SQuAD 2.0's development set about 40 MB.
+
+Shapes: S sequences of the split, T_s tokens of sequence s, C classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.prepared import PreparedSplit
+
+_SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
+
+
+def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> None:
+    """Store the outputs of one model for a split.
+
+    Example:
+        start_logits [(3,), (2,)]  ->  start_logits (5,), lengths [3, 2]
+    """
+    arrays: dict[str, NDArray[Any]] = {"of": np.array(_checksum(split))}
+    if outputs.logits is not None:
+        arrays["logits"] = outputs.logits
+    else:
+        starts, ends, answerable = outputs.start_logits, outputs.end_logits, outputs.answerable_logits
+        assert starts is not None
+        assert ends is not None
+        assert answerable is not None
+        arrays["lengths"] = np.array([len(start) for start in starts])
+        arrays["start_logits"], arrays["end_logits"] = np.concatenate(starts), np.concatenate(ends)  # (sum of T_s,)
+        arrays["answerable_logits"] = answerable
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / f"{split.name}.npz") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
+    """The stored outputs; None if there are none, if they are for other sequences, or if the file is damaged."""
+    try:
+        with np.load(folder / f"{split.name}.npz", allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
+    if str(arrays.get("of")) != _checksum(split):
+        return None
+    if "logits" in arrays:
+        return RawOutputs(logits=arrays["logits"])
+    borders = np.cumsum(arrays["lengths"])[:-1]
+    return RawOutputs(
+        start_logits=np.split(arrays["start_logits"], borders),
+        end_logits=np.split(arrays["end_logits"], borders),
+        answerable_logits=arrays["answerable_logits"],
+    )
+
+
+def _checksum(split: PreparedSplit) -> str:
+    """Of what the model reads; folders of earlier versions, without checksums of the files, give only its size."""
+    sizes = [split.facts.get(name) for name in ("examples", "sequences", "tokens")]
+    files = [split.files.get(f"{split.name}.{ending}", {}).get("sha256") for ending in _SEQUENCES]
+    return hashlib.sha256(json.dumps([sizes, files]).encode()).hexdigest()
