@@ -1,0 +1,170 @@
+"""Damaged files against every command that reads them: a clear error, or the same result; nothing else will do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import yaml
+import zstandard
+
+from tests.campaign.entries import CRASH, HANG, SIZES, Entry, Outcome, in_child, roberta
+from tests.campaign.outcome import Table
+from tests.campaign.subjects import OUTPUT, must, sweep
+from tests.tiny_corpus import command
+from tests.tiny_squad import write_raw
+
+
+def truncated(data: bytes, rng: random.Random) -> bytes:
+    """The file's first part."""
+    return data[: rng.randrange(max(1, len(data)))]
+
+
+def flipped(data: bytes, rng: random.Random) -> bytes:
+    """One bit inverted."""
+    changed = bytearray(data)
+    changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def zeroed(data: bytes, rng: random.Random) -> bytes:
+    """A stretch of zeros, as a crashed file system leaves."""
+    start = rng.randrange(len(data))
+    length = min(len(data) - start, rng.randint(1, 4096))
+    return data[:start] + bytes(length) + data[start + length :]
+
+
+def replaced(data: bytes, rng: random.Random) -> bytes:
+    """Another kind of file under this name."""
+    return rng.choice(
+        [b"<html><body>404</body></html>\n", b"[]\n", b"{}\n", bytes(rng.randbytes(len(data))), b"\x1f\x8b"]
+    )
+
+
+def emptied(data: bytes, rng: random.Random) -> bytes:
+    """Zero bytes."""
+    return b""
+
+
+def swapped(data: bytes, rng: random.Random) -> bytes:
+    """Two stretches of equal length exchanged: the size stays."""
+    if len(data) < 8:
+        return data[::-1]
+    length = rng.randint(1, min(256, len(data) // 2))
+    a = rng.randrange(len(data) // 2 - length + 1)
+    b = rng.randrange(len(data) // 2, len(data) - length + 1)
+    return data[:a] + data[b : b + length] + data[a + length : b] + data[a : a + length] + data[b + length :]
+
+
+MUTATIONS: Sequence[Callable[[bytes, random.Random], bytes]] = (truncated, flipped, zeroed, replaced, emptied, swapped)
+
+
+def write_inputs(inputs: Path) -> None:
+    """The folders of all entries, beside those of `subjects.write_inputs`."""
+    if (inputs / "corruption").exists():
+        return
+    raw, tokenizer = inputs / "glue" / "SST-2", inputs / "tokenizer"
+    words = ["--raw", str(raw), "--tokenizer", str(tokenizer), "--max-length", "64"]
+    must([*command("roberta"), "prepare", "SST-2", *words, OUTPUT, str(inputs / "prepared")])
+    options = ["--cpu", "--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction", *SIZES]
+    options += ["--arch", "fast_roberta_tiny", "--batch-size", "16", "--optimizer", "roberta_adamw", "--lr", "1e-3"]
+    options += ["--user-dir", "roberta_plugin", "--max-update", "10", "--save-dir", str(inputs / "tuned")]
+    must([*command("fairseq-train"), str(inputs / "prepared"), *options])
+    shutil.copy(inputs / "tuned" / "checkpoint_last.pt", inputs / "tuned.pt")
+    shutil.copytree(inputs / "tokenizer", inputs / "hub")
+    shutil.copy(inputs / "pretrained" / "checkpoint_last.pt", inputs / "hub")
+    shutil.copytree(inputs / "tokenizer", inputs / "tokenizer-for-text")
+    write_raw(inputs / "squad")
+    text = (inputs / "small.txt").read_bytes()
+    (inputs / "text").mkdir()
+    (inputs / "text" / "a.txt.gz").write_bytes(gzip.compress(text))
+    (inputs / "text" / "a.txt.xz").write_bytes(lzma.compress(text))
+    (inputs / "text" / "a.txt.zst").write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(text))
+    lines = [json.dumps({"text": line}) for line in text.decode().splitlines()]
+    (inputs / "text" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    sweep(inputs)
+    (inputs / "yaml").mkdir()
+    grid = yaml.safe_load((inputs / "grid.yaml").read_text())
+    (inputs / "yaml" / "grid.yaml").write_text(yaml.safe_dump(grid))
+    recipe = {"run_dir": str(inputs / "launched"), "nodes": 1, "gpus_per_node": 2, "time": "1:00:00", "port": 29100}
+    del grid["train"]["user-dir"]
+    (inputs / "yaml" / "recipe.yaml").write_text(yaml.safe_dump({**recipe, "train": grid["train"]}))
+    (inputs / "corruption").touch()
+
+
+def judge(entry: Entry, victim: str, outcome: Outcome, *, expected: object, found: object, copy: Path) -> str:
+    """What the command made of a damaged file."""
+    if outcome.code == HANG:
+        return "hang"
+    if outcome.code == CRASH:
+        return "crash"
+    if outcome.code != 0:
+        tail = [line for line in outcome.output.strip().splitlines() if line.strip()][-4:]
+        # a .bin and its .idx are opened by their common prefix
+        names = {victim, Path(victim).stem} if Path(victim).suffix in (".bin", ".idx", ".npy") else {victim}
+        return "clear error" if any(name in line for name in names for line in tail) else "obscure error"
+    if found == expected:
+        return "same result"
+    if not entry.has_checksums:
+        return "changed content"
+    inspected = in_child(lambda: roberta("inspect", copy), copy.parent)
+    return "changed, inspect says so" if inspected.code != 0 else "silent"
+
+
+def run_corruption(entries: Sequence[Entry], folder: Path, *, cases: int, seed: int = 0) -> Table:
+    """Damage `cases` files, in turn over entries, files and mutations."""
+    import fairseq_cli.train  # noqa: F401 - so that children need not
+
+    import roberta_plugin
+
+    roberta_plugin.register()
+    good = ["clear error", "same result", "changed content", "changed, inspect says so"]
+    bad = ["obscure error", "silent", "hang", "crash"]
+    table = Table(
+        "Damaged input",
+        [*good, *bad],
+        bad=bad,
+        explanation="Files truncated, with a flipped bit, a zeroed stretch, another kind of content, nothing, or two "
+        "stretches exchanged. *Clear*: the last lines of the error name the file. *Changed content*: text and YAML "
+        "that are still well-formed, where no checksum can tell.",
+    )
+    rng = random.Random(seed)
+    expected = {}
+    for entry in entries:
+        copy, out = fresh(folder, entry)
+        outcome = in_child(lambda entry=entry, copy=copy, out=out: entry.main(copy, out), out)  # type: ignore[misc]
+        assert outcome.code == 0, f"{entry.name} fails on sound input: {outcome.output[-2000:]}"
+        expected[entry.name] = entry.result(out, outcome.output)
+    turns = [(entry, victim, mutation) for mutation in MUTATIONS for entry in entries for victim in entry.victims]
+    for number in range(cases):
+        entry, victim, mutation = turns[number % len(turns)]
+        copy, out = fresh(folder, entry)
+        data = (copy / victim).read_bytes()
+        damaged = mutation(data, rng) if data else b"x"
+        if damaged == data:
+            table.add(entry.name, "same result")
+            continue
+        (copy / victim).write_bytes(damaged)
+        outcome = in_child(lambda entry=entry, copy=copy, out=out: entry.main(copy, out), out)  # type: ignore[misc]
+        found = entry.result(out, outcome.output) if outcome.code == 0 else None
+        verdict = judge(entry, victim, outcome, expected=expected[entry.name], found=found, copy=copy)
+        last = (outcome.output.strip().splitlines() or [""])[-1]
+        table.add(entry.name, verdict, f"{victim} {mutation.__name__} (case {number}): {last[:160]}")
+    shutil.rmtree(folder / "work", ignore_errors=True)
+    return table
+
+
+def fresh(folder: Path, entry: Entry) -> tuple[Path, Path]:
+    """A copy of the entry's folder under the same name every time, and an empty folder beside it."""
+    work = folder / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(entry.folder, work / "input")
+    (work / "out").mkdir()
+    if entry.folder.name == "text":
+        shutil.copytree(entry.folder.parent / "tokenizer-for-text", work / "tokenizer-for-text")
+    return work / "input", work / "out"

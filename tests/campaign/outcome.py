@@ -1,0 +1,71 @@
+"""Counts of what happened, as a table."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.benchmarks.report import machine
+
+RESULTS = Path(__file__).parent / "results"
+
+
+class Table:
+    """A row per subject, a column per outcome, and every bad case in words below."""
+
+    def __init__(self, title: str, outcomes: Sequence[str], *, bad: Sequence[str], explanation: str) -> None:
+        self.title, self.outcomes, self.bad, self.explanation = title, list(outcomes), set(bad), explanation
+        self.counts: dict[str, Counter[str]] = {}
+        self.cases: list[str] = []
+        self.seconds = 0.0
+
+    def add(self, subject: str, outcome: str, case: str = "", number: int = 1) -> None:
+        """Count one case; `case` is kept where the outcome is bad."""
+        assert outcome in self.outcomes, outcome
+        self.counts.setdefault(subject, Counter())[outcome] += number
+        if outcome in self.bad:
+            self.cases.append(f"{subject}: {outcome}: {case}")
+
+    def total(self, outcome: str) -> int:
+        """Cases of all subjects with this outcome."""
+        return sum(counts[outcome] for counts in self.counts.values())
+
+    def markdown(self) -> str:
+        """The section of the report."""
+        lines = [f"## {self.title}", "", self.explanation, ""]
+        lines += [f"| | {' | '.join(self.outcomes)} |", "| --- " * (len(self.outcomes) + 1) + "|"]
+        for subject, counts in self.counts.items():
+            lines.append(f"| {subject} | {' | '.join(str(counts[outcome]) for outcome in self.outcomes)} |")
+        totals = " | ".join(str(self.total(outcome)) for outcome in self.outcomes)
+        lines += [f"| **all** | {totals} |", "", f"{self.seconds / 60:.0f} minutes.", ""]
+        if self.cases:
+            lines += ["Bad cases:", "", *(f"- {case}" for case in self.cases), ""]
+        return "\n".join(lines)
+
+
+def timed(part: Callable[[], Table]) -> Table:
+    """Run a part of the campaign and note how long it took."""
+    start = time.monotonic()
+    table = part()
+    table.seconds = time.monotonic() - start
+    return table
+
+
+def report(tables: Sequence[Table], *, command: str, hardware: str, write: bool) -> str:
+    """The whole report; with `write` also as a file of results/."""
+    now = datetime.now(UTC)
+    head = [
+        "# Fault-injection campaign",
+        "",
+        f"{now:%Y-%m-%d}, `{command}`, Python {platform.python_version()}. Machine: {machine()}.",
+        "",
+    ]
+    text = "\n".join([*head, *(table.markdown() for table in tables)]).rstrip() + "\n"
+    if write:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"campaign_{hardware}_{now:%Y%m}.md").write_text(text)
+    return text
