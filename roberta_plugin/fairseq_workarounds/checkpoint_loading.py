@@ -47,7 +47,7 @@ def load_checked(
     except (OSError, MemoryError):
         raise
     except Exception as error:  # torch.load and fairseq's upgrade of old layouts raise nearly anything
-        refused = re.search(r"Unsupported (?:global|class|operand)[^.\n]*[\w.]*", str(error))
+        refused = re.search(r"[Uu]nsupported (?i:global|class|operand)[^.\n]*[\w.]*", str(error))
         if isinstance(error, pickle.UnpicklingError) and refused:
             raise pickle.UnpicklingError(
                 f"The checkpoint {path} is not loaded, since it could run code ({refused.group()}): a checkpoint of "

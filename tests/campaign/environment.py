@@ -6,9 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -65,32 +66,54 @@ def read_only(inputs: Path, folder: Path) -> str:
         subprocess.run(["umount", str(target)], check=True)
 
 
-def started(subject: Subject, folder: Path) -> list[subprocess.Popen[str]]:
-    """The subject's processes, output captured."""
+@dataclass(frozen=True)
+class Running:
+    """A process, and the file with its output."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def end(self) -> str:
+        """Wait for its end; its output."""
+        self.process.wait(PATIENCE_S)
+        return self.log.read_text(errors="replace")
+
+
+def started(subject: Subject, folder: Path, *options: str) -> list[Running]:
+    """The subject's processes, with further options, output in files beside the folder."""
     folder.mkdir(exist_ok=True)
-    return [
-        subprocess.Popen(
-            words, env=environment(), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        for words in subject.start(folder)
-    ]
+    running = []
+    for words in subject.start(folder):
+        descriptor, name = tempfile.mkstemp(suffix=".txt", dir=folder.parent)
+        with os.fdopen(descriptor, "wb") as log:
+            process = subprocess.Popen([*words, *options], env=environment(), cwd=folder, stdout=log, stderr=log)
+        running.append(Running(process, Path(name)))
+    return running
+
+
+ENDLESS = ("--max-update", "1000000", "--total-num-update", "1000000")
 
 
 def two_runs(inputs: Path, folder: Path) -> str:
-    """The second training in a save-dir is refused, the first one ends well."""
+    """The second training in a save-dir is refused; the first one goes on, and its checkpoint is whole."""
     subject = pretraining("", inputs, str(inputs / "a"))
-    first = started(subject, folder / "run")[0]
-    wait_for(folder / "run", "checkpoint_last.pt", first)
-    second = started(subject, folder / "run")[0]
-    said = second.communicate(timeout=PATIENCE_S)[0]
-    output = first.communicate(timeout=PATIENCE_S)[0]
-    assert first.returncode == 0, output[-300:]
-    assert second.returncode != 0 or "max_update" in said, said[-300:]  # or it came when the first had finished
-    assert loads(folder / "run" / "checkpoints" / "checkpoint_last.pt")
-    return "ok"
+    first = started(subject, folder / "run", *ENDLESS)
+    try:
+        wait_for(folder / "run", "checkpoint_last.pt", first[0].process)
+        second = started(subject, folder / "run", *ENDLESS)[0]
+        said = second.end()
+        assert second.process.returncode != 0 and "Another training" in said.splitlines()[-1], said[-300:]
+        assert first[0].process.poll() is None, first[0].log.read_text()[-300:]
+        first[0].process.send_signal(signal.SIGTERM)
+        output = first[0].end()
+        assert first[0].process.returncode == 128 + signal.SIGTERM, output[-300:]
+        assert loads(folder / "run" / "checkpoints" / "checkpoint_last.pt"), "the checkpoint is unreadable"
+        return "ok"
+    finally:
+        stop(first)
 
 
-def wait_for(folder: Path, name: str, process: subprocess.Popen[str]) -> None:
+def wait_for(folder: Path, name: str, process: subprocess.Popen[bytes]) -> None:
     """Until a checkpoint is there."""
     deadline = time.monotonic() + PATIENCE_S
     while not (folder / "checkpoints" / name).exists():
@@ -100,21 +123,48 @@ def wait_for(folder: Path, name: str, process: subprocess.Popen[str]) -> None:
 
 
 def lost_rank(number: int, inputs: Path, folder: Path) -> str:
-    """SIGKILL of one of two ranks: the other one ends by itself."""
-    subject = pretraining("", inputs, str(inputs / "a"), "--encoder-layers", "4", ranks=2)
-    processes = started(subject, folder / f"run-{number}")
+    """SIGKILL of one of two ranks: the other one ends by itself, with an error, and the last checkpoint is whole."""
+    subject = pretraining("", inputs, str(inputs / "a"), ranks=2)
+    running = started(subject, folder / "run", *ENDLESS)
     try:
-        wait_for(folder / f"run-{number}", "checkpoint_last.pt", processes[0])
-        processes[number].send_signal(signal.SIGKILL)
+        wait_for(folder / "run", "checkpoint_last.pt", running[0].process)
+        running[number].process.send_signal(signal.SIGKILL)
         begun = time.monotonic()
-        output = processes[1 - number].communicate(timeout=PATIENCE_S)[0]
-        assert processes[1 - number].returncode != 0 or "done training" in output, output[-300:]
+        output = running[1 - number].end()
+        assert running[1 - number].process.returncode != 0, output[-300:]
+        assert loads(folder / "run" / "checkpoints" / "checkpoint_last.pt"), "the checkpoint is unreadable"
         return f"ok ({time.monotonic() - begun:.0f} s)"
     finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-            process.wait()
+        stop(running)
+
+
+def paused_rank(inputs: Path, folder: Path) -> str:
+    """SIGSTOP of one of two ranks for ten seconds: the training ends as if nothing had been."""
+    subject = pretraining("", inputs, str(inputs / "a"), ranks=2)
+    whole = started(subject, folder / "whole")
+    running: list[Running] = []
+    try:
+        outputs = [each.end() for each in whole]
+        assert [each.process.returncode for each in whole] == [0, 0], outputs[0][-300:]
+        running = started(subject, folder / "paused")
+        wait_for(folder / "paused", "checkpoint_last.pt", running[0].process)
+        running[1].process.send_signal(signal.SIGSTOP)
+        time.sleep(10)
+        assert running[0].process.poll() is None, "the other rank has ended without it"
+        running[1].process.send_signal(signal.SIGCONT)
+        outputs = [each.end() for each in running]
+        assert [each.process.returncode for each in running] == [0, 0], outputs[0][-300:]
+        assert subject.result(folder / "paused") == subject.result(folder / "whole"), "another end"
+        return "ok"
+    finally:
+        stop([*whole, *running])
+
+
+def stop(running: list[Running]) -> None:
+    """Kill what still runs."""
+    for each in running:
+        each.process.kill()
+        each.process.wait()
 
 
 def run_environment(inputs: Path, folder: Path) -> Table:
@@ -123,7 +173,8 @@ def run_environment(inputs: Path, folder: Path) -> Table:
         "Environment",
         ["ok", "skipped", "failed"],
         bad=["failed"],
-        explanation="A full disk during a save, a read-only folder, two trainings in one folder, a killed rank.",
+        explanation="A full disk during a save, a read-only folder, two trainings in one folder, a killed rank, a "
+        "rank that is stopped and goes on.",
     )
     parts: dict[str, Callable[[Path, Path], str]] = {
         "disk full during a save": full_disk,
@@ -131,6 +182,7 @@ def run_environment(inputs: Path, folder: Path) -> Table:
         "two trainings in one folder": two_runs,
         "rank 0 killed": lambda inputs, folder: lost_rank(0, inputs, folder),
         "rank 1 killed": lambda inputs, folder: lost_rank(1, inputs, folder),
+        "rank 1 stopped for 10 s": paused_rank,
     }
     for name, part in parts.items():
         work = folder / name.replace(" ", "-")

@@ -9,13 +9,14 @@ import os
 import pickle
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.campaign.entries import SIZES, fairseq_train, in_child, roberta
+from tests.campaign.entries import SIZES, fairseq_train, roberta
+from tests.campaign.forks import CRASH, in_child, preload
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT
 
@@ -47,7 +48,9 @@ def payloads(state: dict[str, Any], mark: Path) -> dict[str, Callable[[Path], No
         return {**state, "cfg": cfg}
 
     def arguments(**settings: str) -> dict[str, Any]:
-        options = argparse.Namespace(task="masked_lm", criterion="masked_lm", **settings)
+        task = state["cfg"]["task"]
+        task = task if isinstance(task, dict) else vars(task)
+        options = argparse.Namespace(**{**task, "task": task["_name"], "criterion": task["_name"], **settings})
         return {**{key: value for key, value in state.items() if key != "cfg"}, "args": options}
 
     def with_data_pkl(path: Path) -> None:
@@ -78,14 +81,16 @@ def payloads(state: dict[str, Any], mark: Path) -> dict[str, Callable[[Path], No
     }
 
 
-def run_hostile(inputs: Path, folder: Path) -> Table:
+def run_hostile(inputs: Path, folder: Path, *, only: Collection[str] = ()) -> Table:
     """Every payload against the hub, evaluate (alone and in an ensemble), finetune, restoring and loading a start."""
     table = Table(
         "Hostile checkpoints",
-        ["refused", "taken, nothing ran", "CODE RAN", "hang"],
-        bad=["CODE RAN", "hang"],
-        explanation="Checkpoints that hold pickled objects or name models whose options are evaluated as code.",
+        ["refused", "taken, nothing ran", "CODE RAN", "hang", "crash"],
+        bad=["CODE RAN", "hang", "crash"],
+        explanation="Checkpoints that hold pickled objects or name models whose options are evaluated as code. Every "
+        "command is given the sound checkpoint first, and takes it.",
     )
+    preload()
     mark, path = folder / "mark", folder / "hub" / "checkpoint_last.pt"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(inputs / "hub", folder / "hub", dirs_exist_ok=True)
@@ -112,16 +117,24 @@ def run_hostile(inputs: Path, folder: Path) -> Table:
         "checkpoint_last.pt": lambda: fairseq_train(inputs / "small", *words, "--save-dir", folder / "hub"),
     }
     for name, entry in entries.items():
+        if only and name not in only:
+            continue
         sound = inputs / ("tuned.pt" if "evaluate" in name else "pretrained/checkpoint_last.pt")
-        for write in payloads(torch.load(sound, weights_only=True), mark).values():
-            shutil.rmtree(folder / "saved", ignore_errors=True)
+        shutil.copy(sound, path)
+        outcome = in_child(entry, folder)
+        assert outcome.code == 0, f"{name} fails on a sound checkpoint: {outcome.output[-2000:]}"
+        for kind, write in payloads(torch.load(sound, weights_only=True), mark).items():
+            for written in ("saved", "out", "tuned"):
+                shutil.rmtree(folder / written, ignore_errors=True)
             write(path)
             outcome = in_child(entry, folder)
+            last = (outcome.output.strip().splitlines() or [""])[-1]
             if mark.exists():
-                table.add(name, "CODE RAN", outcome.output[-200:])
                 mark.unlink()
+                verdict = "CODE RAN"
+            elif outcome.code < 0:
+                verdict = "crash" if outcome.code == CRASH else "hang"
             else:
-                table.add(
-                    name, "taken, nothing ran" if outcome.code == 0 else "hang" if outcome.code < 0 else "refused"
-                )
+                verdict = "taken, nothing ran" if outcome.code == 0 else "refused"
+            table.add(name, verdict, f"{kind}: {last[:200]}")
     return table

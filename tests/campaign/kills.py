@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.campaign.forks import preload, start_command
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import Subject
-from tests.tiny_corpus import environment
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 600.0
+KILLS_OF_A_RUN = 6  # then it may end, and is compared
 
 
 @dataclass
@@ -33,67 +30,75 @@ class Ended:
 
 def start(subject: Subject, folder: Path, *, delay: float | None, in_write: bool = False) -> Ended:
     """Start the subject's commands; after `delay` seconds kill them all, at the next write if `in_write`."""
-    log = folder / "output.txt"
-    with log.open("w") as output:
-        processes = [
-            subprocess.Popen(words, env=environment(), cwd=folder, stdout=output, stderr=output, start_new_session=True)
-            for words in subject.start(folder)
-        ]
+    before = set(folder.glob(subject.writes))
+    commands = subject.start(folder)
+    logs = [folder / f"output-{number}.txt" for number in range(len(commands))]
+    processes = [start_command(words, folder, log) for words, log in zip(commands, logs, strict=True)]
     begun = time.monotonic()
-    was_writing = False
     try:
         while any(process.poll() is None for process in processes):
             passed = time.monotonic() - begun
             if passed > TIMEOUT_S:
-                return Ended(-1, passed, "hangs: " + log.read_text()[-500:])
+                return Ended(-1, passed, f"still running after {passed:.0f} s: {last_words(logs)}")
             if delay is not None and passed > delay:
-                was_writing = any(folder.glob(subject.writes))
-                if not in_write or was_writing or passed > 3 * delay:
+                was_writing = bool(set(folder.glob(subject.writes)) - before)
+                if not in_write or was_writing:
                     return Ended(None, passed, "", was_writing)
             time.sleep(0.001 if in_write else 0.01)
     finally:
         for process in processes:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.kill()
     code = next((process.returncode for process in processes if process.returncode), 0)
-    return Ended(code, time.monotonic() - begun, log.read_text()[-500:])
+    return Ended(code, time.monotonic() - begun, last_words(logs))
+
+
+def last_words(logs: Sequence[Path]) -> str:
+    """The ends of the outputs."""
+    return " | ".join(log.read_text(errors="replace")[-500:] for log in logs)
 
 
 def attack(subject: Subject, folder: Path, table: Table, *, num_kills: int, rng: random.Random) -> None:
-    """One uninterrupted run, and one that is killed `num_kills` times before it may end."""
+    """One uninterrupted run, then runs that are killed up to `KILLS_OF_A_RUN` times each, `num_kills` in all.
+
+    A run that ends before its last kill is compared, too, and the next one begins anew.
+    """
     whole, killed = folder / "whole", folder / "killed"
-    for each in (whole, killed):
-        each.mkdir(parents=True)
+    whole.mkdir(parents=True)
     reference = start(subject, whole, delay=None)
     if reference.code != 0:
         table.add(subject.name, "failed", f"uninterrupted: {reference.output}")
         return
     expected = subject.result(whole)
-    kills = 0
-    while True:
-        # Long enough for some progress at most starts; the command ends when it has been killed often enough.
-        delay = rng.uniform(0.2, 1.1) * reference.seconds if kills < num_kills else None
-        ended = start(subject, killed, delay=delay, in_write=kills % 2 == 1)
-        if ended.code is None:
+    left = num_kills
+    while left > 0:
+        killed.mkdir()
+        kills = 0
+        while True:
+            # Never so early that a run makes no progress for ever; the last start of a run is left alone.
+            delay = rng.uniform(0.4, 1.0) * reference.seconds if kills < min(left, KILLS_OF_A_RUN) else None
+            ended = start(subject, killed, delay=delay, in_write=kills % 2 == 1)
+            if ended.code is not None:
+                break
             kills += 1
-            table.add(subject.name, "killed while writing" if ended.was_writing else "killed")
-            continue
+            table.add(subject.name, "killed while writing" if ended.was_writing else "killed", f"{ended.seconds:.1f} s")
+        left -= max(kills, 1)
         if ended.code != 0:
             table.add(subject.name, "hang" if ended.code == -1 else "failed", f"after {kills} kills: {ended.output}")
             return
-        break
-    found = subject.result(killed)
-    outcome = "same end" if found == expected else "other end"
-    table.add(subject.name, outcome, f"after {kills} kills: {differences(expected, found)}")
-    left = sorted(path.name for path in killed.glob(subject.writes))
-    if left:
-        table.add(subject.name, "leftovers", f"after {kills} kills: {left}")
+        found = subject.result(killed)
+        outcome = "same end" if found == expected else "other end"
+        table.add(subject.name, outcome, f"after {kills} kills: {differences(expected, found)}")
+        remaining = sorted(path.name for path in killed.glob(subject.writes))
+        if remaining:
+            table.add(subject.name, "leftovers", f"after {kills} kills: {remaining}")
+        shutil.rmtree(killed)
     shutil.rmtree(folder)
 
 
 def differences(expected: Any, found: Any) -> str:
     """Where two results differ, in short."""
+    if expected == found:
+        return "no difference"
     if isinstance(expected, dict) and isinstance(found, dict):
         keys = [str(key) for key in {*expected, *found} if expected.get(key) != found.get(key)]
         return "differs in " + ", ".join(sorted(keys)[:6])
@@ -101,19 +106,24 @@ def differences(expected: Any, found: Any) -> str:
 
 
 def run_kills(
-    subjects: Sequence[Subject], folder: Path, *, kills_per_subject: int, rounds: int = 1, seed: int = 0
+    subjects: Sequence[Subject], folder: Path, *, kills_per_subject: int, minutes: float = 0, seed: int = 0
 ) -> Table:
-    """Attack every subject `rounds` times."""
+    """Attack every subject, and again in further rounds until `minutes` are over."""
     table = Table(
         "Kills",
         ["killed", "killed while writing", "same end", "other end", "failed", "hang", "leftovers"],
         bad=["other end", "failed", "hang", "leftovers"],
-        explanation="SIGKILL of the whole process group at random moments, every second one while a file is being "
-        "written; the same command again, until it ends. The end is compared bit by bit with an uninterrupted run's: "
-        "parameters, optimizer state, files, results.",
+        explanation="Each command runs in a fork of a process that has imported everything. SIGKILL of the whole process group at random moments, every second one while a file is being "
+        f"written; the same command again, until it ends after {KILLS_OF_A_RUN} kills at most. The end is compared bit "
+        "by bit with an uninterrupted run's: parameters, optimizer state, files, results.",
     )
+    preload()
+    deadline = time.monotonic() + 60 * minutes
     rng = random.Random(seed)
-    for number in range(rounds):
+    number = 0
+    while number == 0 or time.monotonic() < deadline:
         for index, subject in enumerate(subjects):
-            attack(subject, folder / f"{number}-{index}", table, num_kills=kills_per_subject, rng=rng)
+            if number == 0 or time.monotonic() < deadline:
+                attack(subject, folder / f"{number}-{index}", table, num_kills=kills_per_subject, rng=rng)
+        number += 1
     return table

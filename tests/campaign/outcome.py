@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,8 +28,10 @@ class Table:
         """Count one case; `case` is kept where the outcome is bad."""
         assert outcome in self.outcomes, outcome
         self.counts.setdefault(subject, Counter())[outcome] += number
+        line = " ".join(f"{subject}: {outcome}: {case}".split())
         if outcome in self.bad:
-            self.cases.append(f"{subject}: {outcome}: {case}")
+            self.cases.append(line)
+        print(f"{datetime.now(UTC):%H:%M:%S} {line}", file=sys.stderr, flush=True)
 
     def total(self, outcome: str) -> int:
         """Cases of all subjects with this outcome."""
