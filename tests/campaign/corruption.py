@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import math
 import random
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -123,8 +125,9 @@ def judge(entry: Entry, victim: str, outcome: Outcome, *, expected: object, foun
     return "changed, inspect says so" if inspected.code != 0 else "silent"
 
 
-def run_corruption(entries: Sequence[Entry], folder: Path, *, cases: int, seed: int = 0) -> Table:
-    """Damage `cases` files, in turn over entries, files and mutations."""
+def run_corruption(entries: Sequence[Entry], folder: Path, *, cases: int, minutes: float = 0, seed: int = 0) -> Table:
+    """Damage `cases` files, in turn over entries, files and mutations; fewer where `minutes` are over before."""
+    deadline = time.monotonic() + (60 * minutes or math.inf)
     preload()
     good = ["clear error", "same result", "changed content", "changed, inspect says so"]
     bad = ["obscure error", "silent", "hang", "crash"]
@@ -148,6 +151,8 @@ def run_corruption(entries: Sequence[Entry], folder: Path, *, cases: int, seed: 
             assert expected.setdefault(entry.name, found) == found, f"{entry.name} differs between two runs: {found}"
     turns = [(entry, victim, mutation) for mutation in MUTATIONS for entry in entries for victim in entry.victims]
     for number in range(cases):
+        if time.monotonic() > deadline:
+            break
         entry, victim, mutation = turns[number % len(turns)]
         copy, out = fresh(folder, entry)
         data = (copy / victim).read_bytes()

@@ -38,7 +38,7 @@ def preload() -> None:
     import roberta_plugin
     import roberta_plugin.cli
     import roberta_plugin.experiments.inference
-    import roberta_plugin.hub  # noqa: F401
+    import roberta_plugin.hub
 
     roberta_plugin.register()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import time
@@ -57,10 +58,13 @@ def last_words(logs: Sequence[Path]) -> str:
     return " | ".join(log.read_text(errors="replace")[-500:] for log in logs)
 
 
-def attack(subject: Subject, folder: Path, table: Table, *, num_kills: int, rng: random.Random) -> None:
+def attack(
+    subject: Subject, folder: Path, table: Table, *, num_kills: int, rng: random.Random, deadline: float = math.inf
+) -> None:
     """One uninterrupted run, then runs that are killed up to `KILLS_OF_A_RUN` times each, `num_kills` in all.
 
-    A run that ends before its last kill is compared, too, and the next one begins anew.
+    After the deadline a run that has been killed once may end. A run that ends before its last kill is compared, too,
+    and the next one begins anew; one that ends before its first kill is compared, but not counted as the same end.
     """
     whole, killed = folder / "whole", folder / "killed"
     whole.mkdir(parents=True)
@@ -70,12 +74,13 @@ def attack(subject: Subject, folder: Path, table: Table, *, num_kills: int, rng:
         return
     expected = subject.result(whole)
     left = num_kills
-    while left > 0:
+    while left == num_kills or (left > 0 and time.monotonic() < deadline):
         killed.mkdir()
         kills = 0
         while True:
-            # Never so early that a run makes no progress for ever; the last start of a run is left alone.
-            delay = rng.uniform(0.4, 1.0) * reference.seconds if kills < min(left, KILLS_OF_A_RUN) else None
+            # The last start of a run is left alone.
+            is_last = kills >= min(left, KILLS_OF_A_RUN) or (kills and time.monotonic() > deadline)
+            delay = None if is_last else rng.uniform(0.2, 0.8) * reference.seconds
             ended = start(subject, killed, delay=delay, in_write=kills % 2 == 1)
             if ended.code is not None:
                 break
@@ -86,8 +91,9 @@ def attack(subject: Subject, folder: Path, table: Table, *, num_kills: int, rng:
             table.add(subject.name, "hang" if ended.code == -1 else "failed", f"after {kills} kills: {ended.output}")
             return
         found = subject.result(killed)
-        outcome = "same end" if found == expected else "other end"
-        table.add(subject.name, outcome, f"after {kills} kills: {differences(expected, found)}")
+        if found != expected or kills:
+            outcome = "same end" if found == expected else "other end"
+            table.add(subject.name, outcome, f"after {kills} kills: {differences(expected, found)}")
         remaining = sorted(path.name for path in killed.glob(subject.writes))
         if remaining:
             table.add(subject.name, "leftovers", f"after {kills} kills: {remaining}")
@@ -118,12 +124,13 @@ def run_kills(
         "by bit with an uninterrupted run's: parameters, optimizer state, files, results.",
     )
     preload()
-    deadline = time.monotonic() + 60 * minutes
+    deadline = time.monotonic() + (60 * minutes or math.inf)
     rng = random.Random(seed)
     number = 0
-    while number == 0 or time.monotonic() < deadline:
+    while number == 0 or (minutes and time.monotonic() < deadline):
         for index, subject in enumerate(subjects):
             if number == 0 or time.monotonic() < deadline:
-                attack(subject, folder / f"{number}-{index}", table, num_kills=kills_per_subject, rng=rng)
+                work = folder / f"{number}-{index}"
+                attack(subject, work, table, num_kills=kills_per_subject, rng=rng, deadline=deadline)
         number += 1
     return table

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.benchmarks.report import machine
+from tests.conftest import REPOSITORY
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -28,7 +29,7 @@ class Table:
         """Count one case; `case` is kept where the outcome is bad."""
         assert outcome in self.outcomes, outcome
         self.counts.setdefault(subject, Counter())[outcome] += number
-        line = " ".join(f"{subject}: {outcome}: {case}".split())
+        line = " ".join(f"{subject}: {outcome}: {case}".replace(f"{REPOSITORY}/", "").split())
         if outcome in self.bad:
             self.cases.append(line)
         print(f"{datetime.now(UTC):%H:%M:%S} {line}", file=sys.stderr, flush=True)
@@ -48,6 +49,16 @@ class Table:
         if self.cases:
             lines += ["Bad cases:", "", *(f"- {case}" for case in self.cases), ""]
         return "\n".join(lines)
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """The tables of processes that have shared the subjects of a part."""
+    table = tables[0]
+    for other in tables[1:]:
+        table.counts |= other.counts
+        table.cases += other.cases
+        table.seconds = max(table.seconds, other.seconds)
+    return table
 
 
 def timed(part: Callable[[], Table]) -> Table:

@@ -164,7 +164,9 @@ def test_another_dict_is_refused_by_training(sound_bin, tmp_path, change):
     else:
         lines[3], lines[4], words = lines[4], lines[3], "its lines differ"
     (folder / "dict.txt").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=f"dict.txt is not the one that the data were made with: .*{words}"):
+    with pytest.raises(
+        ValueError, match=f"dict.txt is not the one that manifest.json says the data were made with: .*{words}"
+    ):
         train_on_bin(folder)
 
 
