@@ -121,8 +121,12 @@ DATA_BIN_FILES = ["dict.txt", "manifest.json", "train.bin", "train.idx"]
 @pytest.fixture(scope="module")
 def sound_bin(tmp_path_factory):
     folder = write_data_bin(tmp_path_factory.mktemp("corpus") / "bin", num_documents=6, valid_documents=2)
+    made_of = {"inputs": [], "rules": {}, "counts": {}}
     splits = {
-        split: {"outputs": {f"{split}.{end}": file_record(folder / f"{split}.{end}") for end in ("bin", "idx")}}
+        split: {
+            **made_of,
+            "outputs": {f"{split}.{end}": file_record(folder / f"{split}.{end}") for end in ("bin", "idx")},
+        }
         for split in ("train", "valid")
     }
     common = {"tokenizer": {"kind": "none"}, "made_by": {"roberta_plugin": "0"}, "num_symbols": 124}
