@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--minutes", type=float, default=0, help="begin rounds of kills, and damage files, for so long (0: once)"
     )
-    parser.add_argument("--processes", type=int, default=3, help="processes that share the subjects of kills (3)")
+    parser.add_argument("--processes", type=int, default=3, help="processes for kills, and for corruption (3)")
     parser.add_argument("--cases", type=int, default=1000, help="damaged files (1000)")
     parser.add_argument("--only", default="", help="subjects and entries whose name has this in it")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (0)")
@@ -57,7 +57,8 @@ def kills(args: argparse.Namespace, inputs: Path, folder: Path) -> Table:
 def corruption(args: argparse.Namespace, inputs: Path, folder: Path) -> Table:
     """The entries chosen."""
     entries = [entry for entry in all_entries(inputs) if args.only in entry.name]
-    return run_corruption(entries, folder, cases=args.cases, minutes=args.minutes, seed=args.seed)
+    share = (args.share, args.processes)
+    return run_corruption(entries, folder, cases=args.cases, minutes=args.minutes, seed=args.seed, share=share)
 
 
 PARTS: dict[str, Callable[[argparse.Namespace, Path, Path], Table]] = {
@@ -84,7 +85,7 @@ def main() -> int:
         write_corruption_inputs(inputs)
     options = [word for word in sys.argv[1:] if word not in PARTS]
     command = [sys.executable, "-m", "tests.campaign", *options, "--folder", str(folder)]
-    shares = {part: args.processes if part == "kills" else 1 for part in parts}
+    shares = {part: args.processes if part in ("kills", "corruption") else 1 for part in parts}
     if "kills" in parts:
         all_subjects(inputs)
     processes = {

@@ -125,8 +125,19 @@ def judge(entry: Entry, victim: str, outcome: Outcome, *, expected: object, foun
     return "changed, inspect says so" if inspected.code != 0 else "silent"
 
 
-def run_corruption(entries: Sequence[Entry], folder: Path, *, cases: int, minutes: float = 0, seed: int = 0) -> Table:
-    """Damage `cases` files, in turn over entries, files and mutations; fewer where `minutes` are over before."""
+def run_corruption(
+    entries: Sequence[Entry],
+    folder: Path,
+    *,
+    cases: int,
+    minutes: float = 0,
+    seed: int = 0,
+    share: tuple[int, int] = (0, 1),
+) -> Table:
+    """Damage `cases` files, in turn over entries, files and mutations; fewer where `minutes` are over before.
+
+    Of several processes, each with its `share` (number, of how many), one damages every so-manieth file.
+    """
     deadline = time.monotonic() + (60 * minutes or math.inf)
     preload()
     good = ["clear error", "same result", "changed content", "changed, inspect says so"]
@@ -139,7 +150,6 @@ def run_corruption(entries: Sequence[Entry], folder: Path, *, cases: int, minute
         "stretches exchanged. *Clear*: the last lines of the error name the file. *Changed content*: text and YAML "
         "that are still well-formed, where no checksum can tell.",
     )
-    rng = random.Random(seed)
     expected: dict[str, object] = {}
     for entry in entries:
         for _ in range(2):
@@ -150,16 +160,16 @@ def run_corruption(entries: Sequence[Entry], folder: Path, *, cases: int, minute
             assert found, f"{entry.name} has no result to compare: {outcome.output[-2000:]}"
             assert expected.setdefault(entry.name, found) == found, f"{entry.name} differs between two runs: {found}"
     turns = [(entry, victim, mutation) for mutation in MUTATIONS for entry in entries for victim in entry.victims]
-    for number in range(cases):
+    for number in range(share[0], cases, share[1]):
         if time.monotonic() > deadline:
             break
         entry, victim, mutation = turns[number % len(turns)]
         copy, out = fresh(folder, entry)
+        rng = random.Random(f"{seed} {number}")
         data = (copy / victim).read_bytes()
         damaged = mutation(data, rng) if data else b"x"
-        if damaged == data:
-            table.add(entry.name, "same result")
-            continue
+        while damaged == data:  # zeros instead of zeros, say
+            damaged = flipped(data, rng)
         (copy / victim).write_bytes(damaged)
         outcome = in_child(lambda entry=entry, copy=copy, out=out: entry.main(copy, out), out)  # type: ignore[misc]
         found = entry.result(out, outcome.output) if outcome.code == 0 else None

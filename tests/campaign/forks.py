@@ -59,9 +59,7 @@ def fork(main: Callable[[], int], output: Path) -> int:
         sys.stdout, sys.stderr = (
             io.TextIOWrapper(os.fdopen(number, "wb", 0, closefd=False), write_through=True) for number in (1, 2)
         )
-        for handler in logging.root.handlers:
-            if type(handler) is logging.StreamHandler:
-                handler.setStream(sys.stdout)
+        logging.basicConfig(stream=sys.stdout, level=logging.INFO, force=True)
         code = main()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1

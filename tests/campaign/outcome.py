@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import re
 import sys
 import time
 from collections import Counter
@@ -24,6 +24,7 @@ class Table:
         self.counts: dict[str, Counter[str]] = {}
         self.cases: list[str] = []
         self.seconds = 0.0
+        self.origin = ""
 
     def add(self, subject: str, outcome: str, case: str = "", number: int = 1) -> None:
         """Count one case; `case` is kept where the outcome is bad."""
@@ -40,7 +41,7 @@ class Table:
 
     def markdown(self) -> str:
         """The section of the report."""
-        lines = [f"## {self.title}", "", self.explanation, ""]
+        lines = [f"## {self.title}", "", self.explanation, "", f"{self.origin}.", ""]
         lines += [f"| | {' | '.join(self.outcomes)} |", "| --- " * (len(self.outcomes) + 1) + "|"]
         for subject, counts in self.counts.items():
             lines.append(f"| {subject} | {' | '.join(str(counts[outcome]) for outcome in self.outcomes)} |")
@@ -55,7 +56,8 @@ def joined(tables: Sequence[Table]) -> Table:
     """The tables of processes that have shared the subjects of a part."""
     table = tables[0]
     for other in tables[1:]:
-        table.counts |= other.counts
+        for subject, counts in other.counts.items():
+            table.counts.setdefault(subject, Counter()).update(counts)
         table.cases += other.cases
         table.seconds = max(table.seconds, other.seconds)
     return table
@@ -70,16 +72,18 @@ def timed(part: Callable[[], Table]) -> Table:
 
 
 def report(tables: Sequence[Table], *, command: str, hardware: str, write: bool) -> str:
-    """The whole report; with `write` also as a file of results/."""
+    """The whole report; with `write` also as a file of results/, where parts that were not run now stay as they are."""
     now = datetime.now(UTC)
-    head = [
-        "# Fault-injection campaign",
-        "",
-        f"{now:%Y-%m-%d}, `{command}`, Python {platform.python_version()}. Machine: {machine()}.",
-        "",
-    ]
-    text = "\n".join([*head, *(table.markdown() for table in tables)]).rstrip() + "\n"
+    path = RESULTS / f"campaign_{hardware}_{now:%Y%m}.md"
+    for table in tables:
+        table.origin = f"{now:%Y-%m-%d %H:%M} UTC, `{command}`"
+    sections = {f"## {table.title}": table.markdown() for table in tables}
+    head = f"# Fault-injection campaign\n\nMachine: {machine()}.\n\n"
+    if write and path.exists():
+        head, *earlier = re.split(r"^(?=## )", path.read_text(), flags=re.MULTILINE)
+        sections = {section.splitlines()[0]: section.rstrip() + "\n" for section in earlier} | sections
+    text = (head + "\n".join(sections.values())).rstrip() + "\n"
     if write:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"campaign_{hardware}_{now:%Y%m}.md").write_text(text)
+        path.write_text(text)
     return text

@@ -14,7 +14,7 @@ from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.subjects import all_subjects, write_inputs
 
-HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate", "checkpoint_last.pt")
+HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate", "roberta finetune --model")
 
 
 @pytest.fixture(scope="module")
