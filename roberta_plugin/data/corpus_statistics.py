@@ -194,6 +194,8 @@ def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict
         if (sizes < 1).any() or (starts != ends - sizes).any():
             item = first + int(np.argmax((sizes < 1) | (starts != ends - sizes)))
             return [*faults, f"{folder / split}.idx: item {item} does not begin where the item before it ends."]
+        if ends[-1] > tokens.num_tokens:
+            return [*faults, f"{folder / split}.idx: item {first + len(sizes) - 1} ends behind the end of the .bin."]
         window = tokens.tokens_on_disk[position : int(ends[-1])]
         is_end = window == vocabulary.eos_id
         if not is_end[ends - position - 1].all():

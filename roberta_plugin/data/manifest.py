@@ -67,9 +67,9 @@ def check_folder(folder: str | os.PathLike[str], *, num_symbols: int) -> None:
     try:
         if sha256_of_file(path) != manifest["dict_sha256"]:
             raise ValueError(
-                f"{path} is not the one that the data were made with: it has {num_symbols - _SPECIALS:,} lines, that "
-                f"one had {manifest['num_symbols'] - _SPECIALS:,}, or its lines differ. Token ids would mean other "
-                "symbols. Restore the original file, or binarize again."
+                f"{path} is not the one that {NAME} says the data were made with: it has {num_symbols - _SPECIALS:,} "
+                f"lines, that one had {manifest['num_symbols'] - _SPECIALS:,}, or its lines differ. Token ids would "
+                "mean other symbols. Restore the original file, or binarize again."
             )
         for split in manifest["splits"].values():
             for name, record in split["outputs"].items():

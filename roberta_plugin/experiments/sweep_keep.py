@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
 from roberta_plugin.experiments.grid import Metric
 from roberta_plugin.experiments.sweep_run import DONE, RunFolder
 from roberta_plugin.files import atomic_write
@@ -27,6 +28,7 @@ def keep_weights(folders: Sequence[RunFolder]) -> None:
         kept = folder.checkpoint()
         if folder.state() != DONE or kept is None:
             continue
+        remove_unfinished(kept.parent)  # of a kill in the next line, or at the very end of the training
         drop_optimizer(kept)
         for path in _checkpoints(folder):
             if path != kept:
@@ -60,6 +62,7 @@ def drop_optimizer(path: Path) -> None:
         return
     del state[_OPTIMIZER]
     with atomic_write(path) as file:
+        lock_unfinished(file.fileno())
         torch.save(state, file)
 
 

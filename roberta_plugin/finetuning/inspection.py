@@ -39,6 +39,10 @@ def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
         faults.append(f"sequence {int(np.argmax(is_long))} has more than {longest} tokens.")
     if len(sequences):
         begins, ends = sequences.starts, sequences.starts + sequences.sizes - 1
+        outside = (begins < 0) | (ends >= sequences.num_tokens)
+        if outside.any():
+            faults.append(f"{sequences.prefix}.idx: sequence {int(np.argmax(outside))} lies outside of the .bin.")
+            return faults
         specials = (sequences.tokens[begins] == prepared.vocabulary.bos_id) & (
             sequences.tokens[ends] == prepared.vocabulary.eos_id
         )

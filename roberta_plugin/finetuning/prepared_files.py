@@ -32,7 +32,9 @@ def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
         ValueError: if it has another size.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: the folder is incomplete, {REMEDY}.")
+        raise FileNotFoundError(
+            f"{path} does not exist, and prepared.json lists it: the folder is incomplete, {REMEDY}."
+        )
     record, found = files.get(path.name), path.stat().st_size
     if record is not None and found != record["bytes"]:
         raise ValueError(
@@ -46,7 +48,9 @@ def hash_faults(folder: Path, files: Mapping[str, Mapping[str, Any]], names: Ite
     faults = []
     for name in names:
         if not (folder / name).is_file():
-            faults.append(f"{folder / name} does not exist: the folder is incomplete, {REMEDY}.")
+            faults.append(
+                f"{folder / name} does not exist, and prepared.json lists it: the folder is incomplete, {REMEDY}."
+            )
         elif sha256_of_file(folder / name) != files[name]["sha256"]:
             faults.append(f"{folder / name} was changed since it was made: its SHA-256 is not that in prepared.json.")
     return faults

@@ -109,7 +109,7 @@ class RobertaAdamW(FairseqOptimizer):
         groups = layer_groups(self._masters or params, cfg.layer_lr_decay)
         optimizer_class = _MasterAdamW if self._masters else torch.optim.AdamW
         self._optimizer = optimizer_class(groups, fused=True, **self.optimizer_config)
-        self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]
+        self._lr_scales = [group.setdefault("lr_scale", 1.0) for group in self.param_groups]
         self.set_lr(self.optimizer_config["lr"])
 
     @property

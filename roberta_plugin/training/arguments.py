@@ -36,6 +36,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
         except (SyntaxError, NameError) as error:  # fairseq evaluates the text of some values
             raise ValueError(_unreadable(arguments, error)) from error
+        except RuntimeError as error:
+            if str(error):
+                raise
+            # fairseq's word for options without --arch
+            raise ValueError("--arch is missing: name a model, as in --arch fast_roberta_base.") from error
     tpu_option.take_back_tpu(parsed, arguments)
     return parsed
 

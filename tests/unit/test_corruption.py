@@ -121,11 +121,10 @@ DATA_BIN_FILES = ["dict.txt", "manifest.json", "train.bin", "train.idx"]
 @pytest.fixture(scope="module")
 def sound_bin(tmp_path_factory):
     folder = write_data_bin(tmp_path_factory.mktemp("corpus") / "bin", num_documents=6, valid_documents=2)
+    made_of = {"inputs": [], "rules": {}, "counts": {}}
     splits = {
         split: {
-            "inputs": [],
-            "rules": {},
-            "counts": {},
+            **made_of,
             "outputs": {f"{split}.{end}": file_record(folder / f"{split}.{end}") for end in ("bin", "idx")},
         }
         for split in ("train", "valid")
@@ -169,7 +168,9 @@ def test_another_dict_is_refused_by_training(sound_bin, tmp_path, change):
     else:
         lines[3], lines[4], words = lines[4], lines[3], "its lines differ"
     (folder / "dict.txt").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=f"dict.txt is not the one that the data were made with: .*{words}"):
+    with pytest.raises(
+        ValueError, match=f"dict.txt is not the one that manifest.json says the data were made with: .*{words}"
+    ):
         train_on_bin(folder)
 
 

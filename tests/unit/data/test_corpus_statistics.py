@@ -121,6 +121,17 @@ def test_faults_in_the_tokens_are_found(tmp_path, items, fault):
 
 
 @pytest.mark.usefixtures("_windows")
+def test_a_size_that_reaches_behind_the_end_is_found(tmp_path):
+    write(tmp_path, [[5, 2], [6, 2], [7, 2], [8, 2]])
+    index = bytearray((tmp_path / "train.idx").read_bytes())
+    start = len(index) - 4 * 8 - 2 * 4  # of the third of four sizes, before four positions
+    index[start : start + 4] = (2**22).to_bytes(4, "little")
+    (tmp_path / "train.idx").write_bytes(index)
+    (fault,) = find_faults(tmp_path, "train", VOCABULARY, None)
+    assert "train.idx: item 2 ends behind the end of the .bin" in fault
+
+
+@pytest.mark.usefixtures("_windows")
 def test_faults_in_the_offsets_are_found(tmp_path):
     write(tmp_path, [[5, 2], [6, 2], [7, 2], [8, 2]])
     assert find_faults(tmp_path, "train", VOCABULARY, None) == []

@@ -57,6 +57,13 @@ def test_of_each_finished_run_the_checkpoint_of_its_metric_is_kept(tmp_path, at,
     assert [folder.state() for folder in folders] == [DONE, DONE]
 
 
+def test_what_a_kill_left_half_written_is_removed_from_finished_runs(tmp_path):
+    folder = make(tmp_path, "a", "1", value=1.0)
+    (folder.path / "checkpoints" / ".checkpoint_best.pt.508d381f.tmp").write_bytes(b"PK")
+    keep_weights([folder])
+    assert left(folder) == ["checkpoint_best.pt"]
+
+
 @pytest.mark.parametrize("keep", [keep_weights, lambda folders: keep_best(folders, ACCURACY)])
 def test_an_unfinished_run_keeps_all_that_it_goes_on_from(tmp_path, keep):
     done, unfinished = make(tmp_path, "a", "1", value=1.0), make(tmp_path, "a", "2")

@@ -8,6 +8,7 @@ from fairseq import checkpoint_utils
 
 from roberta_plugin.experiments.inference import load_state
 from roberta_plugin.hub import RobertaHub
+from tests.tiny_checkpoints import write_pickle_payload
 
 
 class Unlisted:
@@ -60,6 +61,14 @@ def test_a_checkpoint_that_could_run_code_is_named_and_refused(tmp_path):
         pickle.UnpicklingError, match=r"x\.pt holds the Python object .*Unlisted, and reading it could run code"
     ):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
+
+
+def test_a_function_of_a_blocked_module_is_named_and_refused(tmp_path):
+    """torch words its refusal of os, sys and posix in another way than that of other modules."""
+    write_pickle_payload(tmp_path / "x.pt", "zip", tmp_path / "sentinel")
+    with pytest.raises(pickle.UnpicklingError, match=r"x\.pt is not loaded, since it could run code .*posix\.system"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
+    assert not (tmp_path / "sentinel").exists()
 
 
 def test_a_missing_file_is_reported_as_missing(tmp_path):

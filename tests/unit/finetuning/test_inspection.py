@@ -65,6 +65,16 @@ def test_what_is_not_sound_is_said_and_the_exit_code_tells(prepared, sequences, 
     assert "test: sound" in text
 
 
+def test_a_position_outside_of_the_file_is_said(prepared):
+    path = prepared.folder / "train.idx"
+    index = bytearray(path.read_bytes())
+    index[-16:-8] = (2**36).to_bytes(8, "little")  # the second of three positions
+    path.write_bytes(index)
+    changed, wrong = find_faults(prepared, prepared.split("train"))
+    assert "train.idx was changed since it was made" in changed
+    assert "train.idx: sequence 1 lies outside of the .bin" in wrong
+
+
 def test_a_column_of_another_length_is_said(prepared):
     np.save(prepared.folder / "train.label.npy", np.zeros(2))
     changed, wrong = find_faults(prepared, prepared.split("train"))

@@ -80,6 +80,16 @@ def test_a_saved_state_goes_on_exactly(source):
     assert torch.allclose(parameter.double(), reference(start, range(20)), atol=1e-5)
 
 
+def test_a_state_has_the_same_entries_before_and_after_it_was_loaded():
+    """Checkpoints of a run that was killed equal those of one that was not."""
+    parameter = torch.nn.Parameter(torch.randn(5, 3))
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [parameter])
+    run(optimizer, parameter, range(2))
+    state = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(copy.deepcopy(state))
+    assert optimizer.state_dict()["param_groups"] == state["param_groups"]
+
+
 @pytest.mark.parametrize("value", ["(0.9)", "0.9, 1.0", "(a, b)", [0.9, -0.1]])
 def test_betas_that_are_none_are_refused(value):
     with pytest.raises(ValueError, match="--adam-betas must be two numbers"):

@@ -31,6 +31,11 @@ def test_without_an_effective_batch_the_recipe_is_taken_as_it_is(recipe):
     assert (parsed.batch_size, parsed.update_freq) == (4, [5])
 
 
+def test_options_without_an_architecture_are_refused():
+    with pytest.raises(ValueError, match=r"--arch is missing"):
+        parse(["data", "--task", "roberta_masked_lm"])
+
+
 @pytest.mark.parametrize(
     ("options", "fields", "message"),
     [

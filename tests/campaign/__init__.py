@@ -1,0 +1,16 @@
+"""A fault-injection campaign: what a user's machine does to a run, done on purpose, and counted.
+
+    python -m tests.campaign --minutes 60 --write
+
+    __main__      options; runs the parts and writes results/campaign_<hardware>_<yyyymm>.md
+    subjects      what `kills` attacks: how each is started, and what must come out bit-identical
+    kills         SIGKILL at random moments and in the middle of checkpoint writes, until the command ends
+    corruption    truncated, flipped, zeroed, replaced and emptied files against every command that reads them
+    entries       those commands and the files they read
+    forks         commands run in forks of a process that has imported everything
+    environment   a full disk, a read-only folder, two runs in one folder, a killed or stopped rank
+    hostile       checkpoints that try to run code, against every command that opens a checkpoint
+    outcome       counting, and the tables
+
+`tests/integration/test_campaign.py` runs a short form of each part in the default tests.
+"""

@@ -1,0 +1,221 @@
+"""The commands under attack by `kills`: how each is started, and what must come out the same however often it dies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from tests.conftest import REPOSITORY
+from tests.slurm_cluster import free_ports
+from tests.tiny_corpus import command, run, train_command, write_data_bin
+from tests.tiny_glue import write_task
+from tests.tiny_suites import write_tokenizer
+
+UPDATES = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A command, or one per rank, that resumes when it is started again."""
+
+    name: str
+    start: Callable[[Path], list[list[str]]]
+    """Folder to work in -> the commands to start together."""
+    result: Callable[[Path], Any]
+    """Folder -> what an uninterrupted run and a killed one must agree in."""
+    writes: str
+    """Glob, below the folder, of the temporary files that exist while something important is being written."""
+
+
+def pretraining(name: str, inputs: Path, data: str, *options: str, ranks: int = 1) -> Subject:
+    """fairseq-train with defaults, validation included, that saves every five updates."""
+
+    def start(folder: Path) -> list[list[str]]:
+        arguments = train_command(data, folder / "checkpoints", *options)
+        for option, value in (("--optimizer", "roberta_adamw"), ("--batch-size", "2")):
+            arguments[arguments.index(option) + 1] = value
+        arguments += ["--max-update", str(UPDATES), "--total-num-update", str(UPDATES), "--no-epoch-checkpoints"]
+        arguments += ["--save-interval-updates", "5", "--keep-interval-updates", "2"]
+        arguments += ["--validate-interval-updates", "25"]
+        if ranks == 1:
+            return [arguments]
+        arguments += ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
+        arguments += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+        arguments += ["--distributed-world-size", str(ranks)]
+        return [[*arguments, "--distributed-rank", str(rank)] for rank in range(ranks)]
+
+    return Subject(name=name, start=start, result=trained_state, writes="checkpoints/*tmp*")
+
+
+def trained_state(folder: Path) -> dict[str, Any]:
+    """Parameters, optimizer state and position of the last checkpoint, as hashes and numbers."""
+    state = torch.load(folder / "checkpoints" / "checkpoint_last.pt", weights_only=True)
+    return {
+        "updates": state["optimizer_history"][-1]["num_updates"],
+        "parameters": digest(state["model"]),
+        "optimizer": digest(state["last_optimizer_state"]),
+        "epoch": state["extra_state"]["train_iterator"]["epoch"],
+    }
+
+
+def digest(tree: Any) -> str:
+    """SHA-256 of all tensors and plain values of nested dicts and lists."""
+    sha = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            sha.update(value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        elif isinstance(value, dict):
+            for key in sorted(value, key=str):
+                sha.update(str(key).encode())
+                add(value[key])
+        elif isinstance(value, list | tuple):
+            for item in value:
+                add(item)
+        else:
+            sha.update(repr(value).encode())
+
+    add(tree)
+    return sha.hexdigest()
+
+
+def files(folder: Path, *, skip: tuple[str, ...] = ()) -> dict[str, str]:
+    """Path below the folder -> SHA-256, of all files."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(skip or ("\0",))
+    }
+
+
+def binarize(inputs: Path) -> Subject:
+    """`roberta binarize` of 4 MB in small parts, by two workers."""
+    text = inputs / "text.txt"
+    if not text.exists():
+        lines = (f"good bad {number % 977} is {number % 31} so\n" if number % 40 else "\n" for number in range(200_000))
+        text.write_text("".join(lines))
+    words = ["--train", str(text), "--tokenizer", str(inputs / "tokenizer"), "--part-bytes", "50000"]
+    words += ["--workers", "2", "--no-progress"]
+    return Subject(
+        name="binarize",
+        start=lambda folder: [[*command("roberta"), "binarize", *words, OUTPUT, str(folder / "data-bin")]],
+        result=lambda folder: files(folder / "data-bin"),
+        writes="data-bin/**/*tmp*",
+    )
+
+
+def prepare(inputs: Path) -> Subject:
+    """`roberta prepare SST-2`."""
+    words = ["--raw", str(inputs / "glue" / "SST-2"), "--tokenizer", str(inputs / "tokenizer"), "--max-length", "128"]
+    return Subject(
+        name="prepare",
+        start=lambda folder: [
+            [*command("roberta"), "prepare", "SST-2", *words, OUTPUT, str(folder / "data"), "--overwrite"]
+        ],
+        result=lambda folder: files(folder / "data", skip=(".",)),
+        writes="*tmp*",
+    )
+
+
+def sweep(inputs: Path) -> Subject:
+    """`roberta sweep` of two cells with two seeds, two runs at a time."""
+    arguments = train_command(inputs / "a", "unused")[2:]
+    train: dict[str, str] = {"data": str(inputs / "a")}
+    while arguments:
+        name = arguments.pop(0).removeprefix("--")
+        train[name] = arguments.pop(0) if arguments and not arguments[0].startswith("--") else "true"
+    for name in ("save-dir", "log-file", "log-format", "seed"):
+        del train[name]
+    train |= {"max-update": "30", "total-num-update": "30", "no-epoch-checkpoints": "true"}
+    train |= {"save-interval-updates": "5", "keep-interval-updates": "1", "optimizer": "roberta_adamw"}
+    metric = {"log": "valid", "value": "ppl", "goal": "min", "at": "last"}
+    content = {"train": train, "axes": {"lr": ["1e-4", "1e-2"]}, "seeds": ["1", "2"], "metric": metric}
+    grid = inputs / "grid.yaml"
+    grid.write_text(yaml.safe_dump(content))
+    return Subject(
+        name="sweep",
+        start=lambda folder: [
+            [*command("roberta"), "sweep", str(grid), OUTPUT, str(folder / "sweep"), "--parallel", "2"]
+        ],
+        result=lambda folder: json.loads((folder / "sweep" / "report.json").read_text())["cells"],
+        writes="sweep/*/*/checkpoints/*tmp*",
+    )
+
+
+def finetune(inputs: Path) -> Subject:
+    """`roberta finetune SST-2`: two seeds of one cell, evaluation and predictions."""
+    words = ["--raw", str(inputs / "glue" / "SST-2"), "--tokenizer", str(inputs / "tokenizer"), "--max-length", "64"]
+    words += ["--model", str(inputs / "pretrained" / "checkpoint_last.pt"), "--seeds", "1", "2", "--parallel", "2"]
+    words += ["--only", "lr=1e-5", "--only", "batch=16", "--epochs", "3"]
+
+    def result(folder: Path) -> Any:
+        results = folder / "tuned" / "results"
+        return [
+            json.loads((results / "evaluation_valid.json").read_text())["median"],
+            files(results, skip=("eval", "results")),
+        ]
+
+    return Subject(
+        name="finetune",
+        start=lambda folder: [[*command("roberta"), "finetune", "SST-2", *words, OUTPUT, str(folder / "tuned")]],
+        result=result,
+        writes="tuned/runs/*/*/checkpoints/*tmp*",
+    )
+
+
+OUTPUT = "--output-dir"
+SIZES = ("--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64")
+SIZES += ("--encoder-attention-heads", "2", "--max-positions", "64")
+
+
+def write_inputs(folder: Path) -> Path:
+    """Data-bins `a` and `b`, a tokenizer, raw SST-2 and a pretrained checkpoint, once."""
+    if (folder / "done").exists():
+        return folder
+    write_data_bin(folder / "a")
+    write_data_bin(folder / "b", seed=1)
+    write_tokenizer(folder / "tokenizer")
+    write_task(folder / "glue", "SST-2")
+    (folder / "small.txt").write_text("good bad good\nbad good bad\n\n" * 40)
+    words = ["--train", str(folder / "small.txt"), "--valid", str(folder / "small.txt")]
+    words += ["--tokenizer", str(folder / "tokenizer"), OUTPUT, str(folder / "small"), "--no-progress"]
+    must([*command("roberta"), "binarize", *words])
+    options = ["--cpu", "--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--tokens-per-sample", "64"]
+    options += ["--arch", "fast_roberta_tiny", *SIZES, "--batch-size", "4", "--optimizer", "roberta_adamw"]
+    options += ["--lr", "1e-3", "--max-update", "3", "--save-dir", str(folder / "pretrained")]
+    must([*command("fairseq-train"), str(folder / "small"), "--user-dir", str(REPOSITORY / "roberta_plugin"), *options])
+    (folder / "done").touch()
+    return folder
+
+
+def must(arguments: list[str]) -> None:
+    """Run a command that has to succeed."""
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def all_subjects(inputs: Path) -> list[Subject]:
+    """Everything that `kills` attacks."""
+    a, b = inputs / "a", inputs / "b"
+    return [
+        pretraining("pretraining, fp32", inputs, str(a)),
+        pretraining("pretraining, bf16", inputs, str(a), "--bf16"),
+        pretraining("pretraining, packed", inputs, str(a), "--pack-sequences", "--sample-break-mode", "complete"),
+        pretraining("pretraining, mixture A@3,B@1", inputs, f"{a}@3,{b}@1"),
+        pretraining(
+            "pretraining, --update-freq 3, 2 workers", inputs, str(a), "--update-freq", "3", "--num-workers", "2"
+        ),
+        pretraining("pretraining, 2 ranks, --update-freq 3", inputs, str(a), "--update-freq", "3", ranks=2),
+        pretraining("pretraining, 2 ranks, bf16", inputs, str(a), "--bf16", ranks=2),
+        binarize(inputs),
+        prepare(inputs),
+        sweep(inputs),
+        finetune(inputs),
+    ]

@@ -1,0 +1,54 @@
+"""A short form of every part of the fault-injection campaign; `python -m tests.campaign` is the long one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import corruption
+from tests.campaign.entries import all_entries
+from tests.campaign.environment import read_only
+from tests.campaign.hostile import run_hostile
+from tests.campaign.kills import run_kills
+from tests.campaign.subjects import all_subjects, write_inputs
+
+HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate", "roberta finetune --model")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_inputs(tmp_path_factory.mktemp("campaign") / "inputs")
+    corruption.write_inputs(folder)
+    return folder
+
+
+def test_killed_pretraining_ends_the_same(inputs: Path, tmp_path: Path) -> None:
+    subjects = [subject for subject in all_subjects(inputs) if subject.name == "pretraining, fp32"]
+    table = run_kills(subjects, tmp_path, kills_per_subject=2)
+    assert table.cases == []
+    assert table.total("same end") >= 1
+    assert table.total("killed") + table.total("killed while writing") >= 1
+
+
+def test_damaged_files_are_named_or_harmless(inputs: Path, tmp_path: Path) -> None:
+    table = corruption.run_corruption(all_entries(inputs), tmp_path, cases=40)
+    assert table.cases == []
+    assert sum(table.total(outcome) for outcome in table.outcomes) == 40
+    assert table.total("clear error") >= 10
+
+
+def test_hostile_checkpoints_run_nothing(inputs: Path, tmp_path: Path) -> None:
+    table = run_hostile(inputs, tmp_path, only=HOSTILE_ENTRIES)
+    assert table.cases == []
+    assert set(table.counts) == set(HOSTILE_ENTRIES)
+    assert table.total("refused") >= 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a read-only file system")
+def test_a_read_only_folder_is_named(inputs: Path, tmp_path: Path) -> None:
+    outcome = read_only(inputs, tmp_path)
+    if outcome.startswith("skipped"):
+        pytest.skip(outcome)
+    assert outcome == "ok"
