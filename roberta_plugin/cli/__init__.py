@@ -33,10 +33,10 @@ VERBS = {
     "prepare": "turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
-    "profile": "show where the time of a training step goes",
+    "profile": "show what a training step spends its time on",
     "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
-    "launch": "train on a SLURM cluster: nodes x GPUs, going on after preemption and time limits",
-    "jobs": "show how far the launched trainings are",
+    "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
+    "jobs": "show the progress of launched trainings",
     "sweep": "run a grid of trainings, and compare them",
 }
 USER_ERROR = 2

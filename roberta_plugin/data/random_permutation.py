@@ -35,7 +35,10 @@ def permute(
         ValueError: if a position is not in 0 to `size` - 1.
     """
     if len(positions) and not ((positions >= 0) & (positions < size)).all():
-        raise ValueError(f"A permutation of {size} elements has no position {positions.min()} or {positions.max()}.")
+        raise ValueError(
+            f"A permutation of {size} elements has the positions 0 to {int(np.max(size)) - 1}, got "
+            f"{positions.min()} to {positions.max()}."
+        )
     sizes, keys = np.broadcast_to(size, positions.shape), np.broadcast_to(keys, positions.shape)
     found = np.empty(len(positions), dtype=np.int64)
     is_small = sizes < _SMALL

@@ -61,9 +61,9 @@ def test_the_model_class_hands_out_the_hub_and_refuses_what_it_cannot_follow(mon
     FastRobertaModel.from_pretrained("runs/books", checkpoint_file="a.pt", data_name_or_path="data-bin")
     FastRobertaModel.from_pretrained("runs/books", data_name_or_path=".")
     assert calls == [
-        ("runs/books", None, None),
-        ("runs/books", "a.pt", "data-bin"),
-        ("runs/books", None, "runs/books/."),
+        ("runs/books", None, None, None),
+        ("runs/books", "a.pt", "data-bin", None),
+        ("runs/books", None, "runs/books/.", None),
     ]
     with pytest.raises(TypeError, match="does not take bpe"):
         FastRobertaModel.from_pretrained("runs/books", bpe="gpt2")

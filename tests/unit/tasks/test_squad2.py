@@ -51,14 +51,14 @@ def test_raw_outputs_of_a_split_are_those_of_its_batches(prepared):
     model = task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES)).eval()
     split = prepared.split("valid")
     found = run_model(model, task, split, max_tokens=100)
-    assert len(found.starts) == len(found.ends) == len(found.answerable) == len(split)
+    assert len(found.start_logits) == len(found.end_logits) == len(found.answerable_logits) == len(split)
     for window in (0, len(split) - 1):
         tokens = torch.from_numpy(split.sequences[window].astype("int64"))[None]
         with torch.no_grad():
             expected, _ = model(tokens, **task.head_arguments)
-        assert torch.allclose(torch.from_numpy(found.starts[window]), expected.start[0], atol=1e-5)
-        assert torch.allclose(torch.from_numpy(found.ends[window]), expected.end[0], atol=1e-5)
-        assert found.answerable[window] == pytest.approx(expected.answerable.item(), abs=1e-5)
+        assert torch.allclose(torch.from_numpy(found.start_logits[window]), expected.start[0], atol=1e-5)
+        assert torch.allclose(torch.from_numpy(found.end_logits[window]), expected.end[0], atol=1e-5)
+        assert found.answerable_logits[window] == pytest.approx(expected.answerable.item(), abs=1e-5)
 
 
 def test_fairseqs_own_model_has_no_such_head(prepared):
