@@ -133,10 +133,11 @@ def run_corruption(
     minutes: float = 0,
     seed: int = 0,
     share: tuple[int, int] = (0, 1),
+    sound_runs: int = 2,
 ) -> Table:
     """Damage `cases` files, in turn over entries, files and mutations; fewer where `minutes` are over before.
 
-    Of several processes, each with its `share` (number, of how many), one damages every so-manieth file.
+    Of several processes, each with its `share` (number, of how many), one damages every so-manieth file. Sound input is read first, `sound_runs` times with the same result.
     """
     deadline = time.monotonic() + (60 * minutes or math.inf)
     preload()
@@ -152,7 +153,7 @@ def run_corruption(
     )
     expected: dict[str, object] = {}
     for entry in entries:
-        for _ in range(2):
+        for _ in range(sound_runs):
             copy, out = fresh(folder, entry)
             outcome = in_child(lambda entry=entry, copy=copy, out=out: entry.main(copy, out), out)  # type: ignore[misc]
             assert outcome.code == 0, f"{entry.name} fails on sound input: {outcome.output[-2000:]}"

@@ -33,7 +33,7 @@ def test_killed_pretraining_ends_the_same(inputs: Path, tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_named_or_harmless(inputs: Path, tmp_path: Path) -> None:
-    table = corruption.run_corruption(all_entries(inputs), tmp_path, cases=40)
+    table = corruption.run_corruption(all_entries(inputs), tmp_path, cases=40, sound_runs=1)
     assert table.cases == []
     assert sum(table.total(outcome) for outcome in table.outcomes) == 40
     assert table.total("clear error") >= 10
