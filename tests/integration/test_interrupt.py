@@ -85,8 +85,9 @@ def test_ctrl_c_saves_and_a_finished_training_is_left_alone(tiny_data_bin, tmp_p
     )
     assert "Traceback" not in training.log()
 
-    before = {path.name: path.stat().st_mtime_ns for path in save_dir.glob("*.pt")}
     arguments[arguments.index("--max-update") + 1] = str(stopped_at)
+    assert run(arguments).returncode == 0  # what the last update ends with: its validation, and its checkpoint
+    before = {path.name: path.stat().st_mtime_ns for path in save_dir.glob("*.pt")}
     again = run(arguments)
     assert again.returncode == 0, again.stderr[-3000:]
     assert f"has {stopped_at} updates, and --max-update is {stopped_at}. Nothing is done" in again.stdout
