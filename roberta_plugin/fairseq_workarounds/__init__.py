@@ -95,7 +95,7 @@ _WORKAROUNDS = (
     amp_scaling,
     state_names,
     foreign_warnings,
-    update_end,  # these two wrap Trainer.load_checkpoint, which state_names replaces
+    update_end,
     finished_training,
 )
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
+
+from roberta_plugin.fairseq_workarounds.training_loop import wrap
 
 logger = logging.getLogger(__name__)
 
@@ -19,10 +22,9 @@ _OPTIMIZERS = {
     "FP16Optimizer": {"MemoryEfficientFP16Optimizer"},
     "MemoryEfficientFP16Optimizer": {"FP16Optimizer"},
 }
-_fairseq_load = Trainer.load_checkpoint
 
 
-def load_checkpoint(self: Any, filename: str, *arguments: Any, **options: Any) -> Any:
+def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *arguments: Any, **options: Any) -> Any:
     """fairseq's `Trainer.load_checkpoint`, reading the checkpoint with the names that it expects."""
     load_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
 
@@ -30,21 +32,21 @@ def load_checkpoint(self: Any, filename: str, *arguments: Any, **options: Any) -
         state: dict[str, Any] = load_to_cpu(*arguments, **options)
         history = state.get("optimizer_history")
         if history:
-            _rename(history[-1], "criterion_name", type(self.get_criterion()).__name__, _CRITERIONS)
-            if getattr(self.cfg.optimizer, "_name", None) == "roberta_adamw":
-                _rename(history[-1], "optimizer_name", _optimizer_class(self.cfg), _OPTIMIZERS)
+            _rename(history[-1], "criterion_name", type(trainer.get_criterion()).__name__, _CRITERIONS)
+            if getattr(trainer.cfg.optimizer, "_name", None) == "roberta_adamw":
+                _rename(history[-1], "optimizer_name", _optimizer_class(trainer.cfg), _OPTIMIZERS)
         return state
 
     checkpoint_utils.load_checkpoint_to_cpu = load_renamed
     try:
-        return _fairseq_load(self, filename, *arguments, **options)
+        return fairseqs(trainer, filename, *arguments, **options)
     finally:
         checkpoint_utils.load_checkpoint_to_cpu = load_to_cpu
 
 
 def install() -> None:
-    """Put `load_checkpoint` in the place of the trainer's."""
-    Trainer.load_checkpoint = load_checkpoint
+    """Read the states of fairseq's classes as those of ours."""
+    wrap(Trainer, "load_checkpoint", load_checkpoint)
 
 
 def _rename(entry: dict[str, Any], key: str, ours: str, taken_over: dict[str, set[str]]) -> None:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from tests.tiny_corpus import environment
 
 TIMEOUT_S = 180.0
@@ -53,6 +55,7 @@ def fork(main: Callable[[], int], output: Path) -> int:
     code = 1
     try:
         os.setsid()
+        torch.set_num_threads(1)  # OpenMP's threads of the parent do not live here, and waiting for them never ends
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
