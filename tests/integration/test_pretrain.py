@@ -99,6 +99,7 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
     during = logged(save_dir, "valid")[-1]
     assert 0 < float(during["valid_accuracy"]) < 100
     assert list((tmp_path / "tensorboard" / "valid").glob("events*"))
+    assert "Please install" not in done.stdout + done.stderr
 
     validate = [*command("fairseq-validate"), str(tiny_data_bin), "--user-dir", str(REPOSITORY / "roberta_plugin")]
     validate += ["--task", "roberta_masked_lm", "--path", str(save_dir / "checkpoint_last.pt"), "--cpu", "--seed", "3"]
