@@ -29,7 +29,7 @@ def why_finished(cfg: Any, *, updates: int, hours: float) -> str | None:
         return f"the checkpoint has {hours:.3g} hours of training, and --stop-time-hours is {stop_hours:g}"
     patience, validations = cfg.checkpoint.patience, patience_state(cfg.checkpoint).get("num_runs", 0)
     if 0 < patience <= validations:
-        return f"the last {validations:,} validations brought no improvement, and --patience is {patience:,}"
+        return f"early stop: no improvement in the last {validations:,} validations, and --patience is {patience:,}"
     return None
 
 
