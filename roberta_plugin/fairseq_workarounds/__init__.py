@@ -58,6 +58,8 @@ Each fault has a number and the file that works around it:
    "Please install tensorboardX" is printed before fairseq loads any plugin, so it stays.)
 18. **A stop skips the validation of its update for good** (`update_end`). `checkpoint_best.pt` and --patience would
    come out otherwise than without the stop. The checkpoint of 9 notes it, and the next start validates first.
+19. **A lost rank leaves the others waiting** (`lost_ranks`), gloo for half an hour and a stopped rank 0 for ever, and
+   no error names it. Each rank writes signs of life; the others end after five minutes without, and say who is missing.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Files that
 wrap functions of fairseq do so with `training_loop.wrap`.
@@ -72,6 +74,7 @@ from roberta_plugin.fairseq_workarounds import (
     foreign_warnings,
     help_text,
     interruption,
+    lost_ranks,
     master_weights,
     save_dir_lock,
     state_names,
@@ -97,6 +100,7 @@ _WORKAROUNDS = (
     foreign_warnings,
     update_end,
     finished_training,
+    lost_ranks,
 )
 
 
