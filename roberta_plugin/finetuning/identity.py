@@ -72,7 +72,8 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     if theirs != ours:
         raise ValueError(
             f"{checkpoint} was fine-tuned on {trained['task']}, and by {prepared.folder / NAME} the data are for "
-            f"{prepared.task}: its head answers another question. Give a checkpoint that was fine-tuned on {prepared.task}."
+            f"{prepared.task}: its head answers another question. Give a checkpoint that was fine-tuned on "
+            f"{prepared.task}."
         )
     different = list(_differences(trained["settings"], prepared.settings))
     if any(name not in _LENGTHS for name, _ in different):
