@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 import numpy as np
 import torch
 from fairseq.data import Dictionary

@@ -13,4 +13,5 @@ cpu/                   what makes a training step fast on a CPU
 flops                  FLOPs of a training step, and the peak speed of devices
 """
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from roberta_plugin.models import roberta as roberta

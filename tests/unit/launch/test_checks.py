@@ -46,6 +46,11 @@ def test_bad_numbers_are_refused(recipe, fields, message):
         checks.check_recipe(recipe(**fields))
 
 
+def test_a_run_folder_whose_code_could_not_be_imported_is_refused(tiny_data_bin, tmp_path):
+    with pytest.raises(ValueError, match="its full path must not hold a colon"):
+        checks.check_recipe(good_recipe(tiny_data_bin, tmp_path / "20:30" / "run"))
+
+
 def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):
     with pytest.raises(ValueError, match=r"fairseq-train would refuse these options: .*--learning-speed"):
         checks.check_recipe(recipe("--learning-speed", "3"))
