@@ -214,7 +214,7 @@ def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_come_once(
     write_grid(args)
     assert grid_of(args)["axes"]["batch"]["16"]["update-freq"] == "4"
     args = parse(*words, "--set", "adam_eps=1", "--set", "adam-eps=2")
-    with pytest.raises(ValueError, match="--set: adam-eps is given twice"):
+    with pytest.raises(ValueError, match="--set: --adam-eps is given twice"):
         write_grid(args)
 
 
@@ -392,4 +392,16 @@ def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, caps
         in error
     )
     assert path.read_text() == before
+    assert len(done) == 1
+
+
+def test_runs_of_a_model_that_has_changed_since_are_not_taken_for_those_of_the_new_one(trained, model_state, capsys):
+    words, done, _ = trained
+    words += ["--only", "lr=1e-5", "--seeds", "1"]
+    assert main(words) == 0
+    model_state["last_optimizer_state"] = None  # the same weights
+    assert main(words) == 0
+    model_state["model"]["encoder.lm_head.bias"] = model_state["model"]["encoder.lm_head.bias"] + 1
+    assert main([*words, "2"]) == 2
+    assert "holds runs that started from other weights" in capsys.readouterr().err
     assert len(done) == 1

@@ -108,7 +108,12 @@ def test_a_list_in_train_is_several_words(tmp_path):
             "partitions: gpu",
             "line 16: slurm has the unknown key 'partitions' (--partitions): use account",
         ),
-        ("bf16: true", "bf16: {a: b}", "bf16 must be a value or a list"),
+        ("bf16: true", "bf16: {a: b}", "line 6: --bf16 must be a value or a list"),
+        ("bf16: true", "bf16: on", "line 6: --bf16 is 'on': write true"),
+        ("bf16: true", "adam_eps: 1e-8", "line 5: train: --adam-eps is given twice"),
+        ("[1, 2, 3]", "[1, 1]", "line 14: seeds has a value twice"),
+        ("value: ppl", "value: ~", "line 15: metric must be as"),
+        ("log: valid", "log: [valid]", "line 15: metric must be as"),
         ("train:", "train: [", "is not valid YAML"),
     ],
 )
@@ -117,6 +122,11 @@ def test_what_is_refused_and_how(tmp_path, old, new, message):
     with pytest.raises(ValueError, match=r"grid\.yaml") as refused:
         read(tmp_path, GRID.replace(old, new))
     assert message in str(refused.value)
+
+
+def test_a_null_in_the_metric_leaves_the_default(tmp_path):
+    text = GRID.replace("at: last", "at: ~, file: null")
+    assert read(tmp_path, text).metric == Metric(log="valid", value="ppl", goal="min", at="best")
 
 
 def test_a_missing_file_is_named(tmp_path):
