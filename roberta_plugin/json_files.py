@@ -48,4 +48,4 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def checksum_fits(content: Mapping[str, Any]) -> bool:
     """Whether the entry "sha256" is that of the rest."""
-    return content.get("sha256") == with_checksum(content)["sha256"]
+    return bool(content.get("sha256") == with_checksum(content)["sha256"])
