@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,25 +21,12 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from roberta_plugin import register
-from roberta_plugin.data.mixture import data_folders
-from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.hub.files import find_checkpoint, find_dictionary, find_tokenizer
+from roberta_plugin.hub.fill_mask import MASK, Filling
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.models.checkpoints.loading import load_state
-from roberta_plugin.models.checkpoints.options import saved_options
-
-MASK = "<mask>"
-GPT2_FILES = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
-CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
-
-
-class Filling(NamedTuple):
-    """One answer of `fill_mask`: the text with the mask filled, the answer's probability, and the answer itself."""
-
-    text: str
-    probability: float
-    token: str
 
 
 class RobertaHub(nn.Module):
@@ -211,50 +197,3 @@ class RobertaHub(nn.Module):
                 f"The text has {tokens.size(-1)} tokens, and this model reads at most {self.max_positions}: shorten it."
             )
         return tokens.to(self.device)
-
-
-def find_checkpoint(folder: Path, name: str | None) -> Path:
-    """The checkpoint called `name` in `folder`, or the first of the usual names that exists."""
-    names = (name,) if name else CHECKPOINT_NAMES
-    for candidate in names:
-        if (folder / candidate).is_file():
-            return folder / candidate
-    raise FileNotFoundError(
-        f"No checkpoint in {folder}: looked for {', '.join(names)}. Give the folder that fairseq-train wrote to "
-        "(--save-dir), or name the file with checkpoint_file."
-    )
-
-
-def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:
-    """The dict.txt of `data` if given, else of the checkpoint's own folder, else of the folder it was trained on."""
-    candidates = [Path(data)] if data is not None else [checkpoint.parent]
-    if data is None:
-        trained_on = saved_options(state)[0].get("data")
-        trained_on = trained_on[0] if isinstance(trained_on, list) and trained_on else trained_on  # as of 2019
-        candidates += data_folders(str(trained_on))[:1] if trained_on else []
-    for folder in candidates:
-        for path in (folder / "dict.txt", folder / "input0" / "dict.txt"):
-            if path.is_file():
-                return path
-    raise FileNotFoundError(
-        f"No dict.txt for {checkpoint}: looked in {', '.join(map(str, candidates))}. Name the folder that holds "
-        "dict.txt and the tokenizer's files with data=..."
-    )
-
-
-def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike[str] | None) -> Tokenizer:
-    """The tokenizer of `folder` if given, else of the folder of dict.txt, of the one above, or of the checkpoint's."""
-    if folder is not None:
-        return load_tokenizer(folder)
-    above = [dictionary.parent.parent] if dictionary.parent.name == "input0" else []
-    candidates = [dictionary.parent, *above, checkpoint.parent]
-    for candidate in candidates:
-        try:
-            return load_tokenizer(candidate)
-        except FileNotFoundError:
-            continue
-    raise FileNotFoundError(
-        f"No tokenizer for {checkpoint}: looked in {', '.join(dict.fromkeys(map(str, candidates)))}. A model needs the "
-        "very files that it was trained with; for fairseq's released RoBERTa they are encoder.json and vocab.bpe of "
-        f"GPT-2 ({GPT2_FILES}). Put them beside dict.txt, or name their folder with tokenizer=..."
-    )
