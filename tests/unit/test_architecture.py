@@ -20,6 +20,7 @@ FLOORS = [
     {"launch"},
     {"demo"},
     {"training"},
+    {"prediction"},
     {"hub"},
     {"tasks", "criterions"},
     {"fairseq_workarounds"},
