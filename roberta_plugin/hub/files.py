@@ -40,7 +40,7 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
         return best
     if not folder.exists():
         raise FileNotFoundError(
-            f"No checkpoint in {folder}, which does not exist: give the folder of a checkpoint, or the checkpoint itself."
+            f"No checkpoint in {folder}, which does not exist: give the folder of a checkpoint, or a checkpoint file."
         )
     raise FileNotFoundError(
         f"No checkpoint in {folder}: looked for {', '.join(names)}. Give the folder that fairseq-train wrote to "
