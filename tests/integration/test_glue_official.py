@@ -24,9 +24,9 @@ from roberta_plugin.finetuning.glue.submission import expected_files
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.training import arguments as train_arguments
+from tests.tiny_benchmarks import words_tokenizer, write_tokenizer
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
-from tests.tiny_suites import words_tokenizer, write_tokenizer
 
 pytestmark = pytest.mark.integration
 

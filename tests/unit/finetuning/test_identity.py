@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.finetuning import identity
-from tests.tiny_suites import write_prepared
+from tests.tiny_benchmarks import write_prepared
 
 PATH = Path("model.pt")
 
