@@ -57,6 +57,9 @@ Each fault has a number and the file that works around it:
    "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)
 18. **A stop skips the validation of its update for good** (`update_end`), which changes `checkpoint_best.pt` and
    --patience. The checkpoint of 9 notes it, and the next start validates first.
+19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
+   No error names the rank. Each rank now writes signs of life; after five minutes without one, the others end and say
+   which rank is missing.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.
@@ -71,6 +74,7 @@ from roberta_plugin.fairseq_workarounds import (
     foreign_warnings,
     help_text,
     interruption,
+    lost_ranks,
     master_weights,
     save_dir_lock,
     state_names,
@@ -96,6 +100,7 @@ _WORKAROUNDS = (
     foreign_warnings,
     update_end,
     finished_training,
+    lost_ranks,
 )
 
 

@@ -36,7 +36,7 @@ def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} does not exist, but prepared.json lists it: the folder is incomplete, {REMEDY}."
+            f"{path} does not exist, but {path.parent / 'prepared.json'} lists it: the folder is incomplete, {REMEDY}."
         )
     record, found = files.get(path.name), path.stat().st_size
     if record is not None and found != record["bytes"]:
@@ -52,7 +52,8 @@ def hash_faults(folder: Path, files: Mapping[str, Mapping[str, Any]], names: Ite
     for name in names:
         if not (folder / name).is_file():
             faults.append(
-                f"{folder / name} does not exist, but prepared.json lists it: the folder is incomplete, {REMEDY}."
+                f"{folder / name} does not exist, but {folder / 'prepared.json'} lists it: the folder is incomplete, "
+                f"{REMEDY}."
             )
         elif sha256_of_file(folder / name) != files[name]["sha256"]:
             faults.append(f"{folder / name} was changed since it was made: its SHA-256 differs from prepared.json.")

@@ -120,7 +120,7 @@ def prepare(inputs: Path) -> Subject:
             [*command("roberta"), "prepare", "SST-2", *words, OUTPUT, str(folder / "data"), "--overwrite"]
         ],
         result=lambda folder: files(folder / "data", skip=(".",)),
-        writes="*tmp*",
+        writes="*.partial/*",
     )
 
 
