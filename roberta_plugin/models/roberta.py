@@ -13,11 +13,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from fairseq.models import FairseqEncoder, FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from roberta_plugin.models.attention.registry import choose_backend
+from roberta_plugin.models.attention.registry import choose_backend, kernel_of
 from roberta_plugin.models.attention.sequences import first_positions
+from roberta_plugin.models.attention.torch_flash import is_exact
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
 from roberta_plugin.models.checkpoints.names import from_older_fairseq
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
@@ -230,22 +232,27 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         """Peak FLOP/s of the parameters' device in their type; 0 if unknown."""
         return peak_flops(self.encoder.lm_head.bias.device, self.encoder.lm_head.bias.dtype)
 
+    def prefers_packing(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
+        return str(self.cfg.attention_backend) == "auto" and is_exact(device, dtype)
+
     def _log_backend_once(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
         """Log once per training which attention backend was chosen, and for what."""
         self._has_logged_backend = True
-        weight = self.encoder.lm_head.bias
-        backend = choose_backend(
-            str(self.cfg.attention_backend),
-            device=weight.device,
-            dtype=weight.dtype,
-            dropout_prob=self.cfg.attention_dropout,
-            max_seqlen=src_tokens.size(1) if packing is None else packing["max_seqlen"],
-            is_packed=packing is not None,
-        )
-        batches = "padded batches" if packing is None else "packed rows"
+        weight, name = self.encoder.lm_head.bias, str(self.cfg.attention_backend)
+        device, is_packed, dropout_prob = weight.device, packing is not None, self.cfg.attention_dropout
+        dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
+        length = src_tokens.size(1) if packing is None else packing["max_seqlen"]
+        choice: dict[str, Any] = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob}
+        backend = choose_backend(name, max_seqlen=length, is_packed=is_packed, **choice)
+        heads = self.cfg.encoder_attention_heads
+        choice |= {"num_heads": heads, "head_dim": self.cfg.encoder_embed_dim // heads, "length": length}
+        kernels = [kernel_of(backend, has_padding=has_padding, **choice) for has_padding in (True, False)]
         logger.info(
-            f"attention backend: {backend.name} (--attention-backend {self.cfg.attention_backend}) for {batches} on "
-            f"{weight.device.type} in {str(weight.dtype).removeprefix('torch.')}, dropout {self.cfg.attention_dropout}"
+            f"attention backend: {backend.name} (--attention-backend {name}) for "
+            f"{'packed rows' if is_packed else 'padded batches'} on {device.type} in "
+            f"{str(dtype).removeprefix('torch.')}, dropout {dropout_prob}; kernel: {kernels[0]}"
+            + (f", without padding {kernels[1]}" if kernels[0] != kernels[1] else "")
         )
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:

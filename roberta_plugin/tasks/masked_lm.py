@@ -33,6 +33,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_positions,
     check_same_vocabulary,
 )
+from roberta_plugin.tasks.packing_choice import packs_by_default
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class RobertaMaskedLMTask(BlockTask):
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
         self.mask_idx = vocabulary.mask_id  # fairseq's own hub interface asks for it
+        self.packs = bool(cfg.pack_sequences)
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
@@ -72,13 +74,14 @@ class RobertaMaskedLMTask(BlockTask):
         return task
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model, and refuse one that would attend across the sequences of a packed row."""
+        """Build the model, refuse one that would attend across the sequences of a packed row, and decide on packing."""
         model = super().build_model(cfg, from_checkpoint)
         if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
             raise ValueError(
                 f"--pack-sequences needs a model that keeps sequences apart, and {type(model).__name__} does not: use "
                 "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
             )
+        self.packs = self.cfg.pack_sequences or packs_by_default(self.cfg, model)
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -140,7 +143,9 @@ class RobertaMaskedLMTask(BlockTask):
             shard=turn,
             num_shards=len(turns) if is_training else 1,
             pad_to_multiple=self.cfg.pad_to_multiple,
-            pack=self.cfg.pack_sequences,
+            pack=self.packs,
+            # by the option alone: the order of an epoch must not depend on the machine
+            sort_by_length=not self.cfg.pack_sequences,
             max_length=self.cfg.tokens_per_sample,
         )
 

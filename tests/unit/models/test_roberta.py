@@ -81,3 +81,4 @@ def test_the_attention_backend_is_said_once_in_training(caplog):
         caplog.text.count("attention backend: sdpa (--attention-backend auto) for padded batches on cpu in float32")
         == 1
     )
+    assert "dropout 0.0; kernel: flash\n" in caplog.text
