@@ -58,6 +58,8 @@ Each fault has a number and the file that works around it:
    "Please install tensorboardX" is printed before fairseq loads any plugin, so it stays.)
 18. **A stop skips the validation of its update for good** (`update_end`). `checkpoint_best.pt` and --patience would
    come out otherwise than without the stop. The checkpoint of 9 notes it, and the next start validates first.
+19. **--bf16 and --fp16 add up gradients in half precision** (`gradient_sums`). With --update-freq, what a batch adds to
+   a sum of many is rounded away: 1.2 % of the gradient is lost at 128 batches in bf16. They add up in fp32 here.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Files that
 wrap functions of fairseq do so with `training_loop.wrap`.
@@ -70,6 +72,7 @@ from roberta_plugin.fairseq_workarounds import (
     checkpoint_writing,
     finished_training,
     foreign_warnings,
+    gradient_sums,
     help_text,
     interruption,
     master_weights,
@@ -92,6 +95,7 @@ _WORKAROUNDS = (
     interruption,
     save_dir_lock,
     master_weights,
+    gradient_sums,
     amp_scaling,
     state_names,
     foreign_warnings,
