@@ -22,6 +22,7 @@ from roberta_plugin.models.attention.sequences import first_positions
 from roberta_plugin.models.attention.torch_flash import is_exact
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
 from roberta_plugin.models.checkpoints.names import from_older_fairseq
+from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
@@ -110,8 +111,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.apply(initialize)
         self._has_logged_backend = False
         if cfg.compile_layers:
-            for layer in encoder.sentence_encoder.layers:
-                layer.compile()  # in place: parameters keep their names
+            compile_layers(encoder.sentence_encoder.layers)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
@@ -222,11 +222,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     def num_compiled_graphs(self) -> int:
         """Graphs that torch.compile has made in this process so far; more and more if shapes keep changing."""
-        if not self.cfg.compile_layers:
-            return 0
-        from torch._dynamo.utils import counters
-
-        return int(counters["stats"]["unique_graphs"])
+        return num_graphs() if self.cfg.compile_layers else 0
 
     def peak_flops(self) -> float:
         """Peak FLOP/s of the parameters' device in their type; 0 if unknown."""
