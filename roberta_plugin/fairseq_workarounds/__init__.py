@@ -60,6 +60,9 @@ Each fault has a number and the file that works around it:
    come out otherwise than without the stop. The checkpoint of 9 notes it, and the next start validates first.
 19. **--bf16 and --fp16 add up gradients in half precision** (`gradient_sums`). With --update-freq, what a batch adds to
    a sum of many is rounded away: 1.2 % of the gradient is lost at 128 batches in bf16. They add up in fp32 here.
+20. **Logging waits for the GPU number by number** (`log_transfers`). After each update, fairseq reads the loss, the
+   perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
+   25. All of them are read at once here.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Files that
 wrap functions of fairseq do so with `training_loop.wrap`.
@@ -75,6 +78,7 @@ from roberta_plugin.fairseq_workarounds import (
     gradient_sums,
     help_text,
     interruption,
+    log_transfers,
     master_weights,
     save_dir_lock,
     state_names,
@@ -100,6 +104,7 @@ _WORKAROUNDS = (
     state_names,
     foreign_warnings,
     update_end,
+    log_transfers,
     finished_training,
 )
 

@@ -291,7 +291,7 @@ def test_a_state_goes_on_on_a_gpu(source, gpu):
     """Step counters too: the fused kernel reads them there."""
     torch.manual_seed(9)
     parameter = torch.nn.Parameter(torch.randn(5, 3, device=gpu))
-    start = parameter.detach().cpu()
+    start = parameter.detach().cpu().clone()
     config, cls = (RobertaAdamWConfig, RobertaAdamW) if source == "ours" else (FairseqAdamConfig, FairseqAdam)
     first = make(cls, config, [parameter], weight_decay=0.1, **({} if source == "ours" else {"tpu": False}))
     second = make(RobertaAdamW, RobertaAdamWConfig, [parameter], weight_decay=0.1)
