@@ -1,4 +1,4 @@
-"""Fault 19: --bf16 and --fp16 add up the gradients of an update's batches in half precision.
+"""Fault 20: --bf16 and --fp16 add up the gradients of an update's batches in half precision.
 
 fairseq lets the gradients of --update-freq batches add up in the model's half-precision tensors. bf16 has 8 bits: much
 of what a batch adds to a sum of 128 is rounded away; 1.2 % of the gradient is lost at 128 batches, 3 % at 1,024. Here

@@ -1,4 +1,4 @@
-"""Fault 20: fairseq reads what it logs from the GPU number by number, and waits for the GPU each time."""
+"""Fault 21: fairseq reads what it logs from the GPU number by number, and waits for the GPU each time."""
 
 from __future__ import annotations
 

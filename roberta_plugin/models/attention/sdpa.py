@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
 
+GPU = "cuda"
 CUDNN_DROPOUT_LEVELS = 16
 EXACT_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 KERNEL_NAMES = {
@@ -45,7 +46,7 @@ class SdpaAttention(AttentionBackend):
 
 def exact_dropout(device: torch.device, dropout_prob: float) -> AbstractContextManager[None]:
     """Where sdpa takes only kernels that apply this dropout probability as it is."""
-    if device.type != "cuda" or (dropout_prob * CUDNN_DROPOUT_LEVELS).is_integer():
+    if device.type != GPU or (dropout_prob * CUDNN_DROPOUT_LEVELS).is_integer():
         return nullcontext()
     context: AbstractContextManager[None] = sdpa_kernel(EXACT_KERNELS)
     return context

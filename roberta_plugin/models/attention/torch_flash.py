@@ -9,6 +9,7 @@ Shapes: H heads, N positions of the row, K head dimension.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor
 from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
 from roberta_plugin.models.attention.packed import rows_of
 from roberta_plugin.models.attention.sequences import Sequences
+
+logger = logging.getLogger(__name__)
 
 HALF = (torch.float16, torch.bfloat16)
 DIM_MULTIPLE = 8  # the kernel takes no other head dimensions
@@ -87,7 +90,11 @@ def is_exact(device: torch.device, dtype: torch.dtype) -> bool:
     """
     if not is_available(device) or dtype not in HALF:
         return False
-    return agrees_with_definition(TorchFlashAttention(), device, dtype)
+    try:
+        return agrees_with_definition(TorchFlashAttention(), device, dtype)
+    except (RuntimeError, TypeError) as error:  # no kernel for this device, or other arguments
+        logger.warning(f"torch's flash attention does not run here, batches are padded: {error}")
+        return False
 
 
 def agrees_with_definition(backend: AttentionBackend, device: torch.device, dtype: torch.dtype) -> bool:

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from roberta_plugin.models import compiling
+from roberta_plugin.models.attention import sdpa
+from roberta_plugin.models.attention.registry import BACKENDS
 from tests.tiny_models import gathered, make_batch, our_model
 
 KINDS = [(17, 17, 17), (17, 9, 13), (12, 12), (30, 7, 7), (21, 14, 3), (5, 5, 5, 5, 5)]
@@ -71,6 +73,18 @@ def test_a_higher_limit_of_the_user_stays():
         torch._dynamo.config.recompile_limit = before
         compiling.raise_limit()
         assert torch._dynamo.config.recompile_limit == after
+
+
+@pytest.mark.parametrize("dropout_prob", [0.0, 0.1])
+def test_the_choice_of_kernels_breaks_no_graph(dropout_prob, monkeypatch):
+    """Also where it excludes cuDNN, as on a GPU."""
+    monkeypatch.setattr(sdpa, "GPU", "cpu")
+    q = torch.randn(1, 2, 8, 16)
+    attend = torch.compile(
+        lambda q: BACKENDS["sdpa"](q, q, q, dropout_prob=dropout_prob), backend="eager", fullgraph=True
+    )
+    assert attend(q).shape == q.shape
+    assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
 @pytest.mark.gpu
