@@ -2,9 +2,16 @@
 
 import pytest
 import torch
+from fairseq import options as fairseq_options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.tasks import setup_task
+from fairseq.trainer import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roberta_plugin import register
 from roberta_plugin.fairseq_workarounds.log_transfers import on_host
+from tests.tiny_corpus import train_command
 
 
 class Waits(TorchDispatchMode):
@@ -44,3 +51,32 @@ def test_the_guard_counts():
         torch.ones(3)[torch.tensor([True, False, True])]
     assert len(waits.found) >= 2
     assert on_host([{"loss": torch.tensor(float("nan"))}])[0]["loss"] != pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("wraps", [True, False], ids=["ours", "fairseq's own"])
+def test_an_update_waits_for_its_gradient_and_once_for_its_log(wraps, tiny_data_bin, tmp_path, monkeypatch):
+    """Of a real trainer in bf16: how many batches an update has changes nothing.
+
+    fairseq looks twice whether the norm of the gradient is finite; the second time it is on the host already.
+    """
+    register()
+    if not wraps:
+        monkeypatch.setattr(Trainer, "_reduce_and_log_stats", Trainer._reduce_and_log_stats.__wrapped__)
+    options = ["--bf16", "--optimizer", "roberta_adamw", "--total-num-update", "9"]
+    parser = fairseq_options.get_training_parser()
+    command = train_command(tiny_data_bin, tmp_path / "run", *options)
+    arguments = fairseq_options.parse_args_and_arch(parser, command[1:])
+    arguments.tpu = False  # fairseq sets it with --bf16; the command of fairseq-train has that taken back
+    cfg = convert_namespace_to_omegaconf(arguments)
+    task = setup_task(cfg.task)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    batches = trainer.get_train_iterator(1).next_epoch_itr()
+    trainer.begin_epoch(1)
+    counts = []
+    with metrics.aggregate(new_root=True):
+        for num_batches in (1, 1, 3):
+            samples = [next(batches) for _ in range(num_batches)]
+            with Waits() as waits:
+                trainer.train_step(samples)
+            counts.append(len(waits.found))
+    assert counts[1] == counts[2] == (2 if wraps else 4)
