@@ -13,7 +13,8 @@ The floors of the house, top to bottom; a module imports only what stands below 
     launch/               one training on SLURM, from a recipe to its end, through faults
     demo/                 a whole pretraining in minutes, with nothing downloaded
     training/             one fairseq-train: options, process, log
-    hub                   a trained model in a few lines of Python
+    prediction/           a model's answers about new text, for every kind of task
+    hub/                  a trained model in a few lines of Python
     tasks/  criterions/   registration with fairseq, and wiring
     fairseq_workarounds/  faults of fairseq that we work around, by number
     optim/                roberta_adamw

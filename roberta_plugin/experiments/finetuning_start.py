@@ -56,15 +56,15 @@ def checkpoint_of(path: Path) -> Path:
     Raises:
         FileNotFoundError: if the folder holds no finished run.
     """
-    report = path / "runs" / "report.json"
+    from roberta_plugin.hub.files import best_of_finetuning
+
     if not path.is_dir():
         return path
-    content = read_json(report, keys=["ensemble"], remedy=f"run the fine-tuning in {path} again, which writes it anew")
-    members = content["ensemble"] if content else []
-    if not members:
+    best = best_of_finetuning(path)
+    if best is None:
+        report = path / "runs" / "report.json"
         raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
-    best = members[0]
-    return Path(path, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)  # the folder may be moved
+    return best
 
 
 def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:

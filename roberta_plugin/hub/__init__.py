@@ -1,0 +1,25 @@
+"""A trained model in a few lines of Python: text in; ids, features, filled masks and predictions out.
+
+    from roberta_plugin.hub import RobertaHub
+
+    hub = RobertaHub.from_pretrained("runs/demo/checkpoints")
+    hub.fill_mask("The method returns a <mask> of strings.")
+
+interface      RobertaHub, with the calls of fairseq's RoBERTa hub interface
+core           ids of many sequences -> what is read of them
+files          a folder -> its checkpoint, dict.txt, tokenizer and labels
+texts          texts <-> ids, with <mask>
+batching       sequences -> batches of similar length, and results in order
+running        a batch -> features, or the logits of a head or of masked positions
+fill_mask      logits of masked positions -> the best tokens in their text
+alignment      features of tokens -> features of words
+pronouns       a sentence with a pronoun -> phrases that may replace it
+fairseq_names  `hub.bpe` and `hub.task`
+"""
+
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
+from roberta_plugin.hub.files import find_checkpoint, find_dictionary, find_tokenizer
+from roberta_plugin.hub.fill_mask import MASK, Filling
+from roberta_plugin.hub.interface import RobertaHub
+
+__all__ = ["MASK", "Filling", "RobertaHub", "find_checkpoint", "find_dictionary", "find_tokenizer"]
