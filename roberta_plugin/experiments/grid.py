@@ -153,7 +153,7 @@ def _options_of(content: Any, path: Path, section: str) -> dict[str, Any]:
     """Options by name, without dashes in front and with dashes within."""
     options = named_options(content, where=f"{path}: {section}")
     for name in options.keys() & _OURS:
-        raise ValueError(f"{path}: {section} sets {name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
+        raise ValueError(f"{path}: {section} sets --{name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
     return options
 
 

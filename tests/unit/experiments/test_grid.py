@@ -90,8 +90,12 @@ def test_a_list_in_train_is_several_words(tmp_path):
     [
         ("train:", "options:", "sections train and metric"),
         ("  data: data-bin/books\n", "", "must hold `data`"),
-        ("  bf16: true", "  save-dir: x", "sets save-dir, which the sweep sets itself: every run has its own"),
-        ("  bf16: true", "  --seed: 4", "sets seed, which the sweep sets itself"),
+        (
+            "  bf16: true",
+            "  save-dir: x",
+            "line 6: train sets --save-dir, which the sweep sets itself: every run has its own",
+        ),
+        ("  bf16: true", "  --seed: 4", "line 6: train sets --seed, which the sweep sets itself"),
         ("  bf16: true", "  arch: fast_roberta_large", "line 6: arch is given twice"),
         ("[0.0, 0.1]", "0.1", "axes, dropout must be a list"),
         ("[0.0, 0.1]", "[0.1, 0.1]", "axes, dropout has a value twice"),
