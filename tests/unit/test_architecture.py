@@ -68,6 +68,7 @@ STAGES = [
     "array_files",
     "rounding",
     "text_inputs",
+    "sentences",
     "tokenizers",
     "vocabulary",
     "mmap_tokens",
