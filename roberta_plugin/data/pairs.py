@@ -40,6 +40,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.pair_chunks import Chunks
 
 NUM_SPECIALS = 4  # <s>, and the three </s> of a pair
+_OF_PAIRS = 3  # beside the purposes of `block_order` and `dynamic_masking`
 _CHOICE, _SPLIT, _PAIR = range(3)  # what random bits are for: part of their key
 _DOCUMENT, _SENTENCE, _FRONT = range(3)  # words of the bits of a pair
 _WHOLE, _FIRST_HALF, _SECOND_HALF, _ALONE = range(4)  # what a pair takes from its chunk
@@ -114,7 +115,7 @@ class PairSource:
     def _keys(self, passes: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.uint64]:
         """A key for each purpose and each pass (3, n)."""
         if self._key is None or self._key[0] != seed:
-            self._key = seed, make_keys(*seed, indices=np.zeros(1, dtype=np.int64))
+            self._key = seed, make_keys(*seed, _OF_PAIRS, indices=np.zeros(1, dtype=np.int64))
         keys = add_to_keys(self._key[1].repeat(len(passes)), passes)
         return bits64(keys, np.arange(3)[:, None])
 
