@@ -149,8 +149,9 @@ def _check(chunks: Chunks, tokens: MmapTokens) -> None:
         )
     if not chunks.num_joint:
         raise ValueError(
-            f"{name} needs documents of several sentences, one a line, but each document of {tokens.prefix} is one "
-            "line: binarize the text with `roberta binarize --split-sentences`, or use --input-format full-sentences."
+            f"{name} needs documents of several sentences, one a line, but in {tokens.prefix} each document is one "
+            f"line, or each line has {chunks.targets.longest} tokens or more: binarize the text with `roberta binarize "
+            "--split-sentences`, or use --input-format full-sentences."
         )
 
 

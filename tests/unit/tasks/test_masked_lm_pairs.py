@@ -97,5 +97,5 @@ def test_the_log_counts_what_does_not_look_like_sentences(tiny_data_bin, tmp_pat
     caplog.clear()
     write_lines(tmp_path, tiny_data_bin, [80] * 8, [90] * 8)
     with caplog.at_level(logging.INFO):
-        load(make_task(tmp_path, input_format="segment-pair"))
+        load(make_task(tmp_path, input_format="segment-pair", tokens_per_sample=128))
     assert "a line has 84 tokens on average" in caplog.text and "--split-sentences" in caplog.text
