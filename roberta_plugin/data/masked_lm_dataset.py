@@ -83,7 +83,7 @@ class MaskedLMDataset(BlockDataset):
             pack: lay the blocks of a batch end to end in one row instead of padding them.
             max_length: most tokens in a block, <s> included; max_seqlen of packed rows.
         """
-        self.sources = list(sources)
+        self.sources: list[Any] = list(sources)  # of pairs in `PairDataset`
         self.masker = masker
         self.bos_id, self.pad_id, self.vocab_size = bos_id, pad_id, vocab_size
         self.seed = seed
@@ -206,9 +206,7 @@ class MaskedLMDataset(BlockDataset):
             check_batch(batch, vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
         return batch, all_lengths
 
-    def _by_source(
-        self, indices: NDArray[np.int64]
-    ) -> Iterator[tuple[SplitFile, NDArray[np.int64], NDArray[np.int64]]]:
+    def _by_source(self, indices: NDArray[np.int64]) -> Iterator[tuple[Any, NDArray[np.int64], NDArray[np.int64]]]:
         """Each source that holds some of the blocks, their rows in `indices`, and their numbers in the source."""
         if len(self.sources) == 1:
             yield self.sources[0], np.arange(len(indices)), indices

@@ -49,7 +49,7 @@ class PairDataset(MaskedLMDataset):
     ) -> None:
         """Join the sources; `options` are those of `MaskedLMDataset`."""
         super().__init__([], masker, **options)
-        self.sources: Sequence[Any] = list(sources)
+        self.sources = list(sources)
         self.eos_id, self.with_segments, self.with_next_sentence = eos_id, with_segments, with_next_sentence
         self._num_blocks = [len(source) for source in sources]
         self._offsets = np.concatenate([[0], np.cumsum(self._num_blocks)])

@@ -11,6 +11,7 @@ Example: 1M updates of 256 sequences with learning rate 1e-4, in batches of 2,04
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -64,7 +65,8 @@ def scaled_rate(learning_rate: float, batch_size: int, other_batch_size: int, *,
     if rule not in get_args(RateRule):
         raise ValueError(f"The rule of the learning rate must be sqrt, linear or same, got {rule!r}.")
     ratio = other_batch_size / batch_size
-    return learning_rate * {"sqrt": ratio**0.5, "linear": ratio, "same": 1.0}[rule]
+    factors: dict[RateRule, float] = {"sqrt": math.sqrt(ratio), "linear": ratio, "same": 1.0}
+    return learning_rate * factors[rule]
 
 
 def batch_points(

@@ -136,7 +136,7 @@ def test_pairs_train_as_written(after_the_tour):
     folder, _ = after_the_tour
     (script,) = blocks("examples/README.pretraining.md", "pairs")
     printed = shell(shorter(script), folder)
-    assert "nsp_accuracy=" in printed and "num_updates: 6 >= max_update: 6" in printed
+    assert "| nsp_accuracy " in printed and "num_updates: 6 >= max_update: 6" in printed
     assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
 
 
