@@ -79,7 +79,7 @@ def _texts(source: MmapTokens, pairs: Pairs, *, eos_id: int, vocab_size: int) ->
             is_bad = (part >= vocab_size) | (part < 0)
             if is_bad.any():
                 raise bad_id_error(source, start + int(np.argmax(is_bad)), vocab_size)
-    text = ids[ids != eos_id]
+    text: NDArray[Any] = ids[ids != eos_id]
     if len(text) != int(contents.sum()):
         _refuse_lines(source, starts, spans, eos_id)
     fronts, lengths = pairs.fronts.T.ravel(), pairs.lengths.T.ravel()

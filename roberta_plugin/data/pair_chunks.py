@@ -169,7 +169,7 @@ def make_chunks(sizes: Sizes, *, pair_format: PairFormat, targets: Targets) -> t
 
 def _types(pair_format: PairFormat) -> dict[str, np.dtype[Any]]:
     number, count = np.dtype("<i8"), np.dtype("<i4")
-    types = {"documents": number, "document_sizes": count}
+    types: dict[str, np.dtype[Any]] = {"documents": number, "document_sizes": count}
     if pair_format == "segment-pair":
         return {**types, "joint": number, "joint_sizes": count, "single": number}
     return {**types, "pairs_before": number, "odd_before": number}

@@ -216,7 +216,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             self._log_backend_once(src_tokens, packing)
         layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
         if predicted is not None:
-            return self.encoder.masked_lm_loss(src_tokens, predicted, **layout)
+            return self.encoder.masked_lm_loss(src_tokens, predicted, **layout)  # type: ignore[no-any-return]
         if classification_head_name is not None and not return_all_hiddens:
             features = self.encoder.first_features(src_tokens, **layout)
             return self.classification_heads[classification_head_name](features), {"inner_states": None}

@@ -145,7 +145,7 @@ class RobertaMaskedLMTask(BlockTask):
         files: list[list[Any]] = [[self.open(prefix) for prefix in of_corpus] for of_corpus in prefixes]
         sources = [source for of_corpus in files for source in of_corpus]
         sizes = [sum(map(num_blocks, of_corpus)) for of_corpus in files]
-        options = {
+        options: dict[str, Any] = {
             "bos_id": self.vocabulary.bos_id,
             "pad_id": self.vocabulary.pad_id,
             "vocab_size": len(self.vocabulary),
