@@ -36,6 +36,7 @@ setup(
         "tqdm>=4.66",
         "regex>=2024.4",
         "scipy>=1.11",
+        "syntok>=1.4",  # sentences, for `roberta binarize --split-sentences`
         "textblob>=0.19",  # noun phrases for WNLI; includes its English lexicon
     ],
     extras_require={"test": TEST, "dev": DEV},
