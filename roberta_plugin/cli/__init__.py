@@ -8,6 +8,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     tokenizer  binarize  inspect      text -> data-bin, and what is in it
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
     plan  launch  jobs  sweep         before, during and across trainings
+    study                             variants of pretraining beside the paper's tables
     profile                           where a training step spends its time
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
     __main__                          `python -m roberta_plugin.cli`
@@ -38,6 +39,7 @@ VERBS = {
     "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
     "jobs": "show the progress of launched trainings",
     "sweep": "run a grid of trainings, and compare them",
+    "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",
 }
 USER_ERROR = 2
 INTERRUPTED = 130
