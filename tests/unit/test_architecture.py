@@ -55,6 +55,7 @@ USES_FAIRSEQ = (
     "models/checkpoints/building.py",
     "data/block_dataset.py",
     "data/masked_lm_dataset.py",
+    "data/pair_dataset.py",
     "finetuning/examples_dataset.py",
     "training/",
     "launch/",
@@ -79,11 +80,15 @@ STAGES = [
     "random_permutation",
     "block_order",
     "batches",
+    "pair_chunks",
+    "pairs",
+    "pair_batches",
     "dynamic_masking",
     "packing",
     "block_batches",
     "block_dataset",
     "masked_lm_dataset",
+    "pair_dataset",
     "corpus_statistics",
 ]
 
