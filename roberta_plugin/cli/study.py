@@ -59,6 +59,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what is left of the study and show the report; 1 if a run has failed."""
+    import roberta_plugin
+
+    roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
     from roberta_plugin.experiments.study import StudySettings, run_study
     from roberta_plugin.training.settings import parse_pairs
 

@@ -22,6 +22,7 @@ paper_tables        the numbers of the paper's Tables 1 to 3
 study               a study file                   -> everything below, resumable
 study_settings      the study file                 -> variants, seeds, probes, budget
 study_plan          variants, their data           -> options, updates, tokens, FLOPs; unequal budgets are refused
+study_formats       data                           -> has it the documents and sentences of the format?
 study_checks        what else is refused before anything runs
 study_costs         plans                          -> FLOPs and hours of the whole
 study_record        the settings of an earlier start, and what has changed

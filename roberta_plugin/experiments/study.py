@@ -28,7 +28,14 @@ import roberta_plugin
 from roberta_plugin.experiments import study_tuning
 from roberta_plugin.experiments.grid import grid_from
 from roberta_plugin.experiments.study_checks import check_study
-from roberta_plugin.experiments.study_costs import StudyCosts, assumed_speed, costs_of, measured_speed, ranks_of
+from roberta_plugin.experiments.study_costs import (
+    StudyCosts,
+    assumed_speed,
+    costs_of,
+    measured_speed,
+    ranks_of,
+    warnings_of,
+)
 from roberta_plugin.experiments.study_plan import missing_data, plan_variants
 from roberta_plugin.experiments.study_record import FINE_TUNING, PRETRAINING, check_record, settings_of
 from roberta_plugin.experiments.study_report import write_report
@@ -100,6 +107,8 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
             if isinstance(probe, TuningProbe):
                 study_tuning.num_cells(probe, prepared[probe.name])
         costs = costs_of(study, plans, prepared)
+        for line in warnings_of(plans):
+            say(line)
         work = Work(settings=settings, planned=planned, root=root, grid=grid, costs=costs, prepared=prepared, say=say)
         try:
             work.pretrain()

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.study_plan import VariantPlan, missing_data
 from roberta_plugin.experiments.study_settings import PerplexityProbe, Study, TuningProbe
@@ -17,37 +13,13 @@ from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.settings import convert
 
-_LINES = 500_000  # of a split, from its beginning: enough to see whether it has documents and sentences
-_BY_DOCUMENT = ("complete_doc", "doc-sentences", "segment-pair", "sentence-pair")
-_BY_PAIR = ("segment-pair", "sentence-pair")
-_LEAST_SENTENCES = 1.5  # lines in a document on average: below it, a line is a document
-
-
-class Structure(NamedTuple):
-    """What the lines of a split are."""
-
-    num_lines: int
-    """Without blank ones."""
-    num_documents: int
-
-
-def structure_of(sizes: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int32]]) -> Structure:
-    """Lines and documents by the tokens of each line (n,): a blank line, which ends a document, is </s> alone.
-
-    Example:
-        structure_of([5, 7, 1, 4, 1])  ->  Structure(num_lines=3, num_documents=2)
-    """
-    is_blank = np.asarray(sizes) == 1
-    starts = ~is_blank & np.concatenate([[True], is_blank[:-1]])
-    return Structure(int((~is_blank).sum()), int(starts.sum()))
-
 
 def check_study(study: Study, plans: Sequence[VariantPlan]) -> None:
     """Refuse data and probes that cannot work.
 
     Raises:
         FileNotFoundError: if data, official files or a tokenizer are missing.
-        ValueError: if data and input format, or vocabularies, do not fit each other.
+        ValueError: if vocabularies or lengths do not fit each other.
     """
     missing = missing_data(plans)
     if missing:
@@ -55,8 +27,6 @@ def check_study(study: Study, plans: Sequence[VariantPlan]) -> None:
         raise FileNotFoundError(
             f"{study.path}: {names} is not there: make it with `roberta binarize --output-dir ...`."
         )
-    for plan in plans:
-        check_format(plan)
     vocabularies = {_dictionary(plan): plan.variant.name for plan in plans}
     if len(vocabularies) > 1:
         raise ValueError(
@@ -70,34 +40,13 @@ def check_study(study: Study, plans: Sequence[VariantPlan]) -> None:
             check_tuning(study, probe, plans)
 
 
-def check_format(plan: VariantPlan) -> None:
-    """Refuse a format of documents or pairs for data without them."""
-    parsed, name = plan.parsed, plan.variant.name
-    input_format = str(getattr(parsed, "input_format", None) or parsed.sample_break_mode)
-    if input_format not in _BY_DOCUMENT:
-        return
-    for folder in train_arguments.data_folders(parsed):
-        found = structure_of(np.asarray(MmapTokens(folder / parsed.train_subset).sizes[:_LINES]))
-        if found.num_documents < 2:
-            raise ValueError(
-                f"The variant {name} has the input format {input_format}, and {folder} has no document boundaries: "
-                "binarize text with a blank line between documents, or with --blank-line-after-files."
-            )
-        if input_format in _BY_PAIR and found.num_lines < _LEAST_SENTENCES * found.num_documents:
-            raise ValueError(
-                f"The variant {name} has the input format {input_format}, and the documents of {folder} are not split "
-                f"into sentences ({found.num_lines:,} lines in {found.num_documents:,} documents): binarize with one "
-                "sentence a line."
-            )
-
-
 def check_perplexity(study: Study, probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> None:
     """Refuse a perplexity probe without its data, or with blocks that a model cannot hold."""
     folder = data_of(probe, plans)
     if not (folder / f"{probe.split}.idx").is_file():
         raise FileNotFoundError(
-            f"{study.path}: probes, {probe.name}: {folder / probe.split}.idx does not exist: name other data, or a split "
-            "that it has."
+            f"{study.path}: probes, {probe.name}: {folder / probe.split}.idx does not exist: name other data, or a "
+            "split that it has."
         )
     if Vocabulary.load(folder / "dict.txt").sha256 != _dictionary(plans[0]):
         raise ValueError(

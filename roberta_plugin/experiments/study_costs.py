@@ -160,12 +160,27 @@ def describe_plan(study: Study, plans: Sequence[VariantPlan], costs: StudyCosts,
             f"{epochs:>7} {plan.flops:>9.2e} {plan.parsed.lr[0]:>8.3g}"
         )
     lines += [describe_probe(probe, costs) for probe in study.probes]
+    lines += warnings_of(plans)
     if any(not plan.is_measured for plan in plans):
         lines.append("The data is not here: tokens are those of full blocks.")
     shares = f"pretraining {costs.pretraining:.2e}, fine-tuning {costs.tuning:.2e}"
     lines.append(f"{costs.num_runs} trainings, {costs.total:.2e} FLOPs ({shares})")
     lines.append(f"about {hours:.2g} hours, with {speed}")
     return "\n".join(lines)
+
+
+def warnings_of(plans: Sequence[VariantPlan]) -> list[str]:
+    """Variants that are not what their name says at this budget."""
+    found = []
+    for plan in plans:
+        masks = int(getattr(plan.parsed, "num_static_masks", 0))
+        if masks and plan.epochs is not None and plan.epochs <= masks:
+            found.append(
+                f"Note: {plan.variant.name} has {masks} static masks a block, and {plan.epochs:.3g} passes over the "
+                "data: no mask comes back, so it is the same as dynamic masking. In the paper each comes four times: "
+                "raise the amount, or take less data."
+            )
+    return found
 
 
 def describe_probe(probe: Probe, costs: StudyCosts) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.experiments.study_formats import check_format
 from roberta_plugin.experiments.study_settings import RULES, Budget, Study, Variant
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.flops import Shape
@@ -134,11 +135,16 @@ def check_budget(plans: list[VariantPlan], study: Study) -> None:
     least, most = (choose(plans, key=lambda plan: plan.amount(equal)) for choose in (min, max))
     low, high = least.amount(equal), most.amount(equal)
     if high > low * (1 + tolerance):
+        remedy = (
+            "Give an amount under budget and leave max-update out, so that the updates follow; or change max-update, "
+            "update-freq or equal."
+            if study.budget.amount is None
+            else f"An update of {most.variant.name} is a large part of the amount: raise the amount or lower the batch."
+        )
         raise ValueError(
             f"{study.path}: the study compares variants at equal {equal}, and {most.variant.name} would get {high:.4g} "
             f"where {least.variant.name} gets {low:.4g}, {100 * (high / low - 1):.1f} % more (tolerance "
-            f"{100 * tolerance:g} %). Give an amount under budget and leave max-update out, so that the updates "
-            "follow; or change max-update, update-freq or equal."
+            f"{100 * tolerance:g} %). {remedy}"
         )
 
 
@@ -154,6 +160,8 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace
     parsed = parse(options, study)
     folders = train_arguments.data_folders(parsed)
     is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in folders)
+    if is_here:
+        check_format(parsed, variant=variant.name)
     size = (measured_size if is_here else nominal_size)(parsed, num_ranks=num_ranks)
     return parsed, size, is_here
 

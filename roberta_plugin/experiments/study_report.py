@@ -96,10 +96,13 @@ def facts_of(plan: VariantPlan, runs: Sequence[RunFolder]) -> dict[str, Any]:
 
 
 def measured_costs(run: RunFolder) -> dict[str, float] | None:
-    """Tokens that a pretraining has seen, and its hours of training steps, by its log; None before there is one."""
-    lines = _lines(run)
+    """Tokens of a finished pretraining, and its hours of training steps, by its log; None before it is finished.
+
+    The log has records every so many updates; what lies after the last one is taken to be like the rest.
+    """
+    result, lines = run.result(), _lines(run)
     per_update, speed = (curve(lines, kind="train_inner", value=value) for value in ("wpb", "wps"))
-    if not per_update.updates:
+    if result is None or not per_update.updates:
         return None
     tokens = seconds = 0.0
     for before, update, batch, rate in zip(
@@ -107,7 +110,8 @@ def measured_costs(run: RunFolder) -> dict[str, float] | None:
     ):
         tokens += batch * (update - before)
         seconds += batch * (update - before) / rate if rate > 0 else 0.0
-    return {"tokens": tokens, "hours": seconds / 3600}
+    scale = result["num_updates"] / per_update.updates[-1]
+    return {"tokens": scale * tokens, "hours": scale * seconds / 3600}
 
 
 def tuning_hours(root: Path) -> float:

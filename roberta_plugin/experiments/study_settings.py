@@ -19,7 +19,7 @@ from roberta_plugin.training.settings import check_names, convert
 
 _SECTIONS = ("title", "base", "variants", "seeds", "reference", "budget", "learning-rate", "probes", "slurm")
 _NEEDED = ("base", "variants", "seeds", "probes")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
 KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
 RULES = {"square-root": 0.5, "linear": 1.0}
@@ -197,7 +197,7 @@ def read_study(path: Path) -> Study:
         budget=_section(Budget, content.get("budget", {}), path, "budget"),
         rate=rate,
         probes=tuple(_probe_of(name, own, path) for name, own in _named(content["probes"], path, "probes")),
-        slurm=dict(named_options(content.get("slurm", {}), where=f"{path}: slurm")),
+        slurm=_slurm_of(content.get("slurm", {}), path),
     )
 
 
@@ -242,7 +242,7 @@ def _probe_of(name: str, content: Any, path: Path) -> Probe:
     for missing in {"task", "raw", "tokenizer", "max-length"} - values.keys():
         raise ValueError(f"{locate(path, f'--{name}')}: {where}: {missing} is missing.")
     if values["task"] not in TASKS:
-        place = locate(path, "--task")
+        place = locate(path, f"--{name}")
         raise ValueError(f"{place}: {where}: there is no task {values['task']!r}; there are {', '.join(TASKS)}.")
     tuned = _section(TuningProbe, {**values, "name": name}, path, where)
     choices = {axis: ",".join(found) if isinstance(found, list) else str(found) for axis, found in grid.items()}
@@ -276,6 +276,13 @@ def _named(content: Any, path: Path, section: str) -> list[tuple[str, Any]]:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{path}: {section}: the name {name!r} may have letters, digits and .+- only.")
     return list(content.items())
+
+
+def _slurm_of(content: Any, path: Path) -> dict[str, Any]:
+    """The section as it stands; `training/resources.py` checks it when the command is told to use SLURM."""
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
+    return dict(content)
 
 
 def _words(content: Any, where: str) -> tuple[str, ...]:

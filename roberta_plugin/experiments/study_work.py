@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments import study_perplexity, study_tuning
+from roberta_plugin.experiments import study_tuning
 from roberta_plugin.experiments.grid import Grid
 from roberta_plugin.experiments.study_checks import block_length, data_of
 from roberta_plugin.experiments.study_costs import StudyCosts
@@ -109,6 +109,8 @@ class Work:
 
     def measure(self, probe: PerplexityProbe) -> None:
         """Perplexity of every model that has none yet."""
+        from roberta_plugin.experiments import study_perplexity
+
         text = None
         for model in self.models:
             path = self.root / PERPLEXITY / probe.name / model.variant / f"seed-{model.seed}.json"

@@ -1,7 +1,7 @@
 """fairseq-train's options and their data -> what an update holds on average: sequences, tokens, pairs, predictions.
 
 An update of 32 blocks holds 32 x 512 tokens only where every block is full. Blocks that end with their document, and
-pairs of sentences, are shorter: their batches are measured, on a sample of the batches of the first epoch.
+pairs of sentences, are shorter: the lengths of the first epoch's blocks are added up.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from roberta_plugin.training.arguments import OUR_TASK, to_config
 
-_SAMPLED = 48  # batches: of blocks of a hundred tokens and more the mean is then known within a few thousandths
-_SAMPLED_TOKENS = 4_000_000  # enough of them, where a batch is large
+_SAMPLED_BLOCKS = 2**21  # of a larger corpus, so many from the beginning of the first epoch's random order
+_BLOCKS_AT_ONCE = 2**17
 
 
 class UpdateSize(NamedTuple):
@@ -62,16 +62,22 @@ def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
     )
     if not len(batches):
         raise ValueError(f"{parsed.data} has no training data: binarize a longer text.")
-    sums, num_sampled = np.zeros(4), 0
-    # The last batch of an epoch is smaller and seldom: the sample is taken before it, where there is one before it.
-    for number in np.random.default_rng(0).permutation(max(1, len(batches) - 1))[:_SAMPLED].tolist():
-        arrays = dataset.make_batch(batches[number].passes, batches[number].indices)
-        sums += [arrays["nsentences"], arrays["ntokens"], arrays["npairs"], arrays["predicted"]["number"]]
-        num_sampled += 1
-        if sums[1] > _SAMPLED_TOKENS:
-            break
-    means = sums / num_sampled
-    of_batch = UpdateSize(*means.tolist(), tokens_in_epoch=float(means[1] * len(batches)))
+    order = dataset.order(1)
+    sampled = min(len(order), _SAMPLED_BLOCKS)
+    num_tokens = num_pairs = 0
+    for start in range(0, sampled, _BLOCKS_AT_ONCE):
+        addresses = order.addresses(start, min(start + _BLOCKS_AT_ONCE, sampled))
+        lengths = dataset.lengths_of(addresses).astype(np.int64)
+        num_tokens += int(lengths.sum())
+        num_pairs += int((lengths**2).sum())
+    sequences = len(order) / len(batches)
+    of_batch = UpdateSize(
+        sequences=sequences,
+        tokens=sequences * num_tokens / sampled,
+        pairs=sequences * num_pairs / sampled,
+        predicted=parsed.mask_prob * sequences * num_tokens / sampled,
+        tokens_in_epoch=len(order) * num_tokens / sampled,
+    )
     return of_batch.times(num_ranks * int(parsed.update_freq[0]))
 
 
@@ -79,11 +85,13 @@ def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
     """The size of an update of full blocks, for data that is not here.
 
     Raises:
-        ValueError: without --batch-size.
+        ValueError: without --batch-size and --max-tokens.
     """
-    if not parsed.batch_size:
-        raise ValueError("--batch-size is missing, and the data is not here to measure batches of --max-tokens.")
-    length, count = parsed.tokens_per_sample, float(parsed.batch_size)
+    length = parsed.tokens_per_sample
+    limits = [parsed.batch_size, parsed.max_tokens and parsed.max_tokens // length]
+    if not any(limits):
+        raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
+    count = float(min(limit for limit in limits if limit))
     tokens = count * length
     return UpdateSize(count, tokens, tokens * length, parsed.mask_prob * tokens, 0.0).times(
         num_ranks * int(parsed.update_freq[0])
