@@ -31,10 +31,12 @@ setup(
         "zstandard>=0.22",
         "pyyaml>=6",
         "tensorboard>=2.16",
+        "tensorboardX>=2.6",  # unused, but without it fairseq prints "Please install tensorboardX" at every start
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "regex>=2024.4",
         "scipy>=1.11",
+        "syntok>=1.4",  # sentences, for `roberta binarize --split-sentences`
         "textblob>=0.19",  # noun phrases for WNLI; includes its English lexicon
     ],
     extras_require={"test": TEST, "dev": DEV},

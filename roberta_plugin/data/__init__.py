@@ -3,6 +3,7 @@
 Once, by `roberta tokenizer train` and `roberta binarize`:
 
     text_inputs          text files and pipes (also compressed, JSONL) -> lines of text
+    sentences            lines                                   -> sentences, one a line (--split-sentences)
     tokenizers/          lines                                   -> tokenizer ids (three kinds, one interface)
     vocabulary           tokenizer ids, dict.txt                 -> model ids; knows <s> <pad> </s> <unk> <mask>
     binarize/            the three above, in parallel            -> mmap_tokens files and manifest

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.study_formats import check_format
-from roberta_plugin.experiments.study_settings import RULES, Budget, Study, Variant
+from roberta_plugin.experiments.study_settings import Budget, Study, Variant
 from roberta_plugin.models.flops import training_flops
+from roberta_plugin.planner.equal_compute import scaled_rate
 from roberta_plugin.planner.flops import Shape
 from roberta_plugin.planner.inputs import shape_of
 from roberta_plugin.training import arguments as train_arguments
@@ -173,8 +174,8 @@ def _learning_rate(
     if study.rate is None or "lr" in variant.own:
         return {}
     base = sized[study.rate.batch_of][0].lr[0]
-    ratio = sized[variant.name][1].tokens / sized[study.rate.batch_of][1].tokens
-    return {"lr": f"{base * ratio ** RULES[study.rate.rule]:.4g}"}
+    known, own = (round(sized[name][1].tokens) for name in (study.rate.batch_of, variant.name))
+    return {"lr": f"{scaled_rate(base, known, own, rule=study.rate.rule):.4g}"}  # type: ignore[arg-type]
 
 
 def _schedule(budget: Budget, shape: Shape, size: UpdateSize) -> dict[str, str]:

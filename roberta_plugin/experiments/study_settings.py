@@ -22,7 +22,7 @@ _NEEDED = ("base", "variants", "seeds", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
 KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
-RULES = {"square-root": 0.5, "linear": 1.0}
+RULES = ("sqrt", "linear")
 _ACCURACY = "accuracy"
 # The official metric of a task that the report shows; of the others, accuracy.
 _METRICS = {"CoLA": "mcc", "STS-B": "pearson", "squad1": "f1", "squad2": "f1"}
@@ -66,7 +66,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class RateRule:
-    """How the learning rate follows from the batch: lr x (tokens per update / those of `batch_of`) ^ exponent."""
+    """How the learning rate follows from the batch: from the tokens of an update, by `planner/equal_compute.py`."""
 
     rule: str
     """One of RULES."""

@@ -149,7 +149,7 @@ def check_format(cfg: RobertaMaskedLMConfig) -> None:
         ValueError: naming the options.
     """
     given, mode = cfg.input_format, str(cfg.sample_break_mode)
-    if given is not None and mode not in ("none", break_mode(cfg)):
+    if given is not None and mode not in ("none", BREAK_MODES.get(str(given))):
         raise ValueError(f"--input-format {given} contradicts --sample-break-mode {mode}: give only one of the two.")
     if not 0.0 <= cfg.short_seq_prob <= 1.0:
         raise ValueError(f"--short-seq-prob must lie between 0 and 1, got {cfg.short_seq_prob}.")

@@ -62,7 +62,7 @@ def test_unequal_budgets_are_refused(tmp_path, data):
         plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "updates"})
 
 
-@pytest.mark.parametrize(("rule", "expected"), [("linear", 4e-3), ("square-root", 2e-3)])
+@pytest.mark.parametrize(("rule", "expected"), [("linear", 4e-3), ("sqrt", 2e-3)])
 def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, rule, expected):
     variants = {"small": None, "large": {"update-freq": "4"}, "own": {"update-freq": "4", "lr": "5e-4"}}
     plans = plans_of(tmp_path, data, variants=variants, **{"learning-rate": {"rule": rule, "batch-of": "small"}})

@@ -75,7 +75,7 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
         ("task: SST-2", "task: SST2", "line 12: probes, sentiment: there is no task 'SST2'"),
         ("paper: table1/static", "paper: table9/static", "variants, static: The paper has no row 'table9/static'"),
         ("equal: tokens", "equal: steps", "line 8: budget: --equal must be one of tokens, updates, flops"),
-        ("rule: linear", "rule: cubic", "line 9: learning-rate: --rule must be one of square-root, linear"),
+        ("rule: linear", "rule: cubic", "line 9: learning-rate: --rule must be one of sqrt, linear"),
         ("passes: 2", "passes: two", "probes, held-out: --passes is 'two', which is not a whole number"),
         ("passes: 2", "passis: 2", "unknown key 'passis'"),
         ("    raw: glue\n", "", "probes, sentiment: raw is missing"),
