@@ -105,7 +105,7 @@ class Work:
         flops = {plan.variant.name: plan.flops for plan in self.plans}
         work = {run.run.name: flops[run.run.settings[VARIANT_AXIS]] for run in self.runs}
         content = pretraining_content(self.study, self.plans)
-        self._sweep(content, path, self.root / PRETRAINING, self.runs, work, slurm=dict(self.study.slurm))
+        self._sweep(content, path, self.root / PRETRAINING, self.runs, work)
 
     def measure(self, probe: PerplexityProbe) -> None:
         """Perplexity of every model that has none yet."""
@@ -139,16 +139,13 @@ class Work:
         models, folder = self.models, self.root / FINE_TUNING / probe.name
         if not models:
             return
-        slurm = dict(self.study.slurm)
-        if "gpus_per_node" in slurm:
-            slurm["gpus_per_node"] = "1"  # of a fine-tuning
         content = study_tuning.tuning_grid(
             probe, self.prepared[probe.name], models, num_ranks=min(1, self.num_gpus), slurm={}
         )
         grid = study_tuning.write_grid(content, folder)
         runs = study_tuning.run_folders(grid, folder)
         work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
-        self._sweep(content, folder / "grid.json", folder / "runs", runs, work, slurm=slurm)
+        self._sweep(content, folder / "grid.json", folder / "runs", runs, work, num_gpus=min(1, self.num_gpus))
         for model in models:
             found = study_tuning.results_of(probe, model, grid, folder, device=self.settings.device)
             self._note(probe.name, model, found)
@@ -166,10 +163,16 @@ class Work:
         runs: Sequence[RunFolder],
         work: Mapping[str, float],
         *,
-        slurm: dict[str, Any],
+        num_gpus: int | None = None,
     ) -> None:
-        """Do the runs of a grid that are left, and take note of those that fail."""
+        """Do the runs of a grid that are left, and take note of those that fail.
+
+        With SLURM a run gets `num_gpus`; None: as many as the study says.
+        """
         is_local = self.settings.slurm is None
+        slurm = {**self.study.slurm, **(self.settings.slurm or {})}
+        if num_gpus is not None:
+            slurm["gpus_per_node"] = str(num_gpus)
         sections = dict(content) if is_local else {**content, "slurm": slurm}
         with atomic_write(path, "w") as file:
             json.dump(sections, file, indent=2)
@@ -180,7 +183,7 @@ class Work:
                 parallel=self.settings.parallel,
                 retries=self.settings.retries if is_local else 0,
                 gpus_per_run=self.settings.gpus_per_run if is_local else 0,
-                slurm=self.settings.slurm,
+                slurm=None if is_local else {},
                 wait=not is_local,
                 keep="weights",
                 report_only=self.settings.report_only,
