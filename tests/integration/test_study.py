@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from tests.slurm_cluster import wait_for
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, environment, run
 from tests.tiny_glue import write_task
 from tests.tiny_study import write_study
-from tests.tiny_suites import write_tokenizer
 
 pytestmark = pytest.mark.integration
 

@@ -10,9 +10,9 @@ from roberta_plugin.experiments.study_checks import check_study
 from roberta_plugin.experiments.study_formats import structure_of
 from roberta_plugin.experiments.study_plan import plan_variants
 from roberta_plugin.experiments.study_settings import read_study
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
-from tests.tiny_suites import write_tokenizer
 
 
 @pytest.fixture(scope="module")
