@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.experiments.grid import PLUGIN
 from roberta_plugin.experiments.study_formats import check_format
 from roberta_plugin.experiments.study_settings import Budget, Study, Variant
 from roberta_plugin.models.flops import training_flops
@@ -106,7 +107,7 @@ def parse(options: Mapping[str, Any], study: Study) -> Namespace:
     """fairseq's namespace of a variant's options; ValueError names the study."""
     arguments = to_arguments(options, where=str(study.path))
     if "--user-dir" not in arguments:
-        arguments += ["--user-dir", str(train_arguments.OURS)]
+        arguments += ["--user-dir", str(PLUGIN)]
     try:
         return train_arguments.parse(arguments)
     except ValueError as error:

@@ -45,7 +45,7 @@ def test_the_same_settings_and_new_parts_pass(tmp_path):
 def test_a_change_is_named_and_refused(tmp_path):
     check_record(tmp_path, SETTINGS, redo=False)
     paths = with_results(tmp_path)
-    with pytest.raises(ValueError, match="variant static: lr 1 is now 2.*--redo-changed"):
+    with pytest.raises(ValueError, match=r"variant static: lr 1 is now 2.*--redo-changed"):
         check_record(tmp_path, changed("variants", "static", lr="2"), redo=False)
     with pytest.raises(ValueError, match="probe held-out: passes 1 is now 3"):
         check_record(tmp_path, changed("probes", "held-out", passes="3"), redo=False)
