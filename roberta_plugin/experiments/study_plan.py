@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.grid import PLUGIN
+import roberta_plugin
 from roberta_plugin.experiments.study_formats import check_format
 from roberta_plugin.experiments.study_settings import Budget, Study, Variant
 from roberta_plugin.models.flops import training_flops
@@ -107,7 +107,7 @@ def parse(options: Mapping[str, Any], study: Study) -> Namespace:
     """fairseq's namespace of a variant's options; ValueError names the study."""
     arguments = to_arguments(options, where=str(study.path))
     if "--user-dir" not in arguments:
-        arguments += ["--user-dir", str(PLUGIN)]
+        arguments += ["--user-dir", str(Path(roberta_plugin.__file__).parent)]
     try:
         return train_arguments.parse(arguments)
     except ValueError as error:
