@@ -73,9 +73,7 @@ def prepared_folder(probe: TuningProbe, folder: Path) -> Prepared:
     return prepared
 
 
-def tuning_grid(
-    probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int, slurm: Mapping[str, Any]
-) -> dict[str, Any]:
+def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:
     """The content of the grid file: axes are the models, then those of the paper's grid.
 
     Raises:
@@ -95,7 +93,7 @@ def tuning_grid(
         changes={**({} if num_ranks else {"cpu": "true"}), **probe.train},
         only=probe.grid,
         seeds=probe.seeds,
-        slurm=slurm,
+        slurm=None,
         num_ranks=max(1, num_ranks),
     )
     return {**content, "axes": {MODEL_AXIS: choices, **content["axes"]}}
@@ -103,7 +101,7 @@ def tuning_grid(
 
 def num_cells(probe: TuningProbe, prepared: Prepared) -> int:
     """Cells of the grid of one model."""
-    axes = tuning_grid(probe, prepared, [], num_ranks=0, slurm={})["axes"]
+    axes = tuning_grid(probe, prepared, [], num_ranks=0)["axes"]
     count = 1
     for name, choices in axes.items():
         count *= 1 if name == MODEL_AXIS else len(choices)

@@ -139,9 +139,7 @@ class Work:
         models, folder = self.models, self.root / FINE_TUNING / probe.name
         if not models:
             return
-        content = study_tuning.tuning_grid(
-            probe, self.prepared[probe.name], models, num_ranks=min(1, self.num_gpus), slurm={}
-        )
+        content = study_tuning.tuning_grid(probe, self.prepared[probe.name], models, num_ranks=min(1, self.num_gpus))
         grid = study_tuning.write_grid(content, folder)
         runs = study_tuning.run_folders(grid, folder)
         work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
