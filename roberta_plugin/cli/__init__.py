@@ -9,6 +9,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
     predict                           a model and new text -> its answers
     plan  launch  jobs  sweep         before, during and across trainings
+    study                             variants of pretraining beside the paper's tables
     profile                           where a training step spends its time
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
     __main__                          `python -m roberta_plugin.cli`
@@ -40,6 +41,7 @@ VERBS = {
     "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
     "jobs": "show the progress of launched trainings",
     "sweep": "run a grid of trainings, and compare them",
+    "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",
 }
 USER_ERROR = 2
 INTERRUPTED = 130
