@@ -14,6 +14,7 @@ The floors of the house, top to bottom; a module imports only what stands below 
     demo/                 a whole pretraining in minutes, with nothing downloaded
     training/             one fairseq-train: options, process, log
     hub/                  a trained model in a few lines of Python
+    conversion/           models from and for Hugging Face, fairseq and ONNX Runtime
     tasks/  criterions/   registration with fairseq, and wiring
     fairseq_workarounds/  faults of fairseq that we work around, by number
     optim/                roberta_adamw

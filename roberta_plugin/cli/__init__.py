@@ -8,6 +8,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     tokenizer  binarize  inspect      text -> data-bin, and what is in it
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
     plan  launch  jobs  sweep         before, during and across trainings
+    export  import_model              models for and from other programs
     profile                           where a training step spends its time
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
     __main__                          `python -m roberta_plugin.cli`
@@ -33,12 +34,15 @@ VERBS = {
     "prepare": "turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
+    "export": "write a model for transformers, ONNX Runtime or fairseq",
+    "import": "read a model of Hugging Face or of fairseq",
     "profile": "show what a training step spends its time on",
     "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
     "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
     "jobs": "show the progress of launched trainings",
     "sweep": "run a grid of trainings, and compare them",
 }
+MODULES = {"import": "import_model"}  # where the verb is a word of Python
 USER_ERROR = 2
 INTERRUPTED = 130
 
@@ -79,7 +83,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
         if name == verb:
-            importlib.import_module(f"{__name__}.{name}").add_parser(subparsers)
+            importlib.import_module(f"{__name__}.{MODULES.get(name, name)}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

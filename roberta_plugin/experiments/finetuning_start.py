@@ -42,22 +42,28 @@ def starting_model(path: Path) -> Start:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint itself, or the best one of the fine-tuning in a folder.
+    """The checkpoint itself, that of an imported model's folder, or the best one of the fine-tuning in a folder.
 
     Raises:
-        FileNotFoundError: if the folder holds no finished run.
+        FileNotFoundError: if the folder holds none.
+        ValueError: if it is a model of another format, which must be imported first.
     """
-    from roberta_plugin.json_files import read_json
+    from roberta_plugin.conversion.fairseq_archive import is_archive
+    from roberta_plugin.conversion.fairseq_checkpoint import is_checkpoint
+    from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
+    from roberta_plugin.conversion.run_folders import best_run_of, resolve_checkpoint
 
-    report = path / "runs" / "report.json"
+    if is_archive(path) or (is_huggingface_folder(path) and not is_checkpoint(path)):
+        raise ValueError(
+            f"--model {path} is a model of another format. Import it first: roberta import {path} --output-dir FOLDER; "
+            "then give --model FOLDER --tokenizer FOLDER."
+        )
     if not path.is_dir():
         return path
-    content = read_json(report, keys=["ensemble"], remedy=f"run the fine-tuning in {path} again, which writes it anew")
-    members = content["ensemble"] if content else []
-    if not members:
-        raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
-    best = members[0]
-    return Path(path, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)  # the folder may be moved
+    try:
+        return resolve_checkpoint(path) if is_checkpoint(path) else best_run_of(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--model {path}: {error}") from error
 
 
 def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:

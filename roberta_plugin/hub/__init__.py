@@ -6,11 +6,10 @@
     hub.fill_mask("The method returns a <mask> of strings.")
 
 interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
-files       a folder -> its checkpoint, dict.txt and tokenizer
 fill_mask   answers to `<mask>`
 """
 
-from roberta_plugin.hub.files import find_checkpoint, find_dictionary, find_tokenizer
+from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.hub.fill_mask import MASK, Filling
 from roberta_plugin.hub.interface import RobertaHub
 

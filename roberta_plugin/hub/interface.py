@@ -21,9 +21,9 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from roberta_plugin import register
+from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.hub.files import find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.hub.fill_mask import MASK, Filling
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.models.checkpoints.loading import load_state

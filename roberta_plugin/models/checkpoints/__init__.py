@@ -4,5 +4,5 @@ loading    a file -> tensors and plain values, nothing run
 building   these -> a model, from an allow-list of names and options
 options    these -> the options that build a model like it
 heads      heads and sizes beside those of the model that loads it
-names      parameter names: ours <-> older fairseq <-> Hugging Face
+names      parameter names: older fairseq -> ours
 """

@@ -9,6 +9,7 @@ from typing import Any
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints.options import saved_options
 
 GPT2_FILES = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
@@ -60,3 +61,36 @@ def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike
         "very files that it was trained with; for fairseq's released RoBERTa they are encoder.json and vocab.bpe of "
         f"GPT-2 ({GPT2_FILES}). Put them beside dict.txt, or name their folder with tokenizer=..."
     )
+
+
+def resolve_checkpoint(path: Path) -> Path:
+    """A checkpoint file itself; or the checkpoint of its folder, of a run's folder, or the best of a fine-tuning.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    if path.is_file():
+        return path
+    if not path.exists():
+        raise FileNotFoundError(f"There is no {path}: give a checkpoint file, or a folder that holds one.")
+    if (path / "runs" / "report.json").is_file():
+        return best_run_of(path)
+    is_run = not any((path / name).is_file() for name in CHECKPOINT_NAMES) and (path / "checkpoints").is_dir()
+    return find_checkpoint(path / "checkpoints" if is_run else path, None)
+
+
+def best_run_of(folder: Path) -> Path:
+    """The checkpoint of the best run of a finished `roberta finetune`.
+
+    Raises:
+        FileNotFoundError: if the folder holds no finished run.
+    """
+    report = folder / "runs" / "report.json"
+    content = read_json(
+        report, keys=["ensemble"], remedy=f"run the fine-tuning in {folder} again, which writes it anew"
+    )
+    members = content["ensemble"] if content else []
+    if not members:
+        raise FileNotFoundError(f"{report} names no finished run. Give a checkpoint file instead.")
+    best = members[0]
+    return Path(folder, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)  # the folder may be moved
