@@ -13,6 +13,7 @@ The floors of the house, top to bottom; a module imports only what stands below 
     launch/               one training on SLURM, from a recipe to its end, through faults
     demo/                 a whole pretraining in minutes, with nothing downloaded
     training/             one fairseq-train: options, process, log
+    prediction/           a model's answers about new text, for every kind of task
     hub/                  a trained model in a few lines of Python
     conversion/           models from and for Hugging Face, fairseq and ONNX Runtime
     tasks/  criterions/   registration with fairseq, and wiring

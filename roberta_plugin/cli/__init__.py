@@ -7,6 +7,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     doctor  demo                      check the installation; a first pretraining
     tokenizer  binarize  inspect      text -> data-bin, and what is in it
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
+    predict                           a model and new text -> its answers
     plan  launch  jobs  sweep         before, during and across trainings
     export  import_model              models for and from other programs
     profile                           where a training step spends its time
@@ -34,6 +35,7 @@ VERBS = {
     "prepare": "turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
+    "predict": "a model's answers about new text: masks, labels, numbers, options, answers, vectors",
     "export": "write a model for transformers, ONNX Runtime or fairseq",
     "import": "read a model of Hugging Face or of fairseq",
     "profile": "show what a training step spends its time on",

@@ -14,10 +14,11 @@ from typing import Any
 from roberta_plugin.conversion.gpt2_files import gpt2_tokenizer
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.portable import PortableModel, SourceKind, check_vocabulary
-from roberta_plugin.conversion.run_folders import CHECKPOINT_NAMES, find_dictionary, find_tokenizer, resolve_checkpoint
+from roberta_plugin.conversion.run_folders import CHECKPOINT_NAMES, find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
+from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.building import model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state
 from roberta_plugin.models.checkpoints.names import TOKENS, from_older_fairseq
@@ -41,21 +42,25 @@ def read_checkpoint(
         FileNotFoundError: if the checkpoint, dict.txt or the tokenizer is missing.
         ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.
     """
-    checkpoint = resolve_checkpoint(path)
+    checkpoint = find_checkpoint(path, None)
     if data is None and (path / "data" / "dict.txt").is_file():
         data = path / "data"  # of a `roberta finetune` whose folder was moved
-    state = load_state(checkpoint)
+    state = load_state(checkpoint, for_use=True)
     dictionary = find_dictionary(checkpoint, state, data)
     vocabulary = Vocabulary.load(dictionary)
     content = in_our_layout(state, checkpoint)
     check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, words=dictionary)
     chosen = choose_head(content, head, checkpoint)
+    labels = labels_of(content, chosen, data=dictionary.parent.parent)
+    if labels and not identity.of_checkpoint(content):
+        settings = {"labels": list(labels), "kind": "classification"}
+        content["task_state"][identity.KEY] = {"task": "", "settings": settings}
     return PortableModel(
         state=content,
         tokenizer=tokenizer_of(checkpoint, dictionary, vocabulary, data),
         vocabulary=vocabulary,
         head=chosen,
-        labels=labels_of(content, chosen),
+        labels=labels,
         path=checkpoint,
         source=source,
         training=training_facts(state),

@@ -123,17 +123,17 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
     return tuned[0] if tuned else heads[0]
 
 
-def labels_of(state: Mapping[str, Any], head: Head) -> tuple[str, ...]:
+def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
     """Names of the classes of a classification head, in their order; empty if nothing names them.
 
-    They are in the checkpoint itself if it is ours, in label/dict.txt of the data folder if it is of fairseq's
+    They are in the checkpoint itself if it is ours, in label/dict.txt of the folder `data` if it is of fairseq's
     sentence_prediction, and known for the released roberta.large.mnli.
     """
     if head.kind != "classification":
         return ()
     named = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
     if not named:
-        path = Path(str(saved_options(state)[0].get("data") or ""), "label", "dict.txt")
+        path = (data or Path(str(saved_options(state)[0].get("data") or ""))) / "label" / "dict.txt"
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         symbols = [line.rpartition(" ")[0] for line in lines]
         named = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))

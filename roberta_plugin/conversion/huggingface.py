@@ -25,8 +25,8 @@ _TASKS = {  # kind of head -> fairseq's name of our task, and what its checkpoin
     "masked_lm": ("roberta_masked_lm", "", ""),
     "classification": ("roberta_sentence_prediction", "", "classification"),
     "regression": ("roberta_sentence_prediction", "", "regression"),
-    "multiple_choice": ("race", "", ""),
-    "question_answering": ("squad2", "", ""),
+    "multiple_choice": ("race", "multiple_choice", ""),
+    "question_answering": ("squad2", "squad2", ""),
 }
 
 
@@ -83,6 +83,8 @@ def read_huggingface(path: Path) -> PortableModel:
         has_answers = "no head at all" if is_bare else f"a head for {head.kind} only"
         notes.append(f"The model has {has_answers}: the parts that it lacks were made anew and know nothing.")
     name, data_task, kind = _TASKS[head.kind]
+    if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
+        data_task = "squad1"
     task: dict[str, Any] = {"_name": name, "max_positions": options["max_positions"]}
     if head.kind == MASKED_LM:
         task = {"_name": name, "tokens_per_sample": options["max_positions"]}

@@ -54,7 +54,7 @@ class PlainRoberta(nn.Module):
         self.encoder = model.encoder.sentence_encoder
         self.num_heads = int(model.cfg.encoder_attention_heads)
         self.lm_head = model.encoder.lm_head if kind == "masked_lm" else None
-        self.class_head = model.classification_heads[head] if head in model.classification_heads else None
+        self.class_head = dict(model.classification_heads.items()).get(head)
         self.span_head = model.span_heads[head] if kind == "question_answering" else None
         self.pad_id = int(self.encoder.pad_id)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from fairseq.data import Dictionary
 from torch import nn
 
@@ -17,7 +16,8 @@ from roberta_plugin.conversion.heads import Head, choose_head, heads_of, labels_
 from roberta_plugin.conversion.huggingface import read_huggingface
 from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
 from roberta_plugin.conversion.portable import PortableModel, SourceKind
-from roberta_plugin.models.checkpoints.building import ModelOnlyTask, model_arguments
+from roberta_plugin.finetuning import identity
+from roberta_plugin.models.checkpoints.building import build_model
 
 if TYPE_CHECKING:
     from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -35,6 +35,7 @@ class PretrainedModel:
         dictionary: the same vocabulary as fairseq's class.
         labels: names of the classes of each classification head whose classes have names.
         heads: the heads by name; `masked_lm` is one of them.
+        trained_on: what the model remembers of its data, in the form of `finetuning/identity.py`.
         source: what was opened: a checkpoint, an archive of fairseq, a folder of Hugging Face.
         notes: what the user should know, in sentences.
     """
@@ -45,6 +46,7 @@ class PretrainedModel:
     dictionary: Dictionary
     labels: Mapping[str, tuple[str, ...]]
     heads: Mapping[str, Head]
+    trained_on: Mapping[str, Any]
     source: SourceKind
     notes: tuple[str, ...]
 
@@ -67,17 +69,15 @@ def open_pretrained(path: Path) -> PretrainedModel:
 
     register()
     portable = read_any(path)
-    dictionary = Dictionary()
-    for symbol in portable.vocabulary.symbols[dictionary.nspecial :]:
-        dictionary.add_symbol(symbol, overwrite=True)
     heads = heads_of(portable.state)
     return PretrainedModel(
         model=build(portable),
         tokenizer=portable.tokenizer,
         vocabulary=portable.vocabulary,
-        dictionary=dictionary,
+        dictionary=_fairseq_dictionary(portable.vocabulary),
         labels={head.name: labels_of(portable.state, head) for head in heads if labels_of(portable.state, head)},
         heads={head.name: head for head in heads},
+        trained_on=identity.of_checkpoint(portable.state),
         source=portable.source,
         notes=portable.notes,
     )
@@ -112,37 +112,16 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
 
 
 def build(portable: PortableModel) -> nn.Module:
-    """The model itself, in evaluation mode, whose parameters are those that were read: nothing is copied in fp32.
+    """The model itself, in evaluation mode, on the CPU, in fp32.
 
     Raises:
         ValueError: if the parameters do not fit the options.
     """
-    arguments = model_arguments(portable.state, portable.path)
-    arguments.load_checkpoint_heads = True
-    with torch.device("meta"):  # neither memory nor time for random weights
-        task = ModelOnlyTask(_Symbols(portable.vocabulary), arguments.max_positions)
-        model: Any = task.build_model(arguments, from_checkpoint=True)
-        parameters = dict(portable.parameters)
-        model.upgrade_state_dict(parameters)  # adds the heads to the model
-    try:
-        nn.Module.load_state_dict(model, parameters, assign=True)  # fairseq's has no `assign`
-    except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ValueError(f"{portable.path}: the parameters do not fit the model. {' '.join(lines[:3])}") from error
-    if not portable.state["cfg"]["model"].get("untie_weights_roberta"):
-        model.encoder.lm_head.weight = model.encoder.sentence_encoder.embed_tokens.weight
-    built: nn.Module = model.float().eval()
-    return built
+    return build_model(portable.state, portable.path, dictionary=_fairseq_dictionary(portable.vocabulary))
 
 
-class _Symbols:
-    """What a model asks of fairseq's dictionary."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-
-    def pad(self) -> int:
-        return self._vocabulary.pad_id
-
-    def __len__(self) -> int:
-        return len(self._vocabulary)
+def _fairseq_dictionary(vocabulary: Vocabulary) -> Dictionary:
+    dictionary = Dictionary()
+    for symbol in vocabulary.symbols[dictionary.nspecial :]:
+        dictionary.add_symbol(symbol, overwrite=True)
+    return dictionary

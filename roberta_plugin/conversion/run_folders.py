@@ -1,31 +1,64 @@
-"""The files of a trained model: its checkpoint, the dict.txt of its vocabulary, and its tokenizer."""
+"""The files of a trained model: its checkpoint, the dict.txt of its vocabulary, its tokenizer, its labels."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints.options import saved_options
 
 GPT2_FILES = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
+# fairseq's --bpe -> `Tokenizer.name`
+_BPE = {"gpt2": "byte_level_bpe", "sentencepiece": "sentencepiece", "fastbpe": "character_bpe"}
 CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 
 
 def find_checkpoint(folder: Path, name: str | None) -> Path:
-    """The checkpoint called `name` in `folder`, or the first of the usual names that exists."""
+    """The checkpoint called `name` in `folder`, or the first of the usual names that exists.
+
+    `folder` may also be the checkpoint itself, the folder of a run, whose subfolder checkpoints/ holds it, or the
+    output folder of a finished `roberta finetune`, whose best run is taken.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    if name is None and folder.is_file():
+        return folder
     names = (name,) if name else CHECKPOINT_NAMES
-    for candidate in names:
+    for candidate in (*names, *(f"checkpoints/{each}" for each in names)):
         if (folder / candidate).is_file():
             return folder / candidate
+    best = None if name else best_of_finetuning(folder)
+    if best is not None:
+        return best
+    if not folder.exists():
+        raise FileNotFoundError(
+            f"No checkpoint in {folder}, which does not exist: give the folder of a checkpoint, or a checkpoint file."
+        )
     raise FileNotFoundError(
         f"No checkpoint in {folder}: looked for {', '.join(names)}. Give the folder that fairseq-train wrote to "
         "(--save-dir), or name the file with checkpoint_file."
     )
+
+
+def best_of_finetuning(folder: Path) -> Path | None:
+    """The checkpoint of the best run of a finished `roberta finetune`, by its --output-dir; None if it is not one."""
+    report = folder / "runs" / "report.json"
+    content = read_json(
+        report, keys=["ensemble"], remedy=f"run the fine-tuning in {folder} again, which writes it anew"
+    )
+    members = content["ensemble"] if content else []
+    if not members:
+        return None
+    best = members[0]  # the folder may have been moved, so its own path counts
+    return Path(folder, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)
 
 
 def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:
@@ -63,34 +96,33 @@ def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike
     )
 
 
-def resolve_checkpoint(path: Path) -> Path:
-    """A checkpoint file itself; or the checkpoint of its folder, of a run's folder, or the best of a fine-tuning.
+def check_bpe(bpe: str | None, tokenizer: Tokenizer) -> None:
+    """Refuse fairseq's `bpe` argument if it names another kind of tokenizer than the one that was found.
 
     Raises:
-        FileNotFoundError: if there is none.
+        ValueError: naming both.
     """
-    if path.is_file():
-        return path
-    if not path.exists():
-        raise FileNotFoundError(f"There is no {path}: give a checkpoint file, or a folder that holds one.")
-    if (path / "runs" / "report.json").is_file():
-        return best_run_of(path)
-    is_run = not any((path / name).is_file() for name in CHECKPOINT_NAMES) and (path / "checkpoints").is_dir()
-    return find_checkpoint(path / "checkpoints" if is_run else path, None)
+    if bpe is not None and _BPE.get(bpe) != tokenizer.name:
+        raise ValueError(
+            f"bpe={bpe!r} is not the tokenizer of this model, which is {tokenizer.name} by its files: leave bpe out, "
+            "or name the folder of other files with tokenizer=..."
+        )
 
 
-def best_run_of(folder: Path) -> Path:
-    """The checkpoint of the best run of a finished `roberta finetune`.
+def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
+    """What a fine-tuned checkpoint was trained on, in the form of `finetuning/identity.py`; empty for others.
 
-    Raises:
-        FileNotFoundError: if the folder holds no finished run.
+    Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data.
     """
-    report = folder / "runs" / "report.json"
-    content = read_json(
-        report, keys=["ensemble"], remedy=f"run the fine-tuning in {folder} again, which writes it anew"
-    )
-    members = content["ensemble"] if content else []
-    if not members:
-        raise FileNotFoundError(f"{report} names no finished run. Give a checkpoint file instead.")
-    best = members[0]
-    return Path(folder, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)  # the folder may be moved
+    found = identity.of_checkpoint(state)
+    options, _ = saved_options(state)
+    if found or options.get("_name") != "sentence_prediction":
+        return found
+    is_number = bool(options.get("regression_target"))
+    labels = dictionary.parent.parent / "label" / "dict.txt"
+    names = [] if is_number or not labels.is_file() else labels.read_text(encoding="utf-8").splitlines()
+    settings = {
+        "kind": "regression" if is_number else "classification",
+        "labels": [name for line in names if not (name := line.rpartition(" ")[0]).startswith("madeupword")],
+    }
+    return {"task": "sentence_prediction", "settings": settings}

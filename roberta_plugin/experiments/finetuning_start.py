@@ -51,7 +51,7 @@ def checkpoint_of(path: Path) -> Path:
     from roberta_plugin.conversion.fairseq_archive import is_archive
     from roberta_plugin.conversion.fairseq_checkpoint import is_checkpoint
     from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
-    from roberta_plugin.conversion.run_folders import best_run_of, resolve_checkpoint
+    from roberta_plugin.conversion.run_folders import best_of_finetuning, find_checkpoint
 
     if is_archive(path) or (is_huggingface_folder(path) and not is_checkpoint(path)):
         raise ValueError(
@@ -60,10 +60,13 @@ def checkpoint_of(path: Path) -> Path:
         )
     if not path.is_dir():
         return path
-    try:
-        return resolve_checkpoint(path) if is_checkpoint(path) else best_run_of(path)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"--model {path}: {error}") from error
+    if is_checkpoint(path):
+        return find_checkpoint(path, None)
+    best = best_of_finetuning(path)
+    if best is None:
+        report = path / "runs" / "report.json"
+        raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
+    return best
 
 
 def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:

@@ -5,8 +5,15 @@
     hub = RobertaHub.from_pretrained("runs/demo/checkpoints")
     hub.fill_mask("The method returns a <mask> of strings.")
 
-interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
-fill_mask   answers to `<mask>`
+interface      RobertaHub, with the calls of fairseq's RoBERTa hub interface
+core           ids of many sequences -> what is read of them
+texts          texts <-> ids, with <mask>
+batching       sequences -> batches of similar length, and results in order
+running        a batch -> features, or the logits of a head or of masked positions
+fill_mask      logits of masked positions -> the best tokens in their text
+alignment      features of tokens -> features of words
+pronouns       a sentence with a pronoun -> phrases that may replace it
+fairseq_names  `hub.bpe` and `hub.task`
 """
 
 from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer

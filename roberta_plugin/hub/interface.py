@@ -1,199 +1,303 @@
-"""A trained model in a few lines: text in; token ids, features or filled masks out.
+"""`RobertaHub`: a trained model in a few lines, with the calls of fairseq's RoBERTa hub interface.
 
     hub = RobertaHub.from_pretrained("runs/demo/checkpoints")
     hub.fill_mask("The method returns a <mask> of strings.")
 
-The calls follow fairseq's own RoBERTa hub interface; `fill_mask` also takes several masks. Works with checkpoints of
-our models and of fairseq's `roberta`.
+A call takes ids as fairseq's does: then gradients flow, and a model in training mode drops out. Or it takes a list of
+texts: then they run in batches of similar length, in evaluation mode and without gradients, and the results come in the
+order of the texts. Works with checkpoints of our models and of fairseq's `roberta`.
 
-Shapes: B sequences, T tokens in a sequence, D model dimension, V vocabulary, C classes.
+Shapes: N texts, B sequences, T tokens in a sequence, D model dimension, V vocabulary, C classes, L layers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
 from roberta_plugin import register
-from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer
-from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.conversion.pretrained import is_foreign, open_pretrained
+from roberta_plugin.conversion.run_folders import (
+    check_bpe,
+    find_checkpoint,
+    find_dictionary,
+    find_tokenizer,
+    training_data,
+)
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.hub.fill_mask import MASK, Filling
+from roberta_plugin.hub import alignment, pronouns, running
+from roberta_plugin.hub.core import HubCore, Pooling
+from roberta_plugin.hub.fairseq_names import Bpe, HubTask, fairseq_dictionary
+from roberta_plugin.hub.fill_mask import MASK, fill
+from roberta_plugin.hub.texts import Text
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.models.heads import SpanLogits
+
+Path_ = str | os.PathLike[str]
 
 
-class RobertaHub(nn.Module):
+class RobertaHub(HubCore):
     """A model with its tokenizer and vocabulary; a module, so `.to(device)`, `.half()` and `.eval()` work."""
-
-    def __init__(self, model: nn.Module, *, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
-        super().__init__()
-        self.model = model
-        self.tokenizer = tokenizer
-        self.vocabulary = vocabulary
-        self._to_model_id = np.asarray(vocabulary.tokenizer_to_model(tokenizer), dtype=np.int64)
-        self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens are not answers
-        self._to_tokenizer_id = np.asarray(vocabulary.model_to_tokenizer(tokenizer), dtype=np.int64)
 
     @classmethod
     def from_pretrained(
         cls,
-        folder: str | os.PathLike[str],
+        folder: Path_,
         checkpoint_file: str | None = None,
-        data: str | os.PathLike[str] | None = None,
-        tokenizer: str | os.PathLike[str] | None = None,
+        data: Path_ | None = None,
+        tokenizer: Path_ | None = None,
+        *,
+        data_name_or_path: Path_ | None = None,
+        bpe: str | None = None,
     ) -> RobertaHub:
-        """Load a checkpoint for use, in evaluation mode, on the CPU, with all of its classification heads.
+        """Load a checkpoint for use, in evaluation mode, on the CPU, with all of its heads.
 
         No code of the file runs: see `models/checkpoints/building.py`.
 
         Args:
-            folder: the folder of the checkpoint.
+            folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a
+                folder of Hugging Face, or an archive of fairseq (.tar.gz).
             checkpoint_file: its name; by default the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
-            data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default `folder`
-                itself if it has one, else the folder that the checkpoint was trained on.
-            tokenizer: folder with the tokenizer's files; by default that of dict.txt, or `folder`.
+            data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
+                the checkpoint if it has one, else the folder that the checkpoint was trained on.
+            tokenizer: folder with the tokenizer's files; by default that of dict.txt, or of the checkpoint.
+            data_name_or_path: fairseq's name of `data`; one that begins with "." is relative to `folder`.
+            bpe: fairseq's name of the kind of tokenizer, such as "gpt2"; only compared with the one that is found.
 
         Raises:
             FileNotFoundError: if the checkpoint, dict.txt or the tokenizer's files are not there.
             ValueError: if the checkpoint is damaged, or its model is not one of ours or of fairseq's roberta.
         """
         register()
+        if data_name_or_path is not None:
+            if data is not None:
+                raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
+            is_relative = str(data_name_or_path).startswith(".")
+            data = Path(folder, data_name_or_path) if is_relative else data_name_or_path
+        if checkpoint_file is None and data is None and tokenizer is None and is_foreign(Path(folder)):
+            opened = open_pretrained(Path(folder))
+            check_bpe(bpe, opened.tokenizer)
+            words = {"tokenizer": opened.tokenizer, "vocabulary": opened.vocabulary}
+            return cls(opened.model, trained_on=opened.trained_on, **words).eval()
         path = find_checkpoint(Path(folder), checkpoint_file)
-        state = load_state(path)
+        state = load_state(path, for_use=True)
         dictionary_path = find_dictionary(path, state, data)
         vocabulary = Vocabulary.load(dictionary_path)
-        dictionary = Dictionary.load(str(dictionary_path))
-        dictionary.add_symbol(MASK)
-        model = build_model(state, path, dictionary=dictionary)
-        return cls(model, tokenizer=find_tokenizer(path, dictionary_path, tokenizer), vocabulary=vocabulary).eval()
+        found = find_tokenizer(path, dictionary_path, tokenizer)
+        check_bpe(bpe, found)
+        model = build_model(state, path, dictionary=fairseq_dictionary(vocabulary))
+        trained_on = training_data(state, dictionary_path)
+        return cls(model, tokenizer=found, vocabulary=vocabulary, trained_on=trained_on).eval()
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the parameters and of results."""
-        return next(self.model.parameters()).device
+    @cached_property
+    def bpe(self) -> Bpe:
+        """The tokenizer with the calls of fairseq's BPE."""
+        return Bpe(self.tokenizer)
 
-    @property
-    def max_positions(self) -> int:
-        """The most tokens in a sequence, <s> and </s> included."""
-        return int(self.model.max_positions())  # type: ignore[operator]
+    @cached_property
+    def task(self) -> HubTask:
+        """source_dictionary, mask_idx and label_dictionary, as a fairseq task has them."""
+        return HubTask(self.vocabulary, self.max_positions, self.labels)
 
-    def encode(self, sentence: str, *more_sentences: str, no_separator: bool = False) -> Tensor:
+    @overload
+    def encode(self, sentence: str, *more_sentences: str, no_separator: bool = False) -> Tensor: ...
+    @overload
+    def encode(self, sentence: Sequence[Text], *, no_separator: bool = False) -> list[Tensor]: ...
+    def encode(
+        self, sentence: str | Sequence[Text], *more_sentences: str, no_separator: bool = False
+    ) -> Tensor | list[Tensor]:
         """Text -> (T,) int64 ids: `<s> a </s>`, or `<s> a </s> </s> b </s>` for a pair (one </s> with `no_separator`).
 
-        `<mask>` in the text becomes the mask token; the space before it belongs to the token to be found.
+        A list of texts and pairs becomes a list of ids. `<mask>` in the text becomes the mask token; the space before
+        it belongs to the token to be found.
         """
-        ids = [self.vocabulary.bos_id, *self._encode_with_masks(sentence), self.vocabulary.eos_id]
-        for other in more_sentences:
-            ids += [] if no_separator else [self.vocabulary.eos_id]
-            ids += [*self._encode_with_masks(other), self.vocabulary.eos_id]
-        return torch.tensor(ids, dtype=torch.int64)
+        if isinstance(sentence, str):
+            return torch.from_numpy(self.codec.sequences([(sentence, *more_sentences)], no_separator=no_separator)[0])
+        return [torch.from_numpy(ids) for ids in self.codec.sequences(sentence, no_separator=no_separator)]
 
     def decode(self, tokens: Tensor | Sequence[int]) -> str | list[str]:
         """(T,) ids -> text; a list of texts where the sequence holds several sentences separated by `</s> </s>`."""
-        ids = tokens.tolist() if isinstance(tokens, Tensor) else list(tokens)
-        if ids and ids[0] == self.vocabulary.bos_id:
-            ids = ids[1:]
-        eos_id = self.vocabulary.eos_id
-        sentences: list[list[int]] = [[]]
-        for position, token in enumerate(ids):
-            if token == eos_id and position and ids[position - 1] == eos_id:
-                sentences.append([])
-            elif token not in (eos_id, self.vocabulary.pad_id):
-                sentences[-1].append(token)
-        texts = [self._decode_with_masks(sentence) for sentence in sentences]
+        texts = self.codec.decode(tokens.tolist() if isinstance(tokens, Tensor) else list(tokens))
         return texts[0] if len(texts) == 1 else texts
 
-    @torch.no_grad()
-    def extract_features(self, tokens: Tensor, return_all_hiddens: bool = False) -> Tensor | list[Tensor]:
-        """(T,) or (B, T) ids -> (B, T, D) features of the last layer.
+    @overload
+    def extract_features(
+        self, tokens: Tensor, return_all_hiddens: bool = False, *, max_tokens: int | None = None
+    ) -> Any: ...
+    @overload
+    def extract_features(
+        self, tokens: Sequence[Text], return_all_hiddens: bool = False, *, max_tokens: int | None = None
+    ) -> list[Any]: ...
+    def extract_features(
+        self, tokens: Tensor | Sequence[Text], return_all_hiddens: bool = False, *, max_tokens: int | None = None
+    ) -> Any:
+        """(T,) or (B, T) ids -> (B, T, D) features of the last layer; a list of texts -> a list of (T, D).
 
-        With `return_all_hiddens`, a list of (B, T, D): the embeddings, then each layer's output.
-        """
-        tokens = self._as_batch(tokens)
-        features, extra = self.model(tokens, features_only=True, return_all_hiddens=return_all_hiddens)
-        if not return_all_hiddens:
-            return features  # type: ignore[no-any-return]
-        return [hidden.transpose(0, 1) for hidden in extra["inner_states"]]  # (T, B, D) -> (B, T, D)
+        With `return_all_hiddens`, a list of L + 1 such tensors: the embeddings, then each layer's output.
 
-    @torch.no_grad()
-    def fill_mask(self, text: str, topk: int = 5) -> list[Filling] | list[list[Filling]]:
-        """The `topk` most probable tokens for each `<mask>` of the text, most probable first.
-
-        One mask: a list of fillings. Several: a list of such lists, one per mask. Each answer fills its own mask and
-        leaves the other masks in the text; its probability does not depend on the other answers.
+        Args:
+            tokens: ids, or texts.
+            return_all_hiddens: whether to return all layers.
+            max_tokens: most positions of a batch of texts, padding included; None: what suits the device.
 
         Raises:
-            ValueError: if the text has no mask, or too many tokens for the model.
+            ValueError: if a text has too many tokens for the model.
         """
-        num_masks = text.count(MASK)
-        if num_masks == 0:
-            raise ValueError(f"fill_mask needs at least one {MASK} in the text, got {text!r}.")
+        if isinstance(tokens, Tensor):
+            batch = self.as_batch(tokens)
+            read = running.hidden_states if return_all_hiddens else running.features
+            return read(self.model, batch)
+        return self.features(self._sequences(tokens), all_layers=return_all_hiddens, max_tokens=max_tokens)
+
+    def embed(
+        self, texts: Text | Sequence[Text], pooling: Pooling = "mean", *, max_tokens: int | None = None
+    ) -> Tensor:
+        """Texts or pairs -> one vector each (N, D), in fp32 on the CPU.
+
+        Args:
+            texts: one text, or a list.
+            pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; or "first", the
+                last layer at <s>.
+            max_tokens: most positions of a batch, padding included; None: what suits the device.
+
+        Raises:
+            ValueError: for another `pooling`, or if a text has too many tokens for the model.
+        """
+        sequences = self._sequences([texts] if isinstance(texts, str) else texts)
+        return self.pooled(sequences, pooling, max_tokens=max_tokens)
+
+    def extract_features_aligned_to_words(
+        self,
+        sentence: str,
+        return_all_hiddens: bool = False,
+        *,
+        words: Sequence[str] | None = None,
+        tokenizer: Callable[[str], Iterable[Any]] | None = None,
+    ) -> list[alignment.AlignedWord]:
+        """One vector for each word, besides <s> and </s>: the sum of its tokens' features, as fairseq has it.
+
+        Args:
+            sentence: a text.
+            return_all_hiddens: whether a vector holds all layers (L + 1, D), not only the last one (D,).
+            words: the words of the sentence, in order; None: `tokenizer` finds them.
+            tokenizer: text -> words, or objects whose `str` is the word, such as spaCy's; None: words and punctuation
+                marks (`alignment.split_words`).
+
+        Raises:
+            ValueError: if the words are not those of the sentence, or the sentence is too long for the model.
+        """
+        if words is None:
+            words = [str(word) for word in (tokenizer or alignment.split_words)(sentence)]
+        spans = alignment.word_spans(sentence, words)
+        found = alignment.align(sentence, self.tokenizer.locate(sentence), spans)
+        states = self.extract_features(self.encode(sentence), return_all_hiddens=return_all_hiddens)
+        layers = [states] if isinstance(states, Tensor) else states
+        vectors = torch.stack([alignment.features_of_words(layer[0], found) for layer in layers], dim=1)
+        names, places = ["<s>", *words, "</s>"], [(-1, -1), *spans, (-1, -1)]
+        return [
+            alignment.AlignedWord(name, vector if return_all_hiddens else vector[0], *place)
+            for name, vector, place in zip(names, vectors, places, strict=True)  # (W + 2, layers, D)
+        ]
+
+    @overload
+    def fill_mask(self, text: str, topk: int = 5, *, max_tokens: int | None = None) -> Any: ...
+    @overload
+    def fill_mask(self, text: Sequence[str], topk: int = 5, *, max_tokens: int | None = None) -> list[Any]: ...
+    def fill_mask(self, text: str | Sequence[str], topk: int = 5, *, max_tokens: int | None = None) -> Any:
+        """The `topk` most probable tokens for each `<mask>` of the text, most probable first.
+
+        One mask: a list of `Filling`. Several: a list of such lists, one per mask. Each answer fills its own mask and
+        leaves the other masks in the text; its probability does not depend on the other answers. A list of texts
+        becomes a list of the same.
+
+        Raises:
+            ValueError: if a text has no mask, or too many tokens for the model.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        for each in texts:
+            if MASK not in each:
+                raise ValueError(f"fill_mask needs at least one {MASK} in the text, got {each!r}.")
         if topk < 1:
             raise ValueError(f"topk must be 1 or more, got {topk}.")
-        tokens = self._as_batch(self.encode(text))
-        is_mask = tokens.eq(self.vocabulary.mask_id)  # (1, T)
-        logits = self.model(tokens, masked_tokens=is_mask)[0]  # (masks, V)
-        probabilities = logits.float().softmax(dim=-1).masked_fill(self._never_filled.to(logits.device), 0.0)
-        probabilities, ids = probabilities.topk(min(topk, logits.size(-1)), dim=-1)
-        fillings = [
-            [
-                self._fill(text, which, int(token), float(probability))
-                for token, probability in zip(ids[which], probabilities[which], strict=True)
+        found = self.fill_sequences(self._sequences(texts), topk=topk, max_tokens=max_tokens)
+        answers = []
+        for each, masks in zip(texts, found, strict=True):
+            fillings = [
+                [fill(self.codec, each, which, token, probability) for probability, token in best]
+                for which, best in enumerate(masks)
             ]
-            for which in range(num_masks)
-        ]
-        return fillings[0] if num_masks == 1 else fillings
+            answers.append(fillings[0] if len(fillings) == 1 else fillings)
+        return answers[0] if isinstance(text, str) else answers
 
-    @torch.no_grad()
-    def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
-        """(T,) or (B, T) ids -> (B, C) log-probabilities of the classification head named `head`, or its logits."""
-        logits, _ = self.model(self._as_batch(tokens), features_only=True, classification_head_name=head)
-        result: Tensor = logits if return_logits else logits.float().log_softmax(dim=-1)
-        return result
+    def predict(
+        self,
+        head: str,
+        tokens: Tensor | Sequence[Text],
+        return_logits: bool = False,
+        *,
+        max_tokens: int | None = None,
+    ) -> Tensor | SpanLogits | list[SpanLogits]:
+        """Ids (T,), (B, T), or a list of texts and pairs -> what a head says of them.
 
-    def _encode_with_masks(self, text: str) -> list[int]:
-        spans = text.split(MASK)
-        ids: list[int] = []
-        for number, span in enumerate(spans):
-            if number:
-                ids.append(self.vocabulary.mask_id)
-            is_before_mask = number < len(spans) - 1
-            ids += self._to_model_id[self.tokenizer.encode(span.rstrip() if is_before_mask else span)].tolist()
-        return ids
+        A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
+        the options of a multiple choice, ask for the logits. A span head gives `SpanLogits`, for a list of texts one
+        each.
 
-    def _decode_with_masks(self, ids: Sequence[int]) -> str:
-        texts: list[str] = []
-        span: list[int] = []
-        for token in [*ids, None]:
-            if token is None or token == self.vocabulary.mask_id:
-                texts.append(self._decode_tokens(span))
-                span = []
-            else:
-                span.append(token)
-        return f" {MASK}".join(texts)
+        Raises:
+            ValueError: if there is no such head, or a text has too many tokens for the model.
+        """
+        is_span = head in getattr(self.model, "span_heads", ())
+        if head not in self.heads:
+            raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
+        found: Tensor | SpanLogits
+        if not isinstance(tokens, Tensor):
+            sequences = self._sequences(tokens)
+            if is_span:
+                return self.span_outputs(sequences, head, max_tokens=max_tokens)
+            found = self.class_logits(sequences, head, max_tokens=max_tokens)
+        else:
+            batch = self.as_batch(tokens)
+            found = (running.span_logits if is_span else running.head_logits)(self.model, batch, head)
+        if isinstance(found, SpanLogits) or return_logits:
+            return found
+        return found.float().log_softmax(dim=-1)
 
-    def _decode_tokens(self, ids: Sequence[int]) -> str:
-        tokenizer_ids = self._to_tokenizer_id[np.asarray(ids, dtype=np.int64)]
-        return self.tokenizer.decode([int(token) for token in tokenizer_ids if token >= 0])
+    def register_classification_head(
+        self, name: str, num_classes: int | None = None, embedding_size: int | None = None, **options: Any
+    ) -> None:
+        """Add a head with fresh weights, on the model's device and in its type; `embedding_size` is not used."""
+        self.model.register_classification_head(name, num_classes=num_classes, **options)  # type: ignore[operator]
+        weight = next(self.model.parameters())
+        self.model.classification_heads[name].to(weight.device, weight.dtype)  # type: ignore[index, union-attr]
 
-    def _fill(self, text: str, which: int, token: int, probability: float) -> Filling:
-        spans = text.split(MASK)
-        answer = self._decode_tokens([token])
-        before, after = MASK.join(spans[: which + 1]), MASK.join(spans[which + 1 :])
-        # The model did not see the space before the mask: it is part of the answer, or there is none.
-        return Filling(text=before.rstrip() + answer + after, probability=probability, token=answer)
+    def disambiguate_pronoun(self, sentence: str, candidates: Sequence[str] | None = None) -> bool | str:
+        """Whether a pronoun stands for a phrase, or which phrase it stands for.
 
-    def _as_batch(self, tokens: Tensor) -> Tensor:
-        tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens  # (T,) -> (1, T)
-        if tokens.size(-1) > self.max_positions:
-            raise ValueError(
-                f"The text has {tokens.size(-1)} tokens, and this model reads at most {self.max_positions}: shorten it."
-            )
-        return tokens.to(self.device)
+        "The _trophy_ would not fit in the brown suitcase because [it] was too big." asks about a phrase, and the answer
+        is True or False; without underscores, the answer is the most probable candidate.
+
+        Args:
+            sentence: with the pronoun in brackets.
+            candidates: phrases to compare; None: the noun phrases of the sentence.
+
+        Raises:
+            ValueError: if the marks are not so, or there is nothing to choose.
+        """
+        question = pronouns.read_question(sentence, candidates)
+        inputs = pronouns.question_inputs(question, self.codec.encoder, max_length=self.max_positions)
+        scores = self.score_spans(inputs.sequences, pronouns.masked_positions(inputs))
+        return pronouns.answer(question, np.array(scores))
+
+    def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
+        if isinstance(texts, str):
+            raise ValueError(f"Give a list of texts, or the ids of `encode`; got the text {texts[:80]!r}.")
+        return self.codec.sequences(texts)

@@ -9,7 +9,6 @@ of a block and of the batch, V vocabulary, C classes.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,20 +123,22 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         checkpoint_file: str | None = None,
         data_name_or_path: str | None = None,
         tokenizer: str | None = None,
+        bpe: str | None = None,
         **others: Any,
     ) -> Any:
         """A `RobertaHub`, called as fairseq's `RobertaModel.from_pretrained`.
 
         Args:
             model_name_or_path: the folder of the checkpoint.
-            checkpoint_file: see `RobertaHub.from_pretrained`; so is `tokenizer`.
+            checkpoint_file: see `RobertaHub.from_pretrained`; so are `tokenizer` and `bpe`.
             data_name_or_path: folder with dict.txt and the tokenizer's files; one that begins with "." is relative to
                 the folder of the checkpoint.
             tokenizer: folder with the tokenizer's files, if it is another one.
+            bpe: the kind of tokenizer.
             others: not allowed.
 
         Raises:
-            TypeError: for bpe="gpt2" and other options of fairseq's tokenizers.
+            TypeError: for other options of fairseq's tokenizers.
         """
         from roberta_plugin.hub import RobertaHub
 
@@ -146,9 +147,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 f"FastRobertaModel.from_pretrained does not take {', '.join(others)}: it reads the tokenizer from "
                 "the files in data_name_or_path."
             )
-        if data_name_or_path is not None and data_name_or_path.startswith("."):
-            data_name_or_path = os.path.join(model_name_or_path, data_name_or_path)
-        return RobertaHub.from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, tokenizer)
+        return RobertaHub.from_pretrained(
+            model_name_or_path, checkpoint_file, None, tokenizer, data_name_or_path=data_name_or_path, bpe=bpe
+        )
 
     def forward(
         self,

@@ -5,6 +5,7 @@ What takes long on a laptop is made short by `SHORTER`; paths of the repository 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -126,10 +127,15 @@ def test_the_snippets_for_python_run_as_written(after_the_tour, monkeypatch, cap
         exec(compile(block, "README.python.md", "exec"), session)
     means, features = session["means"], session["features"]
     assert isinstance(means, torch.Tensor)
-    assert isinstance(features, torch.Tensor)
+    assert isinstance(features, list)
     assert means.shape == (3, 128)
-    assert features.shape[::2] == (3, 128)
+    assert [each.size(1) for each in features] == [128] * 3
     assert capsys.readouterr().out.splitlines()[-1] in ("entailment", "not_entailment")
+    (predictions,) = blocks("examples/README.python.md", "predict")
+    shown = shell(shorter(predictions), folder)
+    assert [len(json.loads(line)["masks"]) for line in shown.splitlines() if line.startswith("{")] == [1, 2]
+    assert json.loads((folder / "answers.jsonl").read_text())["id"] == 1
+    assert np.load(folder / "vectors.npy").shape == (2, 128)
 
 
 @pytest.mark.slow

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.data.data_utils import collate_tokens
 from fairseq.models.roberta import RobertaModel
+from fairseq.models.roberta.alignment_utils import align_bpe_to_words, align_features_to_words
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 from roberta_plugin.data.tokenizers import load_tokenizer
@@ -102,3 +104,57 @@ def test_our_fine_tuned_checkpoint_tells_labels_in_fairseqs_hub(tmp_path):
     tokens = ours.encode("good", " bad")
     expected = theirs.predict("sentence_classification_head", tokens)
     assert torch.equal(ours.predict("sentence_classification_head", tokens), expected)
+
+
+WORDS = {
+    'I said, "hello RoBERTa."': ["I", "said", ",", '"', "hello", "RoBERTa", ".", '"'],
+    "It's na\u00efve, 3.14% of \u20ac2,000": ["It", "'s", "na\u00efve", ",", "3.14", "%", "of", "\u20ac", "2,000"],
+    "unbelievably well-known": ["un", "believably", "well", "-", "known"],
+}
+
+
+@pytest.mark.parametrize("sentence", WORDS)
+def test_aligned_words_are_fairseqs(hubs, sentence):
+    """Given the same words; fairseq has them from spaCy."""
+    ours, theirs = hubs
+    tokens = theirs.encode(sentence)
+    alignment = align_bpe_to_words(theirs, tokens, WORDS[sentence])
+    expected = align_features_to_words(theirs, theirs.extract_features(tokens).squeeze(0), alignment)
+    found = ours.extract_features_aligned_to_words(sentence, words=WORDS[sentence])
+    assert [str(word) for word in found] == ["<s>", *WORDS[sentence], "</s>"]
+    torch.testing.assert_close(torch.stack([word.vector for word in found]), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_examples_of_fairseqs_readme_work_as_written_there(tmp_path):
+    """Encoding, features, batched predictions of pairs, registering a head, aligned words and pronouns."""
+    folder = write_tokenizer(tmp_path)
+    torch.save(state_of(folder, heads={"mnli": 3}), folder / "model.pt")
+    roberta = FastRobertaModel.from_pretrained(str(folder), checkpoint_file="model.pt", data_name_or_path=".")
+    roberta.eval()  # disable dropout (or leave in train mode to finetune)
+
+    tokens = roberta.encode("good bad!")
+    assert roberta.decode(tokens) == "good bad!"
+    last_layer_features = roberta.extract_features(tokens)
+    assert last_layer_features.size() == torch.Size([1, len(tokens), 24])
+    all_layers = roberta.extract_features(tokens, return_all_hiddens=True)
+    assert len(all_layers) == 4
+    assert torch.all(all_layers[-1] == last_layer_features)
+
+    batch_of_pairs = [["good good", "bad"], ["bad", "bad bad"], ["a", "b"]]
+    batch = collate_tokens([roberta.encode(pair[0], pair[1]) for pair in batch_of_pairs], pad_idx=1)
+    logprobs = roberta.predict("mnli", batch)
+    assert len(logprobs.argmax(dim=1).tolist()) == 3
+    torch.testing.assert_close(roberta.predict("mnli", batch_of_pairs), logprobs)
+
+    roberta.register_classification_head("new_task", num_classes=3)
+    assert roberta.predict("new_task", tokens).grad_fn is not None
+
+    doc = roberta.extract_features_aligned_to_words('I said, "hello RoBERTa."')
+    assert len(doc) == 10
+    for tok in doc:
+        assert f"{tok!s:10}{tok.vector[:5]} (...)".startswith(str(tok))
+
+    answer = roberta.disambiguate_pronoun("The _good_ would not fit in the bad because [it] was too.")
+    assert answer in (True, False)
+    masked = roberta.fill_mask("The first good <mask> of it", topk=3)
+    assert [len(each) for each in masked] == [3, 3, 3]

@@ -20,6 +20,7 @@ FLOORS = [
     {"launch"},
     {"demo"},
     {"training"},
+    {"prediction"},
     {"hub"},
     {"conversion"},
     {"tasks", "criterions"},

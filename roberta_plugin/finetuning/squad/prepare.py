@@ -40,7 +40,7 @@ from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadFile, SquadQue
 logger = logging.getLogger(__name__)
 
 # Pretraining's text has no line ends; a space of the same length leaves the offsets of all characters unchanged.
-_LINE_ENDS = str.maketrans("\r\n", "  ")
+LINE_ENDS = str.maketrans("\r\n", "  ")
 
 
 def prepare(
@@ -116,7 +116,7 @@ class _SplitMaker:
         self._split.array("is_blank", np.concatenate(blank))
         self._split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
         questions = self._content.questions
-        ids = self._encoder.ids_of_all([question.text.translate(_LINE_ENDS).strip() for question in questions])
+        ids = self._encoder.ids_of_all([question.text.translate(LINE_ENDS).strip() for question in questions])
         for question, question_ids in zip(questions, ids, strict=True):
             passage = passages[question.passage]
             target = self._target(question, passage)
@@ -144,7 +144,7 @@ class _SplitMaker:
         self._split.record({"passage": number, "text": text})
         where = f"{self._content.path}, the passage that begins with {text[:40]!r}"
         try:
-            found = self._encoder.tokenizer.locate(text.translate(_LINE_ENDS))
+            found = self._encoder.tokenizer.locate(text.translate(LINE_ENDS))
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         if not len(found.ids):

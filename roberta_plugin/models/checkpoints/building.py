@@ -9,14 +9,17 @@ list, each a number, a switch or the name of an activation, and nothing else of 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq import utils
 from fairseq.tasks import FairseqTask
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS, positions_of
 from roberta_plugin.models.checkpoints.options import saved_options
@@ -112,8 +115,10 @@ def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.
     """
     arguments = model_arguments(state, path)
     arguments.load_checkpoint_heads = True
-    model: nn.Module = ModelOnlyTask(dictionary, arguments.max_positions).build_model(arguments, from_checkpoint=True)
-    load_parameters(model, state, path)
+    task = ModelOnlyTask(dictionary, arguments.max_positions)
+    with torch.device("meta") if arguments.arch in OUR_MODELS else NoInitialization():
+        model: nn.Module = task.build_model(arguments, from_checkpoint=True)
+    assign_parameters(model, state, path)
     return model.eval()
 
 
@@ -123,8 +128,50 @@ def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> N
     Raises:
         ValueError: if they are not those of such a model.
     """
-    try:
+    with _named(path):
         model.load_state_dict(dict(state["model"]))
+
+
+_RANDOM = {torch.Tensor.normal_, torch.Tensor.uniform_}
+_RANDOM |= {nn.init.normal_, nn.init.uniform_, nn.init.xavier_uniform_, nn.init.kaiming_uniform_}
+
+
+class NoInitialization(TorchFunctionMode):
+    """While a model is built whose parameters are then replaced: no random numbers, half of the time it takes."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Skip what fills a tensor with random numbers."""
+        if function in _RANDOM:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return function(*args, **(kwargs or {}))
+
+
+def assign_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
+    """Let the checkpoint's tensors, in fp32, be the parameters of a model, which may be on torch's meta device.
+
+    Raises:
+        ValueError: if they are not those of such a model.
+    """
+    tensors = dict(state["model"])
+    with _named(path):
+        model.upgrade_state_dict(tensors)  # type: ignore[operator]  # older names; heads
+        shared: dict[int, list[str]] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            shared.setdefault(id(parameter), []).append(name)
+        in_fp32 = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+        # Not fairseq's own method, which lacks `assign`; besides the names, it only prunes layers.
+        nn.Module.load_state_dict(model, in_fp32, assign=True)
+    for first, *others in shared.values():  # the LM head's matrix is that of the embeddings again
+        for other in others:
+            module, _, attribute = other.rpartition(".")
+            setattr(model.get_submodule(module), attribute, model.get_parameter(first))
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of torch's loading, in a sentence that names the file."""
+    try:
+        yield
     except (RuntimeError, KeyError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ValueError(f"{path}: the parameters do not fit the model. {' '.join(lines[:3])}") from error

@@ -19,8 +19,15 @@ _ADVICE = "Give a .pt file that fairseq-train wrote."
 _IMPORT = "Turn its folder into a checkpoint with `roberta import`."
 
 
-def load_state(checkpoint: str | os.PathLike[str]) -> dict[str, Any]:
+_OPTIMIZER = "last_optimizer_state"
+
+
+def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> dict[str, Any]:
     """The content of a checkpoint file, with tensors on the CPU; no code of the file runs.
+
+    Args:
+        checkpoint: its path.
+        for_use: leave out the optimizer's state, which is two thirds of a file, and which is then not even read.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -38,12 +45,31 @@ def load_state(checkpoint: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         # Not torch's context manager: it removes the class from the process-wide list at its end.
         torch.serialization.add_safe_globals([argparse.Namespace])
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        is_mapped = for_use and head.startswith(b"PK\x03\x04")  # files before torch 1.6 cannot be mapped
+        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_mapped)
     except Exception as error:  # damage raises nearly anything: KeyError, EOFError, RuntimeError, OSError ...
         raise ValueError(f"{explain_refusal(path, error)} {_ADVICE}") from error
     check_checkpoint(path)
     _check_content(path, state)
+    if for_use:
+        state = {name: value for name, value in state.items() if name != _OPTIMIZER}
+        state["model"] = _copied(state["model"]) if is_mapped else state["model"]
     return dict(state)
+
+
+def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors in memory of their own, those that are one still one.
+
+    A process that uses mapped memory dies of SIGBUS once the file is overwritten, as by saving the model again.
+    """
+    copies: dict[Any, torch.Tensor] = {}
+    result = {}
+    for name, tensor in tensors.items():
+        key = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+        if key not in copies or not tensor.numel():
+            copies[key] = tensor.clone()
+        result[name] = copies[key]
+    return result
 
 
 def _check_content(path: Path, state: Any) -> None:

@@ -1,5 +1,6 @@
 """RobertaHub: text in, ids, features and filled masks out, and errors that say what is missing."""
 
+import copy
 import shutil
 from types import SimpleNamespace
 
@@ -56,17 +57,15 @@ def hub(folder):
 
 def test_the_model_class_hands_out_the_hub_and_refuses_what_it_cannot_follow(monkeypatch):
     calls = []
-    monkeypatch.setattr(RobertaHub, "from_pretrained", lambda *arguments: calls.append(arguments) or "hub")
+    monkeypatch.setattr(RobertaHub, "from_pretrained", lambda *args, **options: calls.append((args, options)) or "hub")
     assert FastRobertaModel.from_pretrained("runs/books") == "hub"
-    FastRobertaModel.from_pretrained("runs/books", checkpoint_file="a.pt", data_name_or_path="data-bin")
-    FastRobertaModel.from_pretrained("runs/books", data_name_or_path=".")
+    FastRobertaModel.from_pretrained("runs/books", checkpoint_file="a.pt", data_name_or_path="data-bin", bpe="gpt2")
     assert calls == [
-        ("runs/books", None, None, None),
-        ("runs/books", "a.pt", "data-bin", None),
-        ("runs/books", None, "runs/books/.", None),
+        (("runs/books", None, None, None), {"data_name_or_path": None, "bpe": None}),
+        (("runs/books", "a.pt", None, None), {"data_name_or_path": "data-bin", "bpe": "gpt2"}),
     ]
-    with pytest.raises(TypeError, match="does not take bpe"):
-        FastRobertaModel.from_pretrained("runs/books", bpe="gpt2")
+    with pytest.raises(TypeError, match="does not take gpt2_vocab_bpe"):
+        FastRobertaModel.from_pretrained("runs/books", gpt2_vocab_bpe="vocab.bpe")
 
 
 def test_masks_survive_encoding_and_decoding(hub):
@@ -213,3 +212,163 @@ def test_an_answer_is_text(hub, folder):
     assert fixed.encode("The <mask> fox.").tolist().index(vocabulary.mask_id) < 4
     assert all(filling.token for filling in fillings)
     assert all(filling.probability < 0.5 for filling in fillings)
+
+
+PIECES = ["good bad good", "bad", "good good bad bad good", "a b c d", "bad <mask> good"]
+
+
+@pytest.fixture(scope="module")
+def heads_hub(tmp_path_factory):
+    """A model with a classification head and a span head."""
+    folder = write_tokenizer(tmp_path_factory.mktemp("heads"))
+    state = state_of(folder, heads={"task": 3})
+    torch.save(state, folder / "model.pt")
+    hub = RobertaHub.from_pretrained(folder)
+    hub.model.register_span_head("spans")
+    return hub
+
+
+def test_lists_of_texts_have_the_results_of_single_texts_in_order(heads_hub):
+    hub, close = heads_hub, {"atol": 1e-5, "rtol": 1e-4}
+    singles = [hub.encode(text) for text in PIECES]
+    assert all(torch.equal(one, other) for one, other in zip(hub.encode(PIECES), singles, strict=True))
+    assert torch.equal(hub.encode([("good", "bad")])[0], hub.encode("good", "bad"))
+    for found, tokens in zip(hub.extract_features(PIECES, max_tokens=20), singles, strict=True):
+        torch.testing.assert_close(found, hub.extract_features(tokens)[0], **close)
+    for found, tokens in zip(hub.extract_features(PIECES, return_all_hiddens=True), singles, strict=True):
+        expected = hub.extract_features(tokens, return_all_hiddens=True)
+        assert len(found) == len(expected) == 4
+        torch.testing.assert_close(found[2], expected[2][0], **close)
+    logits = torch.cat([hub.predict("task", tokens, return_logits=True) for tokens in singles])
+    torch.testing.assert_close(hub.predict("task", PIECES, return_logits=True, max_tokens=20), logits, **close)
+    torch.testing.assert_close(hub.predict("task", PIECES), logits.log_softmax(-1), **close)
+    for found, tokens in zip(hub.predict("spans", PIECES), singles, strict=True):
+        torch.testing.assert_close(found.start, hub.predict("spans", tokens).start[0], **close)
+    masked = ["good <mask> bad", "<mask>", "bad <mask> good <mask>"]
+    for text, found in zip(masked, hub.fill_mask(masked, topk=3), strict=True):
+        expected = hub.fill_mask(text, topk=3)
+        assert len(found) == len(expected)
+        flat = [*found] if text.count("<mask>") == 1 else [each for one in found for each in one]
+        wanted = [*expected] if text.count("<mask>") == 1 else [each for one in expected for each in one]
+        assert [filling.text for filling in flat] == [filling.text for filling in wanted]
+
+
+def test_embeddings_are_means_or_first_features(heads_hub):
+    hub = heads_hub
+    features = hub.extract_features(PIECES)
+    torch.testing.assert_close(hub.embed(PIECES), torch.stack([each.mean(dim=0) for each in features]))
+    torch.testing.assert_close(
+        hub.embed(PIECES, pooling="first"), torch.stack([each[0] for each in features]), atol=1e-5, rtol=1e-4
+    )
+    assert hub.embed("good").shape == (1, 24)
+    assert hub.embed([]).shape == (0, 24)
+    with pytest.raises(ValueError, match='pooling must be "mean" or "first", got \'max\''):
+        hub.embed(PIECES, pooling="max")
+
+
+def test_gradients_flow_through_ids_and_features_of_texts_can_be_trained_on(heads_hub):
+    hub = heads_hub
+    for parameter in hub.parameters():
+        parameter.grad = None
+    hub.train()
+    try:
+        hub.extract_features(hub.encode("good bad")).sum().backward()
+        assert hub.model.encoder.sentence_encoder.embed_tokens.weight.grad.abs().sum() > 0
+        hub.predict("task", hub.encode("good bad")).sum().backward()
+        assert hub.model.classification_heads["task"].out_proj.weight.grad is not None
+        hub.fill_mask("good <mask>")
+        hub.extract_features(PIECES)
+        assert hub.training and hub.model.training
+    finally:
+        hub.eval()
+    probe = torch.nn.Linear(24, 1)
+    probe(hub.embed(PIECES)).sum().backward()
+    probe(hub.extract_features(PIECES)[0]).sum().backward()
+    probe(hub.predict("spans", PIECES)[0].start[:1].expand(24)).backward()
+    assert probe.weight.grad is not None
+
+
+def test_a_registered_head_has_the_type_of_the_model(heads_hub):
+    hub = copy.deepcopy(heads_hub).bfloat16()
+    hub.register_classification_head("new", num_classes=4, embedding_size=24)
+    assert hub.predict("new", hub.encode("good")).shape == (1, 4)
+    assert hub.predict("new", PIECES).dtype == torch.float32
+    assert hub.embed(PIECES).dtype == torch.float32
+    assert len(hub.fill_mask("good <mask>")) == 5
+
+
+def test_names_of_fairseqs_hub_are_there(heads_hub):
+    hub = heads_hub
+    assert hub.task.mask_idx == hub.vocabulary.mask_id == hub.task.source_dictionary.index("<mask>")
+    tokens = hub.task.source_dictionary.encode_line(f"<s> {hub.bpe.encode('good bad')} </s>", append_eos=False)
+    assert torch.equal(tokens.long(), hub.encode("good bad"))
+    assert hub.bpe.decode(hub.bpe.encode("caf\u00e9  good")) == "caf\u00e9  good"
+    assert hub.bpe.decode(f"{hub.bpe.encode('good')} <mask>") == "good<mask>"
+    with pytest.raises(AttributeError, match="holds no names of labels"):
+        _ = hub.task.label_dictionary
+
+
+def test_aligned_words_have_vectors(heads_hub):
+    sentence = 'I said, "hello good."'
+    words = heads_hub.extract_features_aligned_to_words(sentence)
+    assert [str(word) for word in words] == ["<s>", "I", "said", ",", '"', "hello", "good", ".", '"', "</s>"]
+    assert [sentence[word.start : word.end] for word in words[1:-1]] == [str(word) for word in words[1:-1]]
+    sentence = 'good bad,good"bad.'  # without tokens of white space alone
+    words = heads_hub.extract_features_aligned_to_words(sentence)
+    features = heads_hub.extract_features(heads_hub.encode(sentence))[0]
+    torch.testing.assert_close(sum(word.vector for word in words), features.sum(dim=0), atol=1e-4, rtol=1e-4)
+    layers = heads_hub.extract_features_aligned_to_words(
+        sentence, return_all_hiddens=True, tokenizer=lambda text: ["good", text[5:]]
+    )
+    assert [str(word) for word in layers] == ["<s>", "good", 'bad,good"bad.', "</s>"]
+    assert layers[1].vector.shape == (4, 24)
+
+
+def test_pronouns_are_answered(heads_hub):
+    sentence = "The _good_ trophy would not fit because [it] was bad."
+    scores = heads_hub.score_spans(heads_hub.codec.sequences(["good bad", "good good bad"]), [range(1, 2), range(1, 3)])
+    tokens = heads_hub.encode("<mask> <mask> bad")
+    expected = heads_hub.model(tokens[None])[0].log_softmax(-1)[0]
+    ids = heads_hub.encode("good good bad")
+    assert scores[1] == pytest.approx(float(expected[[1, 2], ids[[1, 2]]].mean()), abs=1e-4)
+    assert isinstance(heads_hub.disambiguate_pronoun(sentence, ["bad thing"]), bool)
+    assert heads_hub.disambiguate_pronoun(sentence.replace("_", ""), ["x"]) == "x"
+
+
+def test_an_unknown_head_and_a_text_for_ids_are_refused(heads_hub):
+    with pytest.raises(ValueError, match=r"no head 'mnli'; it has task, spans"):
+        heads_hub.predict("mnli", heads_hub.encode("good"))
+    with pytest.raises(ValueError, match="Give a list of texts, or the ids of `encode`; got the text 'good'"):
+        heads_hub.extract_features("good")
+
+
+def test_fairseqs_arguments_and_a_checkpoints_path_are_understood(tmp_path, tokenizer_folder):
+    shutil.copytree(tokenizer_folder, tmp_path / "files")
+    torch.save(state_of(tokenizer_folder), tmp_path / "model.pt")
+    by_name = RobertaHub.from_pretrained(tmp_path, "model.pt", data_name_or_path="./files", bpe="gpt2")
+    by_path = RobertaHub.from_pretrained(tmp_path / "model.pt", data=tmp_path / "files")
+    tokens = by_name.encode("good")
+    assert torch.equal(by_name.extract_features(tokens), by_path.extract_features(tokens))
+    with pytest.raises(ValueError, match="bpe='sentencepiece' is not the tokenizer of this model, which is byte"):
+        RobertaHub.from_pretrained(tmp_path, data=tokenizer_folder, bpe="sentencepiece")
+    with pytest.raises(ValueError, match="two names of the same argument"):
+        RobertaHub.from_pretrained(tmp_path, data=tokenizer_folder, data_name_or_path=".")
+    with pytest.raises(FileNotFoundError, match=r"No checkpoint in .*nowhere, which does not exist"):
+        RobertaHub.from_pretrained(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("arch", ["fast_roberta_base", "roberta_base"])
+def test_a_loaded_model_is_tied_in_fp32_and_complete(tmp_path, tokenizer_folder, arch):
+    state = state_of(tokenizer_folder, arch=arch)
+    state["model"] = {name: value.half() for name, value in state["model"].items()}
+    hub = RobertaHub.from_pretrained(save(state, tmp_path), data=tokenizer_folder)
+    encoder = hub.model.encoder
+    assert encoder.lm_head.weight is encoder.sentence_encoder.embed_tokens.weight
+    assert {parameter.dtype for parameter in hub.parameters()} == {torch.float32}
+    assert not any(each.is_meta for each in (*hub.parameters(), *hub.buffers()))
+    assert all(parameter.requires_grad for parameter in hub.parameters())
+    for name, value in hub.model.state_dict().items():
+        if value.is_floating_point() and name in state["model"]:
+            assert torch.equal(value, state["model"][name].float()), name
+    (tmp_path / "model.pt").write_bytes(b"")  # the memory of the model is not the file's
+    assert hub.embed("good").isfinite().all()

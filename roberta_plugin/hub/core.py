@@ -1,0 +1,227 @@
+"""A model, and ids of any number of sequences -> what is read of them: the part of `RobertaHub` without texts.
+
+Shapes: N sequences in all, B in a batch, T tokens in a sequence, D model dimension, V vocabulary, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.hub import running
+from roberta_plugin.hub.batching import Batch, map_batches
+from roberta_plugin.hub.fill_mask import best_tokens
+from roberta_plugin.hub.texts import TextCodec
+from roberta_plugin.models.heads import SpanLogits
+
+Pooling = Literal["mean", "first"]
+
+
+class HubCore(nn.Module):
+    """A model with its tokenizer and vocabulary.
+
+    Attributes:
+        trained_on: what the checkpoint remembers of its fine-tuning (`finetuning/identity.py`): task, settings with
+            labels and lengths, tokenizer, vocabulary; empty for others.
+        codec: texts <-> ids.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
+        trained_on: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
+        self.trained_on = dict(trained_on or {})
+        self.codec = TextCodec(tokenizer, vocabulary)
+        self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens are not answers
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters and of results."""
+        return next(self.model.parameters()).device
+
+    @property
+    def max_positions(self) -> int:
+        """The most tokens in a sequence, <s> and </s> included."""
+        return int(self.model.max_positions())  # type: ignore[operator]
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the classes, in the order of the logits, if the checkpoint says them."""
+        return [str(label) for label in self.trained_on.get("settings", {}).get("labels") or ()]
+
+    @property
+    def heads(self) -> list[str]:
+        """Names of all heads of the model, besides the LM head."""
+        return [*getattr(self.model, "classification_heads", ()), *getattr(self.model, "span_heads", ())]
+
+    def num_classes(self, head: str) -> int:
+        """Outputs of a classification head."""
+        return int(self.model.classification_heads[head].out_proj.out_features)  # type: ignore[index, union-attr]
+
+    def run(
+        self,
+        sequences: Sequence[NDArray[Any]],
+        function: Callable[[Batch], Sequence[Any]],
+        *,
+        max_tokens: int | None = None,
+    ) -> list[Any]:
+        """Run a function of a batch on batches of similar length, without gradients; results in order.
+
+        Raises:
+            ValueError: if a sequence has too many tokens for the model.
+        """
+        for sequence in sequences:
+            self.check_length(len(sequence))
+        with running.inference(self.model):
+            return map_batches(
+                sequences, function, pad_id=self.vocabulary.pad_id, device=self.device, max_tokens=max_tokens
+            )
+
+    def as_batch(self, tokens: Tensor) -> Batch:
+        """Ids (T,) or (B, T), which may be padded."""
+        tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens  # (T,) -> (1, T)
+        self.check_length(tokens.size(-1))
+        lengths = tokens.ne(self.vocabulary.pad_id).sum(dim=1).tolist()
+        return Batch(tokens.to(self.device), lengths, list(range(len(tokens))))
+
+    def check_length(self, length: int) -> None:
+        """Refuse a sequence of more tokens than the model has positions.
+
+        Raises:
+            ValueError: naming both.
+        """
+        if length > self.max_positions:
+            raise ValueError(
+                f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
+            )
+
+    def fill_sequences(
+        self, sequences: Sequence[NDArray[Any]], *, topk: int, max_tokens: int | None = None
+    ) -> list[list[list[tuple[float, int]]]]:
+        """Of each sequence (T,) and each of its masks: probabilities and ids of the best tokens."""
+
+        def run(batch: Batch) -> list[list[list[tuple[float, int]]]]:
+            positions = [np.flatnonzero(sequences[row] == self.vocabulary.mask_id).tolist() for row in batch.rows]
+            logits = running.position_logits(self.model, batch, positions)
+            found, ids = best_tokens(logits, self._never_filled, topk)
+            best = iter(zip(found.tolist(), ids.tolist(), strict=True))
+            return [[list(zip(*next(best), strict=True)) for _ in row] for row in positions]
+
+        return self.run(sequences, run, max_tokens=max_tokens)
+
+    def class_logits(self, sequences: Sequence[NDArray[Any]], head: str, *, max_tokens: int | None = None) -> Tensor:
+        """A classification head's logits for all sequences (N, C), in fp32 on the CPU."""
+        rows = self.run(
+            sequences,
+            lambda batch: list(running.head_logits(self.model, batch, head).float().cpu()),
+            max_tokens=max_tokens,
+        )
+        return torch.stack(rows)
+
+    def span_outputs(
+        self, sequences: Sequence[NDArray[Any]], head: str, *, max_tokens: int | None = None
+    ) -> list[SpanLogits]:
+        """A span head's logits for each sequence (T,), in fp32: two (T,) and one ()."""
+
+        def run(batch: Batch) -> list[SpanLogits]:
+            start, end, answerable = (part.float().cpu() for part in running.span_logits(self.model, batch, head))
+            return [
+                SpanLogits(start[row, :length], end[row, :length], answerable[row])
+                for row, length in enumerate(batch.lengths)
+            ]
+
+        return [
+            SpanLogits(*(part.clone() for part in each)) for each in self.run(sequences, run, max_tokens=max_tokens)
+        ]
+
+    def score_spans(
+        self, sequences: Sequence[NDArray[Any]], spans: Sequence[range], *, max_tokens: int | None = None
+    ) -> list[float]:
+        """The mean log-probability of each sequence's (T,) tokens in a span, all of the span masked at once."""
+        masked = []
+        for sequence, span in zip(sequences, spans, strict=True):
+            masked.append(sequence.copy())
+            masked[-1][span.start : span.stop] = self.vocabulary.mask_id
+
+        def run(batch: Batch) -> list[float]:
+            positions = [list(spans[row]) for row in batch.rows]
+            logits = running.position_logits(self.model, batch, positions).float()  # (M, V)
+            wanted = np.concatenate([sequences[row][positions[at]] for at, row in enumerate(batch.rows)])
+            ids = torch.from_numpy(wanted.astype(np.int64)).to(logits.device)
+            found = logits.log_softmax(dim=-1).gather(1, ids[:, None])[:, 0]  # (M, V) -> (M,)
+            return [float(part.mean()) if len(part) else 0.0 for part in found.split([len(row) for row in positions])]
+
+        return self.run(masked, run, max_tokens=max_tokens)
+
+    def pooled(self, sequences: Sequence[NDArray[Any]], pooling: Pooling, *, max_tokens: int | None = None) -> Tensor:
+        """One vector for each sequence (N, D), in fp32 on the CPU; see `RobertaHub.embed`."""
+        vectors = self.run(sequences, pooler(self.model, pooling), max_tokens=max_tokens)
+        return torch.stack(vectors) if vectors else torch.empty(0, self.dim)
+
+    def features(
+        self, sequences: Sequence[NDArray[Any]], *, all_layers: bool = False, max_tokens: int | None = None
+    ) -> list[Any]:
+        """Features (T, D) of each sequence, or with `all_layers` a list of them: the embeddings, then each layer."""
+        if all_layers:
+            found = self.run(sequences, _each_layer(self.model), max_tokens=max_tokens)
+            return [[layer.clone() for layer in layers] for layers in found]
+        # Each of its own memory, and fit for training on top of it.
+        return [row.clone() for row in self.run(sequences, _each_row(self.model), max_tokens=max_tokens)]
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return int(self.model.encoder.sentence_encoder.embed_tokens.embedding_dim)  # type: ignore[union-attr, arg-type]
+
+
+def pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]]:
+    """A function from a batch to one vector (D,) for each row, in fp32 on the CPU.
+
+    Raises:
+        ValueError: for an unknown way of pooling.
+    """
+    if pooling not in ("mean", "first"):
+        raise ValueError(f'pooling must be "mean" or "first", got {pooling!r}.')
+
+    def first(batch: Batch) -> list[Tensor]:
+        return list(running.first_features(model, batch).float().cpu())
+
+    def mean(batch: Batch) -> list[Tensor]:
+        lengths = torch.tensor(batch.lengths, device=batch.tokens.device)
+        is_token = torch.arange(batch.tokens.size(1), device=batch.tokens.device) < lengths[:, None]  # (B, T)
+        sums = running.features(model, batch).float().masked_fill(~is_token[..., None], 0.0).sum(dim=1)
+        return list((sums / lengths[:, None]).cpu())  # (B, D)
+
+    return mean if pooling == "mean" else first
+
+
+def _each_row(model: nn.Module) -> Callable[[Batch], list[Tensor]]:
+    """A function from a batch to the features (T, D) of each row, without padding."""
+    return lambda batch: [
+        row[:length] for row, length in zip(running.features(model, batch), batch.lengths, strict=True)
+    ]
+
+
+def _each_layer(model: nn.Module) -> Callable[[Batch], list[list[Tensor]]]:
+    """A function from a batch to all layers (T, D) of each row, without padding."""
+
+    def run(batch: Batch) -> list[list[Tensor]]:
+        layers = running.hidden_states(model, batch)
+        return [[layer[row, :length] for layer in layers] for row, length in enumerate(batch.lengths)]
+
+    return run

@@ -1,0 +1,97 @@
+"""Texts <-> ids of a model, where a text may contain `<mask>`.
+
+Shapes: T tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import MASK, Vocabulary
+from roberta_plugin.finetuning.model_inputs import Encoder
+
+Text = str | Sequence[str]
+"""A text, or several that the model reads as one sequence: a pair."""
+
+
+class TextCodec:
+    """A tokenizer and the vocabulary that numbers its symbols."""
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
+        self.encoder = Encoder(tokenizer, vocabulary)
+        self.tokenizer, self.vocabulary = tokenizer, vocabulary
+        self._to_tokenizer_id = np.asarray(vocabulary.model_to_tokenizer(tokenizer), dtype=np.int64)
+        self._token_texts: dict[int, str] = {}
+
+    def ids(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """Ids of each text without <s> and </s>; `<mask>` is one id, and takes the space before it."""
+        spans: list[str] = []
+        counts = []
+        for text in texts:
+            *before_masks, last = text.split(MASK)
+            spans += [*(span.rstrip() for span in before_masks), last]
+            counts.append(len(before_masks) + 1)
+        found = self.encoder.ids_of_all(spans)
+        mask = np.array([self.vocabulary.mask_id], dtype=np.int32)
+        result, start = [], 0
+        for count in counts:
+            parts = [found[start]]
+            for span in found[start + 1 : start + count]:
+                parts += [mask, span]
+            result.append(np.concatenate(parts) if count > 1 else parts[0])
+            start += count
+        return result
+
+    def sequences(self, texts: Sequence[Text], *, no_separator: bool = False) -> list[NDArray[np.int64]]:
+        """The model's input (T,) of each text: `<s> a </s>`, or of each pair: `<s> a </s> </s> b </s>`.
+
+        With `no_separator`, one </s> stands between the texts of a pair.
+        """
+        grouped = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        found = iter(self.ids([text for group in grouped for text in group]))
+        bos, eos = [self.vocabulary.bos_id], [self.vocabulary.eos_id]
+        between = eos if no_separator else eos * 2
+        sequences = []
+        for group in grouped:
+            parts = [bos, next(found)]
+            for _ in group[1:]:
+                parts += [between, next(found)]
+            sequences.append(np.concatenate([*parts, eos]).astype(np.int64))
+        return sequences
+
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        """Ids (T,) -> the texts of the sequence, which are separated by `</s> </s>`."""
+        ids = ids[1:] if ids and ids[0] == self.vocabulary.bos_id else ids
+        eos_id = self.vocabulary.eos_id
+        sentences: list[list[int]] = [[]]
+        for position, token in enumerate(ids):
+            if token == eos_id and position and ids[position - 1] == eos_id:
+                sentences.append([])
+            elif token not in (eos_id, self.vocabulary.pad_id):
+                sentences[-1].append(token)
+        return [self._decode_with_masks(sentence) for sentence in sentences]
+
+    def token_text(self, token: int) -> str:
+        """Text of one id, with the space before it where the token has one."""
+        if token not in self._token_texts:
+            self._token_texts[token] = self._decode_span([token])
+        return self._token_texts[token]
+
+    def _decode_with_masks(self, ids: Sequence[int]) -> str:
+        texts: list[str] = []
+        span: list[int] = []
+        for token in [*ids, None]:
+            if token is None or token == self.vocabulary.mask_id:
+                texts.append(self._decode_span(span))
+                span = []
+            else:
+                span.append(token)
+        return f" {MASK}".join(texts)
+
+    def _decode_span(self, ids: Sequence[int]) -> str:
+        tokenizer_ids = self._to_tokenizer_id[np.asarray(ids, dtype=np.int64)]
+        return self.tokenizer.decode([int(token) for token in tokenizer_ids if token >= 0])

@@ -1,0 +1,153 @@
+"""What every kind of task offers, and the fields of records."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.prediction.settings import PredictSettings
+
+Answer = dict[str, Any] | ValueError
+"""What is written for a record, or why there is nothing to write."""
+
+
+class Kind(ABC):
+    """Answers of one kind, by one model."""
+
+    name: ClassVar[str]
+
+    def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
+        """Check that the model can answer so.
+
+        Raises:
+            ValueError: if it cannot.
+        """
+        self.hub, self.settings = hub, settings
+        self.trained = hub.trained_on.get("settings", {})
+        self.max_length = settings.max_length or min(
+            self.trained.get("max_length", hub.max_positions), hub.max_positions
+        )
+        if self.max_length > hub.max_positions:
+            raise ValueError(
+                f"--max-length {self.max_length}: the model has {hub.max_positions} positions. Give at most that."
+            )
+
+    @abstractmethod
+    def read(self, record: Mapping[str, Any]) -> Any:
+        """The fields of a record, checked.
+
+        Raises:
+            ValueError: naming the field and what would be right.
+        """
+
+    @abstractmethod
+    def answer(self, questions: Sequence[Any]) -> list[Answer]:
+        """The answer to each of what `read` has returned, in order."""
+
+    def class_head(self) -> str:
+        """The classification head to use.
+
+        Raises:
+            ValueError: if there is none, or more than one and none is chosen.
+        """
+        return chosen_head(
+            list(getattr(self.hub.model, "classification_heads", ())), self.settings.head, kind=self.name
+        )
+
+    def score_head(self) -> str:
+        """The classification head to use, which has one output.
+
+        Raises:
+            ValueError: if it has several, or as `class_head`.
+        """
+        head = self.class_head()
+        if (outputs := self.hub.num_classes(head)) != 1:
+            raise ValueError(
+                f"The head {head} has {outputs} outputs, one for each class: give --task-kind classification."
+            )
+        return head
+
+
+class Texts(NamedTuple):
+    """A text or a pair."""
+
+    first: str
+    second: str | None = None
+
+
+def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:
+    """The head called `wanted`, or the only one.
+
+    Raises:
+        ValueError: if there is none, or more than one and none is chosen.
+    """
+    if wanted is not None and wanted not in heads:
+        raise ValueError(f"--head {wanted}: the model has {', '.join(heads) or 'no head'} for {kind}.")
+    if wanted is None and len(heads) != 1:
+        if not heads:
+            raise ValueError(f"The model has no head for {kind}: fine-tune it first, or give another --task-kind.")
+        raise ValueError(f"The model has the heads {', '.join(heads)}: choose one with --head.")
+    return wanted or heads[0]
+
+
+def text_of(record: Mapping[str, Any], *names: str) -> str:
+    """The text of the first of these fields that the record has.
+
+    Raises:
+        ValueError: if it has none, or the field holds no text.
+    """
+    name = next((name for name in names if name in record), None)
+    if name is None:
+        raise ValueError(f"the field {names[0]!r} is missing; found {', '.join(record) or 'none'}. Add it.")
+    value = record[name]
+    if not isinstance(value, str) or not value.strip():
+        what = "is empty" if value is None or isinstance(value, str) else f"holds {str(value)[:40]} instead of a text"
+        raise ValueError(f"the field {name!r} {what}. Give a text, or leave the record out.")
+    return value
+
+
+def texts_of(record: Mapping[str, Any], hub: RobertaHub) -> Texts:
+    """The fields text and text_pair, or the columns that the model's own task of GLUE has.
+
+    Raises:
+        ValueError: if there is no text, or one text only for a model of pairs.
+    """
+    task = TASKS.get(str(hub.trained_on.get("task")))
+    columns = task.sentences if task is not None else ()
+    first = text_of(record, "text", *columns[:1])
+    names = [name for name in ("text_pair", *columns[1:]) if name in record]
+    if not names:
+        if len(columns) == 2:
+            raise ValueError(
+                "the field 'text_pair' is missing, and the model was fine-tuned on the pairs of "
+                f"{hub.trained_on['task']}. Add it."
+            )
+        return Texts(first)
+    if len(columns) == 1:
+        raise ValueError(f"the model was fine-tuned on single texts, and the record has {names[0]!r}. Leave it out.")
+    return Texts(first, text_of(record, *names))
+
+
+def sequences_of(hub: RobertaHub, texts: Sequence[Texts], *, max_length: int) -> list[tuple[NDArray[np.int32], bool]]:
+    """The model's input of each text or pair as in fine-tuning, and whether it was cut to `max_length` tokens."""
+    encoder = hub.codec.encoder
+    firsts = encoder.ids_of_all([text.first.strip() for text in texts])
+    seconds = iter(encoder.ids_of_all([text.second.strip() for text in texts if text.second is not None]))
+    result = []
+    for text, first in zip(texts, firsts, strict=True):
+        second = None if text.second is None else next(seconds)
+        sequence = encoder.join(first, second, max_length=max_length)
+        whole = len(first) + 2 if second is None else len(first) + len(second) + 4
+        result.append((sequence, whole > len(sequence)))
+    return result
+
+
+def marked(content: dict[str, Any], *, is_cut: bool) -> dict[str, Any]:
+    """The answer, with a mark if the text was cut."""
+    return {**content, "truncated": True} if is_cut else content

@@ -1,0 +1,51 @@
+"""A model for prediction: opened, on its device, and with the kind of answers it was trained for."""
+
+from __future__ import annotations
+
+import torch
+
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.prediction.kinds import KINDS, kind_class, kind_of_training
+from roberta_plugin.prediction.kinds.base import Kind
+from roberta_plugin.prediction.settings import PredictSettings
+
+
+def open_kind(settings: PredictSettings) -> Kind:
+    """The model of the settings, ready to answer.
+
+    Raises:
+        FileNotFoundError: if the model or a file of it is not there.
+        ValueError: if it cannot answer what is asked.
+    """
+    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise ValueError(f"--device {device} cannot be used here ({reason}). Give cpu, or leave it out.") from error
+    kind = None if settings.task_kind is None else kind_class(settings.task_kind)  # before the model is read
+    hub = RobertaHub.from_pretrained(settings.model, data=settings.data, tokenizer=settings.tokenizer)
+    kind = kind or kind_class(kind_of_model(hub))
+    return kind(hub.to(device), settings)
+
+
+def kind_of_model(hub: RobertaHub) -> str:
+    """What a model was fine-tuned for, or fill_mask if it was not.
+
+    Raises:
+        ValueError: if the checkpoint does not say it and its heads leave it open.
+    """
+    found = kind_of_training(hub.trained_on)
+    if found is not None:
+        return found
+    heads = list(getattr(hub.model, "classification_heads", ()))
+    if getattr(hub.model, "span_heads", ()):
+        return "question_answering"
+    if not heads:
+        return "fill_mask"
+    if all(hub.num_classes(head) > 1 for head in heads):
+        return "classification"
+    raise ValueError(
+        f"The checkpoint does not say what its head {heads[0]} with one output was trained for: give --task-kind, one "
+        f"of {', '.join(KINDS)}."
+    )

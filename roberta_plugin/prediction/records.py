@@ -1,0 +1,106 @@
+"""Lines of JSON Lines, TSV or plain text -> records with their line numbers, one at a time.
+
+    text    a line is a record {"text": line}
+    tsv     the first line names the columns; a line has as many values, separated by tabs, without quoting
+    jsonl   a line is a JSON object
+
+Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines and TSV.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from roberta_plugin.prediction.settings import Format
+
+LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
+_BOM = b"\xef\xbb\xbf"
+_ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv"}
+
+
+class Line(NamedTuple):
+    """A line of the input."""
+
+    number: int
+    """Counted from 1."""
+    record: dict[str, Any] | None
+    """What the line says; None if it cannot be used."""
+    error: str = ""
+    """Why not, and what to do."""
+
+
+def format_of(path: Path | None, first: bytes) -> Format:
+    """The form of a file: by the ending of its name, or of standard input by its first line."""
+    if path is not None:
+        return _ENDINGS.get(path.suffix.lower(), "text")
+    return "jsonl" if first.removeprefix(_BOM).lstrip().startswith(b"{") else "text"
+
+
+def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> Iterator[tuple[Line, int]]:
+    """The records of an open file, and the bytes that were read so far.
+
+    Args:
+        file: opened for reading bytes.
+        path: its path; None: standard input.
+        format: its form; None: see `format_of`.
+    """
+    columns: list[str] | None = None
+    number = num_bytes = 0
+    while raw := file.readline(LONGEST_LINE):
+        number, num_bytes = number + 1, num_bytes + len(raw)
+        if number == 1:
+            raw = raw.removeprefix(_BOM)
+            format = format or format_of(path, raw)
+        if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
+            yield (
+                Line(number, None, f"it has more than {LONGEST_LINE >> 20} MiB. Split the text into lines."),
+                num_bytes,
+            )
+            while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+                num_bytes += len(rest)
+            continue
+        try:
+            text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            yield Line(number, None, f"byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8."), num_bytes
+            continue
+        if format == "text":
+            yield Line(number, {"text": text}), num_bytes
+        elif not text.strip():
+            continue
+        elif format == "jsonl":
+            yield _from_json(number, text), num_bytes
+        elif columns is None:
+            columns = text.split("\t")
+        else:
+            yield _from_columns(number, text.split("\t"), columns), num_bytes
+
+
+def read_records(records: Iterable[Mapping[str, Any] | str]) -> Iterator[tuple[Line, int]]:
+    """Records that are in memory, as lines; a string is a text."""
+    for number, record in enumerate(records, start=1):
+        yield Line(number, {"text": record} if isinstance(record, str) else dict(record)), 0
+
+
+def _from_json(number: int, text: str) -> Line:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Line(number, None, f"it is not valid JSON ({error}). Correct the line.")
+    if not isinstance(record, dict):
+        return Line(number, None, f"it holds {text[:40]!r} and not a JSON object. Write {{...}} with named fields.")
+    return Line(number, record)
+
+
+def _from_columns(number: int, values: list[str], columns: list[str]) -> Line:
+    if len(values) != len(columns):
+        return Line(
+            number,
+            None,
+            f"it has {len(values)} columns, and the first line names {len(columns)} ({', '.join(columns)[:80]}). "
+            "Correct the line; a text must hold no tab.",
+        )
+    return Line(number, dict(zip(columns, values, strict=True)))

@@ -1,0 +1,72 @@
+"""What a prediction run does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Format = Literal["jsonl", "tsv", "text"]
+FORMATS: tuple[Format, ...] = ("jsonl", "tsv", "text")
+OnError = Literal["stop", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictSettings:
+    """What `predict` and `iterate_predictions` do."""
+
+    model: Path
+    """Folder of a model, output folder of `roberta finetune`, or a checkpoint."""
+    task_kind: str | None = None
+    """A kind of `prediction/kinds`; None: what the model was trained for."""
+    input: Path | None = None
+    """File of records; None: standard input."""
+    output: Path | None = None
+    """File of JSON Lines, or with embeddings .npy; None: standard output."""
+    format: Format | None = None
+    """Form of the input; None: by the ending of its name, or by its first line."""
+    data: Path | None = None
+    """Folder with dict.txt, as in `RobertaHub.from_pretrained`."""
+    tokenizer: Path | None = None
+    """Folder with the tokenizer's files, if it is another one."""
+    head: str | None = None
+    """Name of the head; None: the only one."""
+    max_length: int | None = None
+    """Most tokens of a sequence; None: as in training."""
+    batch_tokens: int | None = None
+    """Most positions of a batch, padding included; None: what suits the device."""
+    device: str | None = None
+    """Where to compute; None: on a GPU if there is one."""
+    on_error: OnError = "stop"
+    """What to do at a line that cannot be used: stop there, or write an entry with the error, and go on."""
+    top_k: int = 5
+    """Answers for a mask, or candidate answers to a question."""
+    pooling: Literal["mean", "first"] = "mean"
+    """What an embedding is: the mean over all tokens, or the features of <s>."""
+    null_threshold: float = 0.5
+    """Probability of no answer above which a question gets none (models of SQuAD 2.0)."""
+    window: int = 1024
+    """Records in memory at a time, which are sorted by length."""
+    show_progress: bool = False
+    """Whether to show progress on stderr."""
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: naming the option, the bad value and what would be right.
+        """
+        for name in ("max_length", "batch_tokens", "top_k", "window"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be 1 or more, got {value}.")
+        if not 0 <= self.null_threshold <= 1:
+            raise ValueError(f"--null-threshold must be from 0 to 1, got {self.null_threshold}.")
+        for name, choices in (("format", (None, *FORMATS)), ("on_error", ("stop", "skip"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be one of {', '.join(map(str, choices))}, "
+                    f"got {getattr(self, name)!r}."
+                )
+        if self.input is not None and self.output is not None and self.input.resolve() == self.output.resolve():
+            raise ValueError(f"--output {self.output} is the input itself: name another file.")

@@ -1,0 +1,92 @@
+"""Answers -> JSON Lines on standard output or in a file; or vectors -> .npy.
+
+A file appears under its name when it is complete. Until then it is NAME.partial, which stays if the run stops at a bad
+line, so that nothing that was computed is lost.
+
+Shapes: N answers, D numbers of a vector.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+from roberta_plugin.files import sync_folder
+from roberta_plugin.prediction.kinds.embedding import VECTOR
+
+NPY = ".npy"
+
+
+class Writer(Protocol):
+    """Takes answers one by one."""
+
+    def write(self, answer: Mapping[str, Any]) -> None:
+        """Append an answer."""
+
+
+class JsonLines:
+    """One JSON object a line."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, answer: Mapping[str, Any]) -> None:
+        """See `Writer`."""
+        self._file.write((json.dumps(answer, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+
+
+class Vectors:
+    """An array (N, D) of fp32; a record that was skipped has NaN in its row."""
+
+    def __init__(self, file: IO[bytes], dim: int) -> None:
+        self._file, self._dim, self._count = file, dim, 0
+        self._header()
+
+    def write(self, answer: Mapping[str, Any]) -> None:
+        """See `Writer`."""
+        vector = np.asarray(answer.get(VECTOR, [np.nan] * self._dim), dtype="<f4")
+        self._file.write(vector.tobytes())
+        self._count += 1
+
+    def finish(self) -> None:
+        """Write the number of rows into the header, which has room for it."""
+        self._file.seek(0)
+        self._header()
+        self._file.seek(0, os.SEEK_END)
+
+    def _header(self) -> None:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (self._count, self._dim)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+
+@contextmanager
+def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
+    """A writer to a file, by the ending of its name, or to standard output."""
+    if path is None:
+        yield JsonLines(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    partial = partial_path(path)
+    with open(partial, "wb") as file:
+        vectors = Vectors(file, dim) if path.suffix == NPY else None
+        try:
+            yield vectors or JsonLines(file)
+        finally:
+            if vectors is not None:
+                vectors.finish()
+            file.flush()
+            os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def partial_path(path: Path) -> Path:
+    """Where the answers are while the file is not complete."""
+    return path.with_name(f"{path.name}.partial")

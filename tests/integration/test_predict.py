@@ -1,0 +1,54 @@
+"""`roberta predict` as users call it: from the shell, with files and pipes, and its help without torch."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests.tiny_corpus import REPOSITORY, command, environment, run
+from tests.tiny_predictors import write_predictor
+
+pytestmark = pytest.mark.integration
+
+
+def test_every_form_of_input_and_output(tmp_path):
+    """Through standard input and output, and through files; labels, vectors, and a line that is skipped."""
+    model = write_predictor(tmp_path / "model", "single")
+    texts = ["good", "bad bad", "caf\u00e9 \U0001f642"] * 20
+    script = f"printf '%s\\n' {' '.join(repr(text) for text in texts)} | roberta predict {model}"
+    path = f"{command('roberta')[0].rpartition('/')[0]}:{environment()['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=REPOSITORY,
+        env={**environment(), "PATH": path},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    piped = [json.loads(line) for line in done.stdout.splitlines()]  # nothing else on standard output
+    assert len(piped) == 60
+    assert piped[0] == piped[3] and piped[0] != piped[1]
+
+    lines = [json.dumps({"id": f"n{number}", "text": text}) for number, text in enumerate(texts)]
+    lines[5] = '{"text": '
+    (tmp_path / "in.jsonl").write_text("\ufeff" + "\r\n".join(lines) + "\r\n", encoding="utf-8")
+    call = [*command("roberta"), "predict", str(model), "--input", str(tmp_path / "in.jsonl"), "--output"]
+    stopped = run([*call, str(tmp_path / "out.jsonl")])
+    assert stopped.returncode == 2
+    assert "in.jsonl, line 6: it is not valid JSON" in stopped.stderr
+    assert "--on-error skip" in stopped.stderr and "Traceback" not in stopped.stderr
+    skipped = run([*call, str(tmp_path / "out.npy"), "--task-kind", "embedding", "--on-error", "skip"])
+    assert skipped.returncode == 1, skipped.stderr
+    assert "60 answers (embedding)" in skipped.stdout and "1 bad lines were skipped" in skipped.stderr
+    vectors = np.load(tmp_path / "out.npy")
+    assert np.isnan(vectors[:, 0]).nonzero()[0].tolist() == [5]
+    np.testing.assert_allclose(vectors[0], vectors[3], atol=1e-6)
+
+
+def test_the_help_names_every_kind():
+    done = run([*command("roberta"), "predict", "--help"], timeout=60)
+    assert done.returncode == 0
+    for kind in ("fill_mask", "question_answering", "embedding", "--on-error", "--batch-tokens"):
+        assert kind in done.stdout

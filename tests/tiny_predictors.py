@@ -1,0 +1,41 @@
+"""Checkpoints of small models that remember what they were fine-tuned on, for every kind of prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roberta_plugin.hub import RobertaHub
+from tests.tiny_checkpoints import state_of
+from tests.tiny_suites import write_tokenizer
+
+CLASSES = "sentence_classification_head"
+LABELS = ["contradiction", "neutral", "entailment"]
+TRAINED: dict[str, dict[str, Any]] = {
+    "fill_mask": {},
+    "classification": {"task": "MNLI", "settings": {"kind": "classification", "labels": LABELS, "max_length": 30}},
+    "single": {"task": "SST-2", "settings": {"kind": "classification", "labels": ["0", "1"], "max_length": 30}},
+    "regression": {"task": "STS-B", "settings": {"kind": "regression", "labels": [], "max_length": 30}},
+    "multiple_choice": {"task": "race", "settings": {"max_length": 38, "question_length": 12, "order": "passage"}},
+    "question_answering": {"task": "squad2", "settings": {"max_length": 32, "question_length": 8, "doc_stride": 10}},
+    "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
+}
+NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
+
+
+def write_predictor(folder: Path, name: str) -> Path:
+    """Write model.pt, dict.txt and the tokenizer of a model that was trained for `name` of TRAINED."""
+    write_tokenizer(folder)
+    heads = {CLASSES: NUM_CLASSES[name]} if name in NUM_CLASSES else {}
+    state = state_of(folder, heads=heads)
+    if name == "question_answering":
+        torch.save(state, folder / "model.pt")
+        model = RobertaHub.from_pretrained(folder).model
+        model.register_span_head("span_head")
+        state["model"] = model.state_dict()
+    if TRAINED[name]:
+        state["task_state"] = {"data": TRAINED[name]}
+    torch.save(state, folder / "model.pt")
+    return folder

@@ -1,0 +1,47 @@
+"""Batches of similar length: every sequence once, within the limit, and results in order."""
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.hub.batching import cut_by_length, map_batches, pad
+
+
+def sequences(lengths):
+    return [np.full(length, number + 5) for number, length in enumerate(lengths)]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 18, 64, 10_000])
+def test_every_sequence_is_in_one_batch_within_the_limit(max_tokens):
+    lengths = np.random.default_rng(0).integers(1, 40, 100).tolist()
+    batches = list(cut_by_length(lengths, max_tokens=max_tokens))
+    assert sorted(number for batch in batches for number in batch) == list(range(100))
+    for batch in batches:
+        assert len(batch) * max(lengths[number] for number in batch) <= max_tokens or len(batch) == 1
+    longest = [lengths[batch[0]] for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+    assert (len(batches) == 1) == (max_tokens == 10_000)
+
+
+def test_the_example_of_the_docstring():
+    assert list(cut_by_length([3, 9, 2, 8], max_tokens=18)) == [[1, 3], [0, 2]]
+    assert pad([np.array([0, 7, 2]), np.array([0, 2])], pad_id=1).tolist() == [[0, 7, 2], [0, 2, 1]]
+
+
+def test_results_are_in_the_order_of_the_sequences():
+    lengths = [3, 9, 2, 8, 9, 1]
+    seen = []
+
+    def run(batch):
+        seen.append((batch.lengths, batch.has_padding))
+        return batch.tokens[:, 0].tolist()
+
+    found = map_batches(sequences(lengths), run, pad_id=1, device=torch.device("cpu"), max_tokens=18)
+    assert found == [5, 6, 7, 8, 9, 10]
+    assert seen == [([9, 9], False), ([8, 3], True), ([2, 1], True)]
+
+
+def test_no_sequences_have_no_results_and_a_limit_below_one_is_refused():
+    assert map_batches([], lambda batch: [], pad_id=1, device=torch.device("cpu")) == []
+    with pytest.raises(ValueError, match="max_tokens must be 1 or more, got 0"):
+        map_batches(sequences([2]), lambda batch: [0], pad_id=1, device=torch.device("cpu"), max_tokens=0)

@@ -1,0 +1,269 @@
+"""Predictions of every kind: what the model says of each record, in order, whatever the windows and batches."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.finetuning.squad.predictions import decode
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.prediction import predict as predicting
+from roberta_plugin.prediction.kinds import KINDS, kind_class, kind_of_training
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, predict
+from tests.tiny_predictors import CLASSES, LABELS, TRAINED, write_predictor
+
+PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    root = tmp_path_factory.mktemp("predictors")
+    return {name: write_predictor(root / name, name) for name in TRAINED}
+
+
+def answers(model, records, **changes):
+    settings = PredictSettings(model=model, device="cpu", **changes)
+    return list(iterate_predictions(settings, records))
+
+
+def test_the_kind_is_that_of_the_training(models):
+    for name, trained in TRAINED.items():
+        expected = {"fill_mask": None, "single": "classification"}.get(name, name)
+        assert kind_of_training(trained) == expected
+    assert all(kind_class(name).name == name for name in KINDS)
+    with pytest.raises(ValueError, match=r"--task-kind must be one of fill_mask.*, got 'translation'"):
+        kind_class("translation")
+
+
+def test_labels_are_those_of_the_head_in_any_window_and_batch(models):
+    hub = RobertaHub.from_pretrained(models["classification"])
+    found = answers(models["classification"], PAIRS)
+    assert [answer["id"] for answer in found] == list(range(40))
+    pairs = [(record["text"].strip(), record["text_pair"].strip()) for record in PAIRS]
+    expected = hub.predict(CLASSES, pairs).exp()
+    assert [answer["label"] for answer in found] == [LABELS[row] for row in expected.argmax(dim=1).tolist()]
+    probabilities = [list(answer["probabilities"].values()) for answer in found]
+    torch.testing.assert_close(torch.tensor(probabilities), expected, atol=2e-5, rtol=0)
+    assert len({answer["probability"] for answer in found}) > 10
+    again = answers(models["classification"], PAIRS, window=7, batch_tokens=25)
+    assert [answer["label"] for answer in again] == [answer["label"] for answer in found]
+    assert [answer["probability"] for answer in again] == pytest.approx(
+        [answer["probability"] for answer in found], abs=1e-4
+    )
+
+
+def test_texts_are_cut_as_in_training_and_say_so(models):
+    cut, whole = answers(models["classification"], [{"text": "x" * 90, "text_pair": "good"}, PAIRS[0]])
+    assert cut["truncated"] is True
+    assert "truncated" not in whole
+    hub = RobertaHub.from_pretrained(models["classification"])
+    sequence = hub.codec.encoder.join(*hub.codec.encoder.ids_of_all(["x" * 90, "good"]), max_length=30)
+    expected = hub.predict(CLASSES, torch.from_numpy(sequence).long()).exp()[0]
+    assert list(cut["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_columns_of_the_task_are_fields_too(models):
+    named = [{"sentence1": record["text"], "sentence2": record["text_pair"]} for record in PAIRS[:5]]
+    found, expected = answers(models["classification"], named), answers(models["classification"], PAIRS[:5])
+    assert [answer["probabilities"] for answer in found] == [answer["probabilities"] for answer in expected]
+    single = answers(models["single"], [{"sentence": "good"}, "good"])
+    assert single[0] == single[1]
+
+
+def test_numbers_are_clipped_to_the_tasks_limits(models):
+    hub = RobertaHub.from_pretrained(models["regression"])
+    found = [answer["score"] for answer in answers(models["regression"], PAIRS)]
+    pairs = [(record["text"].strip(), record["text_pair"].strip()) for record in PAIRS]
+    logits = hub.predict(CLASSES, pairs, return_logits=True)[:, 0]
+    assert found == pytest.approx(logits.clamp(0, 5).tolist(), abs=1e-4)
+
+
+def test_masks_have_the_answers_of_the_hub(models):
+    hub = RobertaHub.from_pretrained(models["fill_mask"])
+    texts = ["good <mask> bad", "<mask> good <mask>", "bad bad <mask>"]
+    found = answers(models["fill_mask"], texts, top_k=3)
+    assert [len(answer["masks"]) for answer in found] == [1, 2, 1]
+    for text, answer in zip(texts, found, strict=True):
+        expected = hub.fill_mask(text, topk=3)
+        expected = [expected] if text.count("<mask>") == 1 else expected
+        for best, wanted in zip(answer["masks"], expected, strict=True):
+            assert [each["text"] for each in best] == [filling.text for filling in wanted]
+            assert [each["probability"] for each in best] == pytest.approx([w.probability for w in wanted], abs=1e-5)
+
+
+def test_the_option_with_the_highest_score_is_the_answer(models):
+    hub = RobertaHub.from_pretrained(models["multiple_choice"])
+    question = {"context": "a  good thing", "question": "It is _ .", "options": ["bad", "good", "good bad"]}
+    (found,) = answers(models["multiple_choice"], [question])
+    inputs = [("a good thing", f"It is {option} .") for option in question["options"]]
+    expected = hub.predict(CLASSES, inputs, return_logits=True)[:, 0].softmax(dim=0)
+    assert found["probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert found["answer"] == int(expected.argmax())
+    assert found["option"] == question["options"][found["answer"]]
+    in_columns = {
+        "context": "a good thing",
+        "question": "It is _ .",
+        "option1": "bad",
+        "option2": "good",
+        "option3": "good bad",
+    }
+    assert answers(models["multiple_choice"], [in_columns])[0] == found
+
+
+def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
+    """The same questions through prepared windows and the evaluation's code."""
+    from roberta_plugin.experiments.inference import run_model
+    from roberta_plugin.finetuning.squad.questions import Questions
+    from tests.tiny_squad import write_prepared
+
+    prepared = write_prepared(tmp_path, task="squad2")
+    split = prepared.split("valid")
+    questions = Questions(split, "squad2")
+    hub = RobertaHub.from_pretrained(models["question_answering"])
+
+    class Task:
+        vocabulary = hub.vocabulary
+
+        @staticmethod
+        def outputs(model, batch):
+            return model(batch["net_input"]["src_tokens"], span_head_name="span_head")[0]
+
+    expected = decode(questions, [run_model(hub.model, Task, split)], n_best=3)
+    records = [record for record in split.records()]
+    passages = [record["text"] for record in records if "question" not in record]
+    asked = [
+        {"id": record["id"], "question": record["text"], "context": passages[record["passage"]]}
+        for record in records
+        if "question" in record
+    ]
+    assert max(len(windows) for windows in questions.windows_of) > 1
+    found = answers(models["question_answering"], asked, top_k=3, null_threshold=1.0)
+    assert [answer["id"] for answer in found] == questions.ids
+    for answer, wanted, record in zip(found, expected, asked, strict=True):
+        assert [each["text"] for each in answer["candidates"]] == [each.text for each in wanted.candidates]
+        assert answer["no_answer_probability"] == pytest.approx(wanted.null_probability, abs=1e-5)
+        assert record["context"][answer["start"] : answer["end"]] == answer["answer"]
+    unanswered = answers(models["question_answering"], asked, null_threshold=0.0)
+    assert {answer["answer"] for answer in unanswered} == {""}
+
+
+def test_pronouns_have_the_answers_of_the_hub(models):
+    hub = RobertaHub.from_pretrained(models["pronoun"])
+    record = {"text": "The dog, and [it] was bad.", "candidates": ["a dog", "a hen"]}
+    (found,) = answers(models["pronoun"], [record])
+    assert found["answer"] == hub.disambiguate_pronoun(record["text"], record["candidates"])
+    assert list(found["scores"]) == record["candidates"]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_embeddings_are_those_of_the_hub(models, tmp_path, pooling):
+    texts = ["good", "bad " * 5, "good bad"]
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
+    settings = {"task_kind": "embedding", "pooling": pooling, "input": tmp_path / "in.txt", "device": "cpu"}
+    result = predict(PredictSettings(model=models["single"], output=tmp_path / "out.npy", **settings))
+    assert (result.num_answers, result.num_errors) == (3, 0)
+    expected = RobertaHub.from_pretrained(models["single"]).embed([text.strip() for text in texts], pooling)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected.numpy(), atol=1e-5)
+
+
+HOSTILE = {
+    "fill_mask": ["no mask", "", "<mask> " + "x" * 90, {"txt": "<mask>"}, {"text": 5}],
+    "classification": [{"text": "good"}, {"text": "good", "text_pair": ""}, {"text": None, "text_pair": "a"}],
+    "single": [{"text": "good", "text_pair": "bad"}],
+    "multiple_choice": [
+        {"context": "a", "question": "b", "options": ["c"]},
+        {"context": "a", "question": 1, "options": ["c", "d"]},
+        {"question": "b", "options": ["c", "d"]},
+    ],
+    "question_answering": [{"question": "Who?"}, {"question": " ", "context": "a"}],
+    "pronoun": ["no pronoun", {"text": "[it] is", "candidates": "a dog"}],
+}
+GOOD = {
+    "fill_mask": "good <mask>",
+    "classification": {"text": "good", "text_pair": "bad"},
+    "single": "good",
+    "multiple_choice": {"context": "a", "question": "", "options": ["c", "d"]},
+    "question_answering": {"question": "Who?", "context": "good \U0001f642 \u6771\u4eac\r\nbad"},
+    "pronoun": {"text": "A dog, and [it] is bad.", "candidates": ["a dog"]},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_bad_records_are_explained_and_the_others_answered(models, name):
+    records = [GOOD[name], *HOSTILE[name], GOOD[name]]
+    found = answers(models[name], records, on_error="skip")
+    assert [answer.get("line") for answer in found] == [None, *range(2, len(HOSTILE[name]) + 2), None]
+    for answer in found[1:-1]:
+        assert answer["error"].endswith(".") and answer["error"].count(".") >= 2, answer  # what, and the remedy
+    assert found[0] == found[-1]
+    with pytest.raises(ValueError, match=r"line 2: .*Or give --on-error skip\."):
+        answers(models[name], records)
+
+
+def test_a_stop_keeps_what_was_answered(models, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"id": 1, "text": "good <mask>"}\n{"text": "no mask"}\n')
+    settings = {"model": models["fill_mask"], "input": path, "output": tmp_path / "out.jsonl", "device": "cpu"}
+    with pytest.raises(
+        ValueError, match=r"in\.jsonl, line 2: the text 'no mask' has no <mask>.*out\.jsonl\.partial\.$"
+    ):
+        predict(PredictSettings(**settings))
+    assert not (tmp_path / "out.jsonl").exists()
+    assert json.loads((tmp_path / "out.jsonl.partial").read_text())["id"] == 1
+    result = predict(PredictSettings(**settings, on_error="skip"))
+    assert (result.num_answers, result.num_errors) == (2, 1)
+    assert [json.loads(line).get("line") for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [None, 2]
+
+
+def test_standard_input_is_answered_on_standard_output(models, monkeypatch, capfdbinary):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\r\nbad\n")))
+    predict(PredictSettings(model=models["single"], device="cpu"))
+    found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert found == answers(models["single"], ["good", "bad"])
+
+
+def test_windows_hold_a_limited_number_of_records_and_characters(models, monkeypatch):
+    kind = kind_class("classification")
+    sizes = []
+    answer = kind.answer
+    monkeypatch.setattr(kind, "answer", lambda self, texts: sizes.append(len(texts)) or answer(self, texts))
+    answers(models["single"], ["good"] * 25, window=10)
+    assert sizes == [10, 10, 5]
+    sizes.clear()
+    monkeypatch.setattr(predicting, "MOST_CHARACTERS", 20)
+    answers(models["single"], ["good good good"] * 4)
+    assert sizes == [2, 2]
+
+
+def test_records_are_read_no_further_than_a_window_ahead(models):
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(1)
+            yield "good"
+
+    found = iterate_predictions(PredictSettings(model=models["single"], device="cpu", window=8), endless())
+    assert next(found)["label"] in "01"
+    assert len(taken) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("fill_mask", {"task_kind": "classification"}, "has no head for classification: fine-tune it first"),
+        ("single", {"head": "mnli"}, "--head mnli: the model has sentence_classification_head for classification"),
+        ("single", {"task_kind": "question_answering"}, "has no head for question_answering"),
+        ("single", {"task_kind": "regression"}, "has 2 outputs, one for each class"),
+        ("single", {"max_length": 99}, "--max-length 99: the model has 40 positions"),
+        ("single", {"device": "cuda:77"}, "--device cuda:77 cannot be used here"),
+    ],
+)
+def test_what_a_model_cannot_do_is_said(models, name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        list(iterate_predictions(PredictSettings(**{"model": models[name], "device": "cpu", **changes}), ["good"]))
+    with pytest.raises(FileNotFoundError, match=r"--input .*none\.txt does not exist"):
+        predict(PredictSettings(model=models[name], input=models[name] / "none.txt"))

@@ -1,0 +1,23 @@
+"""Settings that cannot be are refused by name."""
+
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.prediction.settings import PredictSettings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top_k": 0}, "--top-k must be 1 or more, got 0"),
+        ({"batch_tokens": -1}, "--batch-tokens must be 1 or more, got -1"),
+        ({"null_threshold": 1.5}, "--null-threshold must be from 0 to 1, got 1.5"),
+        ({"format": "csv"}, "--format must be one of .*tsv.*, got 'csv'"),
+        ({"on_error": "ask"}, "--on-error must be one of stop, skip, got 'ask'"),
+        ({"input": Path("a"), "output": Path("a")}, "--output a is the input itself"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        PredictSettings(model=Path("m"), **changes)
