@@ -71,7 +71,7 @@ def to_hugging_face(
         reordered = value if order is None or name not in (TOKENS, LM_WEIGHT, LM_BIAS) else value[torch.tensor(order)]
         result[_translate(name, table)] = reordered
     if head.kind == MASKED_LM:
-        result["lm_head.bias"] = result["lm_head.decoder.bias"]
+        result["lm_head.bias"] = result["lm_head.decoder.bias"].clone()  # safetensors refuses shared memory
         if is_tied:
             del result["lm_head.decoder.bias"], result["lm_head.decoder.weight"]
     words = result[WORDS]
