@@ -86,7 +86,7 @@ def export_model(settings: ExportSettings) -> Converted:
     with output_folder(settings.output_dir, record) as folder:
         notes = list(model.notes)
         if settings.to == "huggingface":
-            notes += write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
+            write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
         elif settings.to == "fairseq":
             write_fairseq(model, folder, layout=settings.layout, half=settings.half)
         else:

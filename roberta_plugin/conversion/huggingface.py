@@ -30,11 +30,8 @@ _TASKS = {  # kind of head -> fairseq's name of our task, and what its checkpoin
 }
 
 
-def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> list[str]:
+def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
     """Write config.json, the weights and the tokenizer into an existing folder.
-
-    Returns:
-        What the user should know, in sentences.
 
     Raises:
         ValueError: if the model has no counterpart among Hugging Face's classes.
@@ -51,10 +48,9 @@ def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: in
     )
     write_weights(folder, parameters, max_shard_bytes=max_shard_bytes)
     max_length = config["max_position_embeddings"] - 2
-    notes = write_tokenizer(model, folder, model_type=model_type, max_length=max_length)
+    write_tokenizer(model, folder, model_type=model_type, max_length=max_length)
     with atomic_write(folder / CONFIG, "w") as file:
         json.dump(config, file, indent=2, ensure_ascii=False)
-    return notes
 
 
 def read_huggingface(path: Path) -> PortableModel:

@@ -19,7 +19,7 @@ Shapes: V symbols of the vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def model_type_of(model: PortableModel) -> str:
     )
 
 
-def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_length: int) -> list[str]:
+def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_length: int) -> None:
     """Write all files of the tokenizer into a folder.
 
     Args:
@@ -62,17 +62,14 @@ def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_
         model_type: see `model_type_of`.
         max_length: most tokens of the model.
 
-    Returns:
-        What the user should know, in sentences.
-
     Raises:
         ValueError: if transformers cannot give the same ids.
     """
     if isinstance(model.tokenizer, ByteLevelBpe):
-        notes = _write_byte_level_bpe(model.tokenizer, model.vocabulary, folder)
+        _write_byte_level_bpe(model.tokenizer, model.vocabulary, folder)
     else:
         assert isinstance(model.tokenizer, SentencePiece)
-        notes = _write_sentencepiece(model.tokenizer, model.vocabulary, folder)
+        _write_sentencepiece(model.tokenizer, model.vocabulary, folder)
     config = {
         "tokenizer_class": CLASSES[model_type],
         "model_max_length": max_length,
@@ -89,7 +86,6 @@ def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_
     for name, content in {"tokenizer_config.json": config, "special_tokens_map.json": _special_tokens()}.items():
         with atomic_write(folder / name, "w") as file:
             json.dump(content, file, indent=2, ensure_ascii=False)
-    return notes
 
 
 def special_ids(vocabulary: Vocabulary) -> dict[int, str]:
@@ -122,7 +118,7 @@ def _added(symbol: str) -> dict[str, Any]:
     return {"content": symbol, **flags}
 
 
-def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folder: Path) -> list[str]:
+def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folder: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     back = vocabulary.model_to_tokenizer(tokenizer)
@@ -132,7 +128,8 @@ def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folde
         piece = tokenizer.pieces[back[number]] if back[number] >= 0 and not is_overwritten else symbol
         ids[f"{piece}_{number}" if piece in ids else piece] = number
     missing = [piece for piece in tokenizer.pieces if piece not in ids]
-    ids |= dict.fromkeys(missing, vocabulary.unk_id)  # as here; <unk> itself is an added token, so it decodes to that
+    if missing:
+        raise ValueError(_missing(missing, "tokenizer"))
     built = Tokenizer(
         models.BPE(ids, tokenizer.merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     )
@@ -141,20 +138,14 @@ def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folde
     built.post_processor = processors.RobertaProcessing(
         ("</s>", vocabulary.eos_id), ("<s>", vocabulary.bos_id), trim_offsets=True, add_prefix_space=False
     )
-    _save(built, vocabulary, folder, pieces=ids)
+    _save(built, vocabulary, folder)
     with atomic_write(folder / VOCABULARY, "w") as file:
         json.dump(ids, file, ensure_ascii=False)
     with atomic_write(folder / MERGES, "w") as file:
         file.write("#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in tokenizer.merges))
-    if not missing:
-        return []
-    return [
-        f"{len(missing):,} pieces of the tokenizer are not in dict.txt and so are <unk>, as in training. "
-        "transformers' save_pretrained would lose them: copy the files instead."
-    ]
 
 
-def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folder: Path) -> list[str]:
+def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folder: Path) -> None:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     proto = proto_of(tokenizer)
@@ -162,10 +153,7 @@ def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folde
     symbols = their_symbols(vocabulary)
     missing = sorted(scores.keys() - set(symbols))
     if missing:
-        raise ValueError(
-            f"{len(missing):,} pieces of the SentencePiece model, such as {missing[0]!r}, are not in dict.txt and so "
-            "are <unk> here, which transformers cannot express: train with a dict.txt that has them all."
-        )
+        raise ValueError(_missing(missing, "SentencePiece model"))
     lowest = min(scores.values())
     special = {*SPECIALS, MASK}
     pieces = [(symbol, 0.0 if symbol in special else scores.get(symbol, lowest)) for symbol in symbols]
@@ -187,7 +175,14 @@ def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folde
     _save(built, vocabulary, folder)
     with atomic_write(folder / SENTENCEPIECE_FILES[0]) as file:
         file.write(tokenizer.model)
-    return []
+
+
+def _missing(pieces: Sequence[str], what: str) -> str:
+    return (
+        f"{len(pieces):,} pieces of the {what}, such as {pieces[0]!r}, are not in dict.txt and so are <unk> here, which the "
+        "files of transformers cannot express: only models whose dict.txt has them all, as `roberta tokenizer train` "
+        "writes it, can be exported. `--to fairseq` takes this one, too."
+    )
 
 
 def proto_of(tokenizer: SentencePiece) -> Any:
@@ -197,19 +192,12 @@ def proto_of(tokenizer: SentencePiece) -> Any:
     return sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
 
 
-def _save(built: Any, vocabulary: Vocabulary, folder: Path, *, pieces: Mapping[str, int] | None = None) -> None:
-    """Write tokenizer.json; `pieces` replace the entry of the vocabulary, of which tokenizers drops equal ids."""
+def _save(built: Any, vocabulary: Vocabulary, folder: Path) -> None:
     from tokenizers import AddedToken
 
-    added = special_ids(vocabulary)
+    added = sorted(special_ids(vocabulary).items())
     built.add_special_tokens(
-        [
-            AddedToken(symbol, lstrip=symbol == MASK, normalized=False, special=True)
-            for _, symbol in sorted(added.items())
-        ]
+        [AddedToken(symbol, lstrip=symbol == MASK, normalized=False, special=True) for _, symbol in added]
     )
-    content = json.loads(built.to_str())
-    if pieces is not None:
-        content["model"]["vocab"] = dict(pieces)
     with atomic_write(folder / TOKENIZER, "w") as file:
-        json.dump(content, file, ensure_ascii=False, indent=1)
+        file.write(built.to_str(pretty=True))

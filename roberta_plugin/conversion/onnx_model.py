@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from roberta_plugin.conversion.heads import Kind
-from roberta_plugin.conversion.huggingface_config import to_config
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 
@@ -134,11 +133,8 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
             external_data=sum(value.nbytes for value in model.parameters.values()) > 1 << 30,
         )
     model_type = model_type_of(model)
-    to_config(model, model_type=model_type, special_ids={})  # raises for what transformers' classes cannot name
-    notes = write_tokenizer(model, folder, model_type=model_type, max_length=length)
-    if int8_sample is not None:
-        notes.append(_write_int8(model, folder, int8_sample))
-    return notes
+    write_tokenizer(model, folder, model_type=model_type, max_length=length)
+    return [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
 
 
 def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:

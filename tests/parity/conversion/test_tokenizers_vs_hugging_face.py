@@ -94,18 +94,14 @@ def test_adversarial_texts_have_our_ids_of_byte_level_bpe(byte_level):
     assert tokenizer.model_max_length == 510
 
 
-def test_pieces_without_a_line_in_dict_are_unknown_on_both_sides(byte_level, tmp_path):
-    model, _ = byte_level
-    model.tokenizer.save(tmp_path)
-    rows = [Row(symbol, 1) for symbol in model.vocabulary.symbols[4:-1] if symbol.isdigit() if int(symbol) % 3]
-    Vocabulary(rows).save(tmp_path / "dict.txt")
-    smaller, tokenizer = exported(tmp_path, tmp_path / "out")
-    found = their_ids(tokenizer, ADVERSARIAL)
-    assert found == our_ids(smaller, ADVERSARIAL)
-    assert sum(number == 3 for ids in found for number in ids) > 20
-    back = read_tokenizer(tmp_path / "out", num_symbols=len(smaller.vocabulary))
-    to_model = back.vocabulary.tokenizer_to_model(back.tokenizer)
-    assert [to_model[back.tokenizer.encode(text)].tolist() for text in ADVERSARIAL] == found
+def test_pieces_without_a_line_in_dict_are_refused(byte_level, sentence_piece, tmp_path):
+    for number, (model, _) in enumerate((byte_level, sentence_piece)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        model.tokenizer.save(folder)
+        Vocabulary([Row(symbol, 1) for symbol in model.vocabulary.symbols[4:-1:2]]).save(folder / "dict.txt")
+        with pytest.raises(ValueError, match=r"pieces of the .* are not in dict\.txt and so are <unk> here"):
+            exported(folder, folder / "out")
 
 
 def check_way_back(model, folder):
