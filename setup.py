@@ -34,6 +34,7 @@ setup(
         "zstandard>=0.22",
         "pyyaml>=6",
         "tensorboard>=2.16",
+        "tensorboardX>=2.6",  # unused, but without it fairseq prints "Please install tensorboardX" at every start
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "regex>=2024.4",

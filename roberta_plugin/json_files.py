@@ -1,4 +1,4 @@
-"""JSON files that a command has written and reads again: what is no such file is named, with a remedy."""
+"""Read JSON files that a command wrote, with errors that name the file and a remedy."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 
 def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any] | None:
-    """The object in a JSON file; None if there is no such file.
+    """The object in a JSON file; None if the file does not exist.
 
     Args:
         path: the file.
-        keys: what the object must have.
-        remedy: what to do about a file that is damaged, as the end of a sentence.
+        keys: required keys of the object.
+        remedy: what to do about a damaged file, as the end of a sentence.
 
     Raises:
-        ValueError: naming the file, if it is empty, cut off, not a JSON object or lacks one of `keys`.
+        ValueError: naming the file, if it is empty, truncated, not a JSON object, or lacks one of `keys`.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -30,5 +30,5 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
         raise ValueError(f"{path} holds {content!r:.60} instead of an object: {remedy}.")
     missing = [key for key in keys if key not in content]
     if missing:
-        raise ValueError(f"{path} has no {missing[0]!r}: {remedy}.")
+        raise ValueError(f"{path} lacks the key {missing[0]!r}: {remedy}.")
     return content

@@ -1,7 +1,7 @@
-"""Signals that are noted instead of acted on, by a training that stops after the update at hand.
+"""Signal handlers that only note a signal, so that a training can stop after the current update.
 
-`fairseq_workarounds/interruption.py` has them for Ctrl-C and SIGTERM in any fairseq-train, `launch/preemption.py` for
-what SLURM sends.
+`fairseq_workarounds/interruption.py` uses them for Ctrl-C and SIGTERM in any fairseq-train, `launch/preemption.py` for
+SLURM's signals.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _blocked_in_children: set[signal.Signals] = set()
 
 
 class StopSignals:
-    """While entered, notes `signals` instead of acting on them; for the main thread.
+    """While entered, notes `signals` instead of acting on them; main thread only.
 
-    Processes that are forked meanwhile (data-loader workers) block these signals: torch's handlers in a worker would
-    end it, and the training with it, before the update at hand is done.
+    Processes forked meanwhile (data-loader workers) block these signals: torch's handlers would end a worker, and with
+    it the training, before the current update is complete.
     """
 
     def __init__(self, signals: Sequence[signal.Signals]) -> None:
@@ -40,9 +40,12 @@ class StopSignals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _blocked_in_children.clear()
-        for number, handler in self.handlers_before.items():  # SIGCHLD: torch raises where a worker is killed
+        for (
+            number,
+            handler,
+        ) in self.handlers_before.items():  # with SIGCHLD: torch's handler raises when a worker is killed
             signal.signal(number, handler)
-        for child in multiprocessing.active_children():  # they would ignore the polite request at exit, and it wait
+        for child in multiprocessing.active_children():  # they block SIGTERM, so Python would wait for them at exit
             child.kill()
             child.join()
 

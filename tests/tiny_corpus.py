@@ -14,6 +14,7 @@ import numpy as np
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from tests.conftest import REPOSITORY
+from tests.forked_training import run_forked
 from tests.slurm_cluster import free_ports
 
 NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
@@ -56,8 +57,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPOSITORY)}
 
 
-def run(arguments: list[str], *, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; the caller checks the return code."""
+def run(arguments: list[str], *, timeout: float = 300, in_fork: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; the caller checks the return code.
+
+    Args:
+        arguments: the command and its arguments.
+        timeout: seconds.
+        in_fork: whether a fairseq-train may be a fork of a process that has imported fairseq.
+    """
+    if in_fork and arguments[0] == command("fairseq-train")[0]:
+        return run_forked(arguments, cwd=REPOSITORY, environment=environment(), timeout=timeout)
     return subprocess.run(
         arguments, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=timeout, check=False
     )

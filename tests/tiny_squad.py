@@ -11,7 +11,7 @@ import numpy as np
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.squad.benchmark import prepare
-from tests.tiny_suites import words_tokenizer
+from tests.tiny_benchmarks import words_tokenizer
 
 VERSIONS = {"squad1": "1.1", "squad2": "2.0"}
 

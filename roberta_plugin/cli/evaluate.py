@@ -39,12 +39,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
-    import roberta_plugin
     from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate, where_predictions_are
     from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
     from roberta_plugin.finetuning.prepared import Prepared
 
-    roberta_plugin.register()
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if args.results:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from roberta_plugin.cli.prepare import add_data_options, add_task, add_task_opti
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.finetune import FinetuneSettings
+    from roberta_plugin.training.resources import Resources
 
 
 def add_parser(subparsers: Any) -> None:
@@ -75,7 +77,8 @@ def add_parser(subparsers: Any) -> None:
         "--slurm",
         nargs="*",
         metavar="NAME=VALUE",
-        help="run as a SLURM job array with these settings: time=8:00:00 partition=... sbatch.OPTION=...",
+        help="run as a SLURM job array with these resources, under the names of slurm/README.md: time=8:00:00 "
+        "partition=gpu gpus_per_node=1 sbatch.OPTION=VALUE",
     )
     parser.add_argument("--device", help="where to evaluate (default: a GPU if there is one)")
     parser.add_argument("--grid-only", action="store_true", help="write the grid file for `roberta sweep`, and stop")
@@ -106,6 +109,14 @@ def run(args: argparse.Namespace) -> int:
     return 1 if result.failures else 0
 
 
+def resources_of(texts: Sequence[str]) -> Resources:
+    """The resources that the arguments of --slurm describe."""
+    from roberta_plugin.training.resources import Resources, read_resources
+    from roberta_plugin.training.settings import parse_pairs
+
+    return read_resources(parse_pairs(texts, option="--slurm"), where="--slurm", kind=Resources)
+
+
 def settings_of(args: argparse.Namespace) -> FinetuneSettings:
     """The settings that the arguments describe."""
     from roberta_plugin.experiments.finetune import FinetuneSettings
@@ -128,7 +139,7 @@ def settings_of(args: argparse.Namespace) -> FinetuneSettings:
         gpus_per_run=args.gpus_per_run,
         retries=args.retries,
         keep=args.keep,
-        slurm=None if args.slurm is None else named_values(args.slurm, "--slurm"),
+        slurm=None if args.slurm is None else resources_of(args.slurm),
         device=args.device,
         grid_only=args.grid_only,
         show_progress=True,

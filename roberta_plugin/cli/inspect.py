@@ -125,7 +125,9 @@ def tokenizer_faults(folder: Path, manifest: dict[str, Any] | None) -> list[str]
         return [str(error)]
     if found != manifest["tokenizer"]:
         names = " or ".join(manifest["tokenizer"].get("sha256", {}))
-        return [f"{folder}: {names} was replaced after the data were made: it differs from the manifest."]
+        return [
+            f"{folder}: {names} was replaced after the data were made: it is not what {folder / 'manifest.json'} says."
+        ]
     return []
 
 

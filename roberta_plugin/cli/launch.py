@@ -54,6 +54,10 @@ def run(args: argparse.Namespace) -> int:
         if args.config is None:
             raise
         raise ValueError(f"{locate_in_recipe(args.config, str(error))}: {error}") from error
+    except (FileNotFoundError, PermissionError) as error:
+        if args.config is None:
+            raise
+        raise type(error)(f"{args.config}: {error}") from error
     if args.dry_run:
         print(submission.script.rstrip())
         print("\n# commands: the first one submits the script above, the second is what each rank does")

@@ -30,8 +30,8 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
         except (OSError, ValueError, TypeError) as error:  # no network and not in the cache, which raises any of these
             raise FileNotFoundError(
                 f"{folder} has no tokenizer: fairseq's archives lack GPT-2's encoder.json and vocab.bpe, and {name} "
-                f"could not be downloaded ({type(error).__name__}). Download {URL}/encoder.json and {URL}/vocab.bpe on a "
-                "machine that can, and put both beside the unpacked model.pt and dict.txt; or give a folder with these "
-                "two and dict.txt as --data."
+                f"could not be downloaded ({type(error).__name__}). Download {URL}/encoder.json and {URL}/vocab.bpe "
+                "on a machine that can, and put both beside the unpacked model.pt and dict.txt; or give a folder with "
+                "these two and dict.txt as --data."
             ) from error
     return read_files(*found)

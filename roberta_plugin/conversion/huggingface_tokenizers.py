@@ -8,8 +8,9 @@ Ids in these files are the model's. `<mask>` takes the space before it along (ls
 our hub: "end <mask>" is `end`, `<mask>`, not `end`, a space, `<mask>`.
 
 Texts get the same ids as here, except that transformers reads the strings <s>, <pad>, </s> and <unk> of a text as
-special symbols, unless it is called with split_special_tokens=True. With SentencePiece there are two more exceptions: of
-two equally probable ways to cut a word tokenizers may choose another one, and it loses marks where a letter has several.
+special symbols, unless it is called with split_special_tokens=True. With SentencePiece there are two more exceptions:
+of two equally probable ways to cut a word tokenizers may choose another one, and it loses marks where a letter has
+several.
 
 Character BPE has no such form: Moses' rules, which cut text into words, are a program with lists of abbreviations.
 
@@ -158,7 +159,7 @@ def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folde
     special = {*SPECIALS, MASK}
     pieces = [(symbol, 0.0 if symbol in special else scores.get(symbol, lowest)) for symbol in symbols]
     built = Tokenizer(models.Unigram(pieces, unk_id=vocabulary.unk_id, byte_fallback=False))
-    steps = [normalizers.Replace(Regex(" {2,}"), " ")]
+    steps: list[Any] = [normalizers.Replace(Regex(" {2,}"), " ")]
     if proto.normalizer_spec.precompiled_charsmap:
         steps.insert(0, normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap))
     built.normalizer = normalizers.Sequence(steps)
@@ -180,8 +181,8 @@ def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folde
 def _missing(pieces: Sequence[str], what: str) -> str:
     return (
         f"{len(pieces):,} pieces of the {what}, such as {pieces[0]!r}, are not in dict.txt and so are <unk> here, which "
-        "the files of transformers cannot express: only models whose dict.txt has them all, as `roberta tokenizer train` "
-        "writes it, can be exported. `--to fairseq` takes this one, too."
+        "the files of transformers cannot express: only models whose dict.txt has them all, as "
+        "`roberta tokenizer train` writes it, can be exported. `--to fairseq` takes this one, too."
     )
 
 

@@ -139,7 +139,7 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
 
 def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
     """Write the model with 8-bit weights, and say what that changes on the lines of a text."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]
 
     batches = list(_sample_batches(model, sample))
     with _quiet():
@@ -188,7 +188,7 @@ def _loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
 
 def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
     """First output for each batch of ids (1, T) without padding."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return [session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0] for ids in batches]

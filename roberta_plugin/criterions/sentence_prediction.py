@@ -1,7 +1,7 @@
-"""GLUE's losses, summed over examples: cross-entropy, squared error, and two that rank (paper section 5.1).
+"""GLUE's losses, summed over examples: cross-entropy, squared error, and two ranking losses (paper section 5.1).
 
-Which of them, follows from the kind of the prepared task (`finetuning/glue/tables.Kind`). Metrics are functions of what
-a whole validation has counted or collected, so they are GLUE's own, on several ranks too.
+The kind of the prepared task (`finetuning/glue/tasks.Kind`) selects the loss. Metrics are computed from the counts or
+predictions of a whole validation, so they are GLUE's own on several ranks too.
 
 Shapes: B examples in the batch, S sequences of all of them, C classes, N examples of the split, O = S - B + 1.
 """
@@ -86,40 +86,40 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
             raise ValueError(
                 "The criterion roberta_sentence_prediction returns the summed loss only: call it with reduce=True."
             )
-        scores = self.task.outputs(model, sample).float()
-        loss, sample_size, sums = self._loss(scores, sample)
+        logits = self.task.outputs(model, sample).float()
+        loss, sample_size, sums = self._loss(logits, sample)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
         if not model.training:
             log |= sums
         return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
 
-    def _classification(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
-        """(B, C): cross-entropy."""
+    def _classification(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """Cross-entropy of logits (B, C)."""
         labels = sample["columns"]["label"].long()
-        loss = F.cross_entropy(scores, labels, reduction="sum")
-        return loss, len(labels), {"confusion": confusion(labels, scores.argmax(dim=1), self.task.num_classes)}
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        return loss, len(labels), {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
 
-    def _regression(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
-        """(B, 1): squared error of the number itself, as fairseq's --regression-target."""
-        answers = sample["columns"]["label"].float()
-        loss = F.mse_loss(scores[:, 0], answers, reduction="sum")
+    def _regression(self, outputs: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """Squared error of outputs (B, 1) to the labels, not normalized, as fairseq's --regression-target."""
+        labels = sample["columns"]["label"].float()
+        loss = F.mse_loss(outputs[:, 0], labels, reduction="sum")
         # as `roberta evaluate` writes and scores it
-        prediction = scores[:, 0].double().clamp(*self.task.limits).round(decimals=3)
-        return loss, len(answers), self._placed(sample, prediction=prediction, answer=sample["columns"]["label"])
+        prediction = outputs[:, 0].double().clamp(*self.task.limits).round(decimals=3)
+        return loss, len(labels), self._placed(sample, prediction=prediction, answer=sample["columns"]["label"])
 
-    def _pair_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
-        """(S, 1): cross-entropy over the sentences of each question and "none of them", whose score is 0."""
+    def _pair_ranking(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """Cross-entropy of logits (S, 1) over each question's sentences and "none of them", whose logit is 0."""
         counts, answers = sample["offsets"].diff(), sample["columns"]["answer"]
-        choices = by_example(scores[:, 0], sample["offsets"])  # (S,) -> (B, O), -inf where there is no sentence
-        choices = F.pad(choices, (0, 1))  # (B, O + 1): none of them comes last
+        choices = by_example(logits[:, 0], sample["offsets"])  # (S,) -> (B, O), -inf where there is no sentence
+        choices = F.pad(choices, (0, 1))  # (B, O) -> (B, O + 1): "none of them" comes last
         loss = F.cross_entropy(choices, answers.where(answers < counts, choices.size(1) - 1), reduction="sum")
-        if len(scores) > len(answers):  # training: no metric
+        if len(logits) > len(answers):  # training: no metric
             return loss, len(answers), {}
         columns = {"question": sample["columns"]["question"], "answer": answers}
-        return loss, len(answers), self._placed(sample, prediction=scores[:, 0], **columns)
+        return loss, len(answers), self._placed(sample, prediction=logits[:, 0], **columns)
 
     def _phrase_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
-        """(S, 1): the first phrase of each example against its rivals, where it is the right one.
+        """Ranking loss of the log-probabilities (S, 1): each example's first phrase against the others, if it is right.
 
         The loss is that of fairseq's examples/roberta/wsc/wsc_criterion.py, after Kocijan et al. 2019: for each rival,
         -right + alpha * max(0, rival - right + beta). Neither paper states alpha and beta; the defaults are those
@@ -140,7 +140,7 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
 
     @staticmethod
     def _placed(sample: Mapping[str, Any], **columns: Tensor) -> Sums:
-        """Columns (B,) at the places of the examples in the split, and which places they are: (N,) each."""
+        """Columns (B,) -> (N,), at the indices of the examples in the split; "counted" (N,) is 1 at these indices."""
         columns["counted"] = torch.ones_like(sample["id"])
         return {
             name: metrics.placed(values, sample["id"], size=sample["num_examples"]) for name, values in columns.items()
@@ -150,8 +150,8 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
         """Log loss and padding, and after a validation GLUE's metrics, times 100.
 
-        They are `accuracy`, `mcc` and, with two classes, `f1` and `acc_and_f1`; for regression `pearson`, `spearman`
-        and `pearson_spearman`; for pairs that are ranked, `accuracy` and the like as well.
+        Classification and ranking log `accuracy` and `mcc`, with two classes also `f1` and `acc_and_f1`; regression
+        logs `pearson`, `spearman` and `pearson_spearman`.
         """
         outputs = list(logging_outputs)
         metrics.log_finetuning_loss(outputs)

@@ -1,7 +1,7 @@
 """Span loss plus answerability loss, for SQuAD 2.0 and 1.1 (paper section 5.2).
 
-Where the answer begins and ends is a choice among the passage's tokens, learned from windows that hold the answer; that
-a window holds it is a classifier's choice, learned from all windows.
+The start and the end of the answer are each a softmax over the passage's tokens, trained on windows that contain the
+answer. Whether a window contains it is a binary classification, trained on all windows.
 
 Shapes: B windows in the batch, T positions, N windows of the split, Q questions of it.
 """
@@ -29,7 +29,7 @@ from roberta_plugin.finetuning.squad.predictions import MAX_ANSWER_LENGTH, best_
 
 _NOT_HERE = -100
 _NULL_THRESHOLD = {"squad1": 1.0, "squad2": 0.5}  # a question counts as not answered above it
-_SCORE, _EXACT, _F1, _ANSWERABLE, _QUESTION, _HAS_ANSWER, _IS_GIVEN = range(7)  # columns of what windows log
+_SCORE, _EXACT, _F1, _ANSWERABLE, _QUESTION, _HAS_ANSWER, _IS_GIVEN = range(7)  # columns of a window's log
 
 
 @dataclass
@@ -73,31 +73,31 @@ class Squad2Criterion(FairseqCriterion):
         if not reduce:
             raise ValueError("The criterion squad2 returns the summed loss only: call it with reduce=True.")
         columns = sample["columns"]
-        scores = self.task.outputs(model, sample)
+        logits = self.task.outputs(model, sample)
         first = columns["passage"]
-        in_passage = between(scores.start, first, first + columns["passage_length"])
-        starts, ends = (log_probabilities(values, in_passage) for values in (scores.start, scores.end))
+        in_passage = between(logits.start, first, first + columns["passage_length"])
+        starts, ends = (log_probabilities(values, in_passage) for values in (logits.start, logits.end))
         has_answer = columns["has_answer"]
         span_loss = 0.5 * (
             span_part(starts, columns["start"], has_answer) + span_part(ends, columns["end"], has_answer)
         )
         answerable_loss = F.binary_cross_entropy_with_logits(
-            scores.answerable.float(), has_answer.float(), reduction="sum"
+            logits.answerable.float(), has_answer.float(), reduction="sum"
         )
         loss = span_loss + answerable_loss
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
         log |= {"loss": loss.detach(), "sample_size": len(first), "num_with_answer": has_answer.sum()}
         log |= {"span_loss": span_loss.detach(), "answerable_loss": answerable_loss.detach()}
         if not model.training:
-            rows, size, index = self._rows(sample, scores), sample["num_examples"], sample["id"].cpu()
+            rows, size, index = self._rows(sample, logits), sample["num_examples"], sample["id"].cpu()
             log[f"windows_{self.task.prepared.task}"] = metrics.placed(rows, index, size=size).to(first.device)
             log["counted"] = metrics.placed(torch.ones(len(rows)), index, size=size).to(first.device)
         return loss, len(first), log
 
-    def _rows(self, sample: dict[str, Any], scores: Any) -> Tensor:
-        """What the windows log: score and official metrics of each one's best span (B, 7)."""
+    def _rows(self, sample: dict[str, Any], logits: Any) -> Tensor:
+        """Log rows (B, 7) of the windows: score and official metrics of each window's best span."""
         questions = self.task.questions(sample["split"])
-        starts, ends, answerable = (values.detach().float().cpu() for values in scores)
+        starts, ends, answerable = (values.detach().float().cpu() for values in logits)
         rows = torch.zeros(len(starts), 7, dtype=torch.float64)
         rows[:, _ANSWERABLE] = answerable
         for row, window, start, end in zip(rows, sample["id"].tolist(), starts.numpy(), ends.numpy(), strict=True):
@@ -113,8 +113,8 @@ class Squad2Criterion(FairseqCriterion):
     def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
         """Log loss and padding; in validation also `exact` and `f1` (percent) of the best answer to each question.
 
-        For SQuAD 2.0, a question that is more probably not answerable counts as not answered; `tuned_exact` and
-        `tuned_f1` are at the best threshold instead.
+        In SQuAD 2.0 a question counts as unanswered if its null probability exceeds 0.5; `tuned_exact` and `tuned_f1`
+        use the best threshold instead.
         """
         outputs = list(logging_outputs)
         metrics.log_finetuning_loss(outputs)
@@ -153,13 +153,13 @@ def log_probabilities(logits: Tensor, is_choice: Tensor) -> Tensor:
 
 
 def span_part(log_probs: Tensor, position: Tensor, has_answer: Tensor) -> Tensor:
-    """Summed cross-entropy () of the positions (B,) in the windows that hold the answer."""
+    """Summed cross-entropy () of the positions (B,), over windows that contain the answer."""
     target = position.masked_fill(has_answer.eq(0), _NOT_HERE)
     return F.nll_loss(log_probs, target, ignore_index=_NOT_HERE, reduction="sum")
 
 
 def by_question(rows: Tensor) -> dict[str, NDArray[np.float64]]:
-    """What all windows log (N, 7) -> "rows", those of each question's best window (Q, 7), and "null" (Q,)."""
+    """Log rows of all windows (N, 7) -> "rows" of each question's best window (Q, 7), and "null" probabilities (Q,)."""
     values = rows.numpy()
     order = np.lexsort((np.arange(len(values)), -values[:, _SCORE], values[:, _QUESTION]))
     is_first = np.diff(values[order, _QUESTION], prepend=-1) > 0
@@ -169,7 +169,7 @@ def by_question(rows: Tensor) -> dict[str, NDArray[np.float64]]:
 
 
 def mean_score(sums: Mapping[str, Tensor], *, name: str, column: int, threshold: float) -> float:
-    """Mean of exact match or F1 (percent), where a question counts as not answered above the threshold."""
+    """Mean exact match or F1 (percent); a question counts as unanswered if its null probability exceeds `threshold`."""
     questions = by_question(sums[name])
     rows = questions["rows"]
     values = np.where(questions["null"] > threshold, 1.0 - rows[:, _HAS_ANSWER], rows[:, column])
@@ -177,7 +177,7 @@ def mean_score(sums: Mapping[str, Tensor], *, name: str, column: int, threshold:
 
 
 def tuned_score(sums: Mapping[str, Tensor], *, name: str, column: int) -> float:
-    """The same at the threshold that makes it best."""
+    """The same at the best threshold."""
     questions = by_question(sums[name])
     rows = questions["rows"]
     best, _ = best_threshold(

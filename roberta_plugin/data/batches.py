@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
+from roberta_plugin.data.rounding import round_up
 
 
 def pad_width(longest: int, *, multiple: int) -> int:
     """T of a batch whose longest block has `longest` tokens, <s> not counted; 3 tokens and multiple 8: 8."""
-    return -(-(longest + 1) // multiple) * multiple
+    return int(round_up(longest + 1, multiple))
 
 
 def fill_rows(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.blocks import BreakMode, count_items, cut_items
-from roberta_plugin.data.manifest import file_record, sha256_of_file
+from roberta_plugin.data.manifest import NAME, file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
 from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -235,11 +235,11 @@ def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> l
     for name, record in made["outputs"].items():
         if (folder / name).is_file() and file_record(folder / name) != record:
             faults.append(
-                f"{folder / name} was changed after it was made: its size or SHA-256 differs from the manifest."
+                f"{folder / name} was changed after it was made: its size or SHA-256 is not that in {folder / NAME}."
             )
     if sha256_of_file(folder / "dict.txt") != manifest["dict_sha256"]:
         faults.append(
-            f"{folder / 'dict.txt'} was changed after the data were made: its SHA-256 differs from the manifest."
+            f"{folder / 'dict.txt'} was changed after the data were made: its SHA-256 is not that in {folder / NAME}."
         )
     return faults
 

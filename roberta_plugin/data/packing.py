@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.dynamic_masking import Masked
+from roberta_plugin.data.rounding import round_up
 
 PREDICTED_MULTIPLE = 128
 SEQUENCES_MULTIPLE = 32
@@ -62,7 +63,7 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
         max_seqlen: no sequence has more positions.
     """
     num_tokens = int(lengths.sum())
-    num_positions = -(-num_tokens // multiple) * multiple
+    num_positions = round_up(num_tokens, multiple)
     is_token = np.arange(masked.tokens.shape[1]) < lengths[:, None]  # (B, T)
     positions = np.broadcast_to(np.arange(masked.tokens.shape[1]), is_token.shape)
 
@@ -73,8 +74,8 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
     padding = padding_starts(num_tokens, num_positions, max_seqlen=max_seqlen)
     num_sequences = len(lengths) + len(padding)
     if multiple > 1:
-        room = -(-num_predicted // PREDICTED_MULTIPLE) * PREDICTED_MULTIPLE
-        num_sequences = -(-num_sequences // SEQUENCES_MULTIPLE) * SEQUENCES_MULTIPLE
+        room = round_up(num_predicted, PREDICTED_MULTIPLE)
+        num_sequences = round_up(num_sequences, SEQUENCES_MULTIPLE)
     cu_seqlens = np.full(num_sequences + 1, num_positions, dtype=np.int32)
     cu_seqlens[: len(lengths)] = starts
     cu_seqlens[len(lengths) : len(lengths) + len(padding)] = padding

@@ -159,7 +159,7 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
         },
         only=settings.only,
         seeds=settings.seeds,
-        slurm=settings.slurm or {},
+        slurm=settings.slurm,
         num_ranks=max(1, num_gpus),
     )
     path = settings.output_dir / GRID
@@ -180,10 +180,8 @@ def run_folders(settings: FinetuneSettings, grid: Grid) -> list[RunFolder]:
 
 def gpus_of_a_run(settings: FinetuneSettings) -> int:
     """GPUs that a run has: those that SLURM is asked for, or of this machine's; 0: it computes on the CPU."""
-    from roberta_plugin.training.sbatch_options import parse_gpus
-
     if settings.slurm is not None:
-        return parse_gpus(settings.slurm.get("gpus_per_node", "0")).num
+        return settings.slurm.gpus_per_node
     import torch
 
     num_gpus = gpus_per_run(settings)

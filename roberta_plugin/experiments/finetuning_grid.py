@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
+from roberta_plugin.training.resources import Resources, given_settings
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
@@ -39,7 +40,7 @@ def grid_of(
     changes: Mapping[str, str],
     only: Mapping[str, str],
     seeds: Sequence[str] | None,
-    slurm: Mapping[str, str],
+    slurm: Resources | None,
     num_ranks: int = 1,
 ) -> dict[str, Any]:
     """The content of the grid file.
@@ -52,7 +53,7 @@ def grid_of(
         changes: options of fairseq-train that replace or extend the recipe's.
         only: axis -> the one label that is kept of it, or a value that the recipe does not have.
         seeds: replace the recipe's.
-        slurm: what each run asks SLURM for.
+        slurm: resources of each run.
         num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
 
     Raises:
@@ -79,7 +80,7 @@ def grid_of(
         "seeds": list(seeds or recipe.seeds),
         "metric": dict(recipe.metric),
     }
-    return {**content, "slurm": dict(slurm)} if slurm else content
+    return content if slurm is None else {**content, "slurm": given_settings(slurm)}
 
 
 def _restricted(name: str, choices: Any, label: str) -> Any:

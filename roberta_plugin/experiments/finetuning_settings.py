@@ -9,6 +9,7 @@ from typing import Literal
 
 from roberta_plugin.finetuning.benchmarks import checked_options
 from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.training.resources import Resources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,8 @@ class FinetuneSettings:
     """How often a failed run is started again at once. Only for runs on this machine."""
     keep: Literal["best", "weights", "all"] = "best"
     """Checkpoints of finished runs that are kept: the weights of each cell's best run, of every run, or everything."""
-    slurm: Mapping[str, str] | None = None
-    """What each run asks SLURM for, which then runs them as a job array; None: run on this machine."""
+    slurm: Resources | None = None
+    """Resources of each run of a SLURM job array; None: run on this machine."""
     device: str | None = None
     """Where to evaluate; None: on a GPU if there is one."""
     grid_only: bool = False
@@ -67,7 +68,7 @@ class FinetuneSettings:
         checked_options(self.task, self.options)
         if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"--epochs must be 1 or more, got {self.epochs}.")
-        if self.slurm is not None and "time" not in self.slurm and not self.grid_only:
+        if self.slurm is not None and not self.slurm.time and not self.grid_only:
             raise ValueError(
                 "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
                 "resumes."

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml, to_arguments
 from roberta_plugin.training.resources import Resources, read_resources
 
@@ -30,7 +31,6 @@ _OURS = {
     "log-file": "every run has its own log.txt",
     "restore-file": "a run resumes from its own checkpoint; to start from a model use --finetune-from-model",
 }
-PLUGIN = Path(__file__).parent.parent  # the default of --user-dir
 _FOLDER = "{folder}"
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
 
@@ -85,7 +85,7 @@ class Run:
         """fairseq-train's arguments for a run in `folder`; user directories are taken from `code`."""
         own = ["--seed", self.seed, "--save-dir", str(folder / "checkpoints"), "--log-format", "json"]
         if "--user-dir" not in self.arguments:
-            own += ["--user-dir", str(PLUGIN)]
+            own += ["--user-dir", str(PACKAGE)]
         if "--best-checkpoint-metric" not in self.arguments:
             own += metric.options
         arguments = [argument.replace(_FOLDER, str(folder)) for argument in self.arguments] + own

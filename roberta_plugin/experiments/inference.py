@@ -18,6 +18,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+import roberta_plugin
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -40,6 +41,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
         ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or cannot
             be loaded safely.
     """
+    roberta_plugin.register()
     path = Path(checkpoint)
     state = load_state(path)
     options, _ = saved_options(state)

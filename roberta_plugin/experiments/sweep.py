@@ -30,8 +30,9 @@ from roberta_plugin.experiments.sweep_report import write_report
 from roberta_plugin.experiments.sweep_run import DONE, RUNNING, RunFolder
 from roberta_plugin.experiments.sweep_slurm import check_slurm, queued_runs, submit
 from roberta_plugin.launch.checks import check_data, check_splits
-from roberta_plugin.launch.snapshot import PACKAGE, sweep_snapshot, user_dir_of, write_for_owner
+from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.options_file import locate
 
 KEEP = ("best", "weights", "all")

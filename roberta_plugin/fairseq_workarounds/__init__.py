@@ -2,65 +2,67 @@
 
 Each fault has a number and the file that works around it:
 
-1. **Resuming fails under torch >= 2.6** (`checkpoint_loading`). fairseq calls `torch.load` without `weights_only`,
-   whose default is now True and refuses `argparse.Namespace`, the one class beyond plain types and tensors that its
-   checkpoints hold. We allow-list that class alone. A checkpoint that holds anything else is still refused.
-2. **Resuming on several ranks fails under torch >= 2.6** (`checkpoint_loading`). Rank 0 reads the checkpoint and
-   sends it to the others by `torch.save`, which read it with the new default of `weights_only`, as in 1; the options
-   in it are of omegaconf. What comes from our own rank 0 is trusted.
+1. **Resuming fails under torch >= 2.6** (`checkpoint_loading`). fairseq calls `torch.load` without `weights_only`. The
+   default is now True and refuses `argparse.Namespace`, the only class beyond plain types and tensors in its
+   checkpoints. We allow-list that class; checkpoints with any other class are still refused.
+2. **Resuming on several ranks fails under torch >= 2.6** (`checkpoint_loading`). Rank 0 reads the checkpoint and sends
+   it to the others by `torch.save`; they read it with the new default of `weights_only`, which refuses the omegaconf
+   options in it. We trust what our own rank 0 sends.
 3. **`checkpoint_last.pt` can be cut off** (`checkpoint_writing`). `checkpoint_utils.save_checkpoint` writes its first
    file under a temporary name, but makes `checkpoint_last.pt` and `checkpoint_best.pt` by `PathManager.copy`, straight
-   onto the old file; a kill in the middle leaves a truncated checkpoint that the next start cannot read. We make that
-   copy atomic for local files: a temporary name, fsync, rename. Paths that iopath manages keep fairseq's own copy.
-4. **`--bf16` turns to a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` wherever `bf16` is set, so that
-   `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We take that back, unless --tpu was asked for.
-   (Configs of fairseq-hydra-train do not go that way.)
-5. **A mixture is taken for one folder** (`validation_folders`). Before training, fairseq lists the data folders for
-   validation splits that --valid-subset does not name, and knows `A:B` alone: `A,B` and `A@3,B@1` are no folders. We
-   give it the folders of the mixture.
+   onto the old file. A kill in the middle leaves a truncated checkpoint that the next start cannot read. We make that
+   copy atomic for local files: temporary name, fsync, rename. Paths that iopath manages keep fairseq's copy.
+4. **`--bf16` selects a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` whenever `bf16` is set, so
+   `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We unset it, unless --tpu was given. (Configs of
+   fairseq-hydra-train are not affected.)
+5. **A mixture is taken for one folder** (`validation_folders`). Before training, fairseq searches the data folders for
+   validation splits that --valid-subset does not name. It understands `A:B`, but takes `A,B` and `A@3,B@1` for the
+   name of one folder. We pass it the folders of the mixture.
 6. **--help leaves out the options of --task, --arch, --optimizer, ...** (`help_text`). `parse_args_and_arch` adds them
-   after it has parsed once, and that first parser meets --help and exits. We let it print its help the second time.
+   after a first parse, which sees --help and exits. We print the help at the second parse.
 7. **TensorBoard's files are those of the first run in a process** (`tensorboard_writers`). fairseq keeps one writer for
    "train" and one for "valid", whatever --tensorboard-logdir is: job 2 of `fairseq-hydra-train -m` writes into the
-   folder of job 1, or fails where that is relative. We keep one for each folder.
-8. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` looks at
-   --max-update and --stop-time-hours after an update only: every further start makes one more and overwrites the
-   checkpoints. We look before the first one, too: nothing is done, nothing is saved, and the exit code is 0. What
-   --patience has counted is in no checkpoint of fairseq's: we save it, so that an early stop stays one.
-9. **Ctrl-C and SIGTERM lose all since the last checkpoint** (`interruption`). fairseq has no handlers for signals. The
-   first one now ends the update at hand on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a second
-   Ctrl-C stops at once. With our tasks, or on one rank.
-10. **Two trainings at once in one save folder** (`save_dir_lock`) overwrite each other's checkpoints. Rank 0 holds a
-   lock on a file in --save-dir for as long as it lives, and a second training is refused.
-11. **A disk that is full for a moment ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a
-   `torch.save` that failed up to three times into the same open file, behind what is already in it; the unreadable
-   result is copied over the good `checkpoint_last.pt`, and training goes on. We write each attempt to a fresh
-   temporary file, compare its checksums, and let it take the name only then; where the cause may pass we try again
-   for a minute, then the training ends with an error that names the file. What a killed run left half-written is
-   removed when a run starts in that folder.
-12. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoint_loading`). torch compares
-   no checksums: flipped bits become weights. We compare them before a checkpoint is loaded, for whatever purpose.
-13. **`--bf16` and `--fp16` do not resume exactly** (`master_weights`). `FP16Optimizer.state_dict` leaves out the fp32
-   master weights, so that a resumed training begins at weights rounded to 8 or 11 bits, and of the loss scaler it
-   has the scale alone, not when that changes next. We save both: 4 bytes more a parameter, 16 in all. Checkpoints
-   without them still load, with a line in the log.
-14. **`--amp` divides gradients by the loss scale twice** (`amp_scaling`). `AMPOptimizer` has the scaler unscale torch's
-   optimizer, then gives it its own wrapper to step, which the scaler does not know and unscales again. We give it the
-   same object. The loss scale was not saved either; now it is.
-15. **A state that fits is refused for the name of its class** (`state_names`). `Trainer.load_checkpoint` compares the
-   names of criterion and optimizer with those in the checkpoint, so that a run of fairseq's `masked_lm` or `adam`
-   cannot go on with ours, which take over its state. For those pairs the name in the checkpoint becomes ours.
+   folder of job 1, or fails if that path is relative. We keep one writer per folder.
+8. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` checks
+   --max-update and --stop-time-hours only after an update: every further start makes one more update and overwrites
+   the checkpoints. We check before the first update too; then nothing is done or saved, and the exit code is 0.
+   fairseq does not save the count of --patience either; we do, so that an early stop stays one.
+9. **Ctrl-C and SIGTERM lose all work since the last checkpoint** (`interruption`). fairseq does not handle signals. Now
+   the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a
+   second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
+10. **Two trainings at once use one save folder** (`save_dir_lock`) and overwrite each other's checkpoints. Rank 0 locks
+   a file in --save-dir until it ends; a second training is refused.
+11. **A briefly full disk ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a failed `torch.save`
+   up to three times into the same open file, after the bytes already in it; the unreadable result is copied over the
+   good `checkpoint_last.pt`, and training continues. We write each attempt to a fresh temporary file and rename it
+   only after comparing its checksums. Temporary errors are retried for a minute; then training ends with an error that
+   names the file. Unfinished files of killed runs are removed when a run starts in that folder.
+12. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoint_loading`). torch does not
+   compare checksums, so flipped bits become weights. We compare them before every load.
+13. **`--bf16` and `--fp16` do not resume exactly** (`master_weights`). `FP16Optimizer.state_dict` omits the fp32 master
+   weights, so a resumed training starts from weights rounded to 8 or 11 bits; of the loss scaler it keeps the scale
+   only, not the counters for its next change. We save both: 16 bytes per parameter instead of 12. Checkpoints without
+   them still load, with a warning.
+14. **`--amp` divides gradients by the loss scale twice** (`amp_scaling`). `AMPOptimizer` lets the scaler unscale
+   torch's optimizer, then lets it step its own wrapper, which the scaler does not recognize and unscales again. We pass
+   the same object. We also save the loss scale, which fairseq does not.
+15. **A matching state is refused for the name of its class** (`state_names`). `Trainer.load_checkpoint` compares the
+   class names of criterion and optimizer with those in the checkpoint, so a run of fairseq's `masked_lm` or `adam`
+   cannot continue with ours, although ours take over their state. For those pairs we replace the name.
 16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
-   tasks call `logging.basicConfig` at import, the first with level DEBUG: a program that had no set-up of its own then
-   prints every library's debugging. We import fairseq where these calls change nothing.
+   tasks call `logging.basicConfig` at import, the first with level DEBUG: a program without a logging set-up then
+   prints the debug messages of every library. We import fairseq so that these calls do nothing.
 17. **Warnings that a user cannot act on** (`foreign_warnings`). fairseq calls deprecated functions of hydra and torch,
-   and asks for pinned memory where there is no GPU: eight warnings per training. We filter exactly these. (The line
-   "Please install tensorboardX" is printed before fairseq loads any plugin, so it stays.)
-18. **A stop skips the validation of its update for good** (`update_end`). `checkpoint_best.pt` and --patience would
-   come out otherwise than without the stop. The checkpoint of 9 notes it, and the next start validates first.
+   and requests pinned memory on machines without a GPU: eight warnings per training. We filter exactly these. (The line
+   "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)
+18. **A stop skips the validation of its update for good** (`update_end`), which changes `checkpoint_best.pt` and
+   --patience. The checkpoint of 9 notes it, and the next start validates first.
+19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
+   No error names the rank. Each rank now writes signs of life; after five minutes without one, the others end and say
+   which rank is missing.
 
-In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Files that
-wrap functions of fairseq do so with `training_loop.wrap`.
+In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
+of fairseq's training loop are wrapped with `training_loop.wrap`.
 """
 
 from roberta_plugin.fairseq_workarounds import logging_setup  # isort: skip  -- before anything else of fairseq is imported
@@ -72,6 +74,7 @@ from roberta_plugin.fairseq_workarounds import (
     foreign_warnings,
     help_text,
     interruption,
+    lost_ranks,
     master_weights,
     save_dir_lock,
     state_names,
@@ -97,6 +100,7 @@ _WORKAROUNDS = (
     foreign_warnings,
     update_end,
     finished_training,
+    lost_ranks,
 )
 
 

@@ -19,7 +19,7 @@ _fairseq_broadcast = distributed_utils._broadcast_object_slow
 
 
 def broadcast_object(obj: Any, src_rank: int, group: object, dist_device: torch.device) -> Any:
-    """Send `obj` from rank `src_rank` to all ranks of the group, in fairseq's own form; see fault 2."""
+    """Send `obj` from rank `src_rank` to all ranks of the group, in fairseq's format; see fault 2."""
     if distributed_utils.get_rank(group) == src_rank:
         return _fairseq_broadcast(obj, src_rank, group, dist_device)
     length = torch.zeros(1, dtype=torch.int64, device=dist_device)
@@ -32,12 +32,12 @@ def broadcast_object(obj: Any, src_rank: int, group: object, dist_device: torch.
 def load_checked(
     path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
 ) -> dict[str, Any]:
-    """Load a checkpoint whose checksums are right; fairseq's `load_checkpoint_to_cpu`, see fault 12.
+    """Check a checkpoint's checksums, then load it as fairseq's `load_checkpoint_to_cpu`; see fault 12.
 
     Raises:
         ValueError: if the file is damaged or not a checkpoint of fairseq.
         UnpicklingError: if it holds objects that could run code.
-        OSError: if there is no such file, or it cannot be read.
+        OSError: if the file does not exist or cannot be read.
     """
     if not PathManager.path_requires_pathmanager(path):
         check_checkpoint(path)
@@ -45,14 +45,14 @@ def load_checked(
         state: dict[str, Any] = _fairseq_load(path, arg_overrides, load_on_all_ranks)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # torch.load and fairseq's upgrade of old layouts raise nearly anything
+    except Exception as error:  # torch.load and fairseq's upgrade of old layouts can raise almost anything
         kind = ValueError if unlisted_class(error) is None else pickle.UnpicklingError
         raise kind(f"{explain_refusal(path, error)} {REMEDY}") from error
     return state
 
 
 def install() -> None:
-    """Allow-list `argparse.Namespace`, check what is loaded, and read broadcast checkpoints whole."""
+    """Allow-list `argparse.Namespace`, check files before loading, and trust checkpoints from rank 0."""
     checkpoint_utils.load_checkpoint_to_cpu = load_checked
     torch.serialization.add_safe_globals([argparse.Namespace])
     distributed_utils._broadcast_object_slow = broadcast_object

@@ -21,8 +21,8 @@ from roberta_plugin.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER = (1, 2, 4, 8, 15, 30)  # seconds; a minute in all, half of the grace that SLURM is asked for
-# Errors of a disk or file server that may pass. The others (no permission, no such folder, a limit) do not.
+RETRY_AFTER = (1, 2, 4, 8, 15, 30)  # seconds; a minute in all, half of the grace period that jobs request from SLURM
+# Temporary errors of a disk or file server. Others (no permission, no such folder, a limit) are final.
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
 
 _fairseq_copy = PathManager.copy
@@ -30,13 +30,13 @@ _fairseq_save = checkpoint_utils.torch_persistent_save
 
 
 def save_whole(obj: Any, filename: str, async_write: bool = False) -> None:
-    """Write a checkpoint so that `filename` is at every moment either the old file or the whole new one.
+    """Write a checkpoint so that `filename` is always either the old file or the whole new one.
 
-    Same signature as fairseq's `torch_persistent_save`. Each attempt goes to a fresh temporary file, whose checksums
-    are compared before it takes the name; see fault 11.
+    Same signature as fairseq's `torch_persistent_save`. Each attempt writes a fresh temporary file and compares its
+    checksums before the rename; see fault 11.
 
     Raises:
-        OSError: if it cannot be written, after a minute of trying where the cause may pass.
+        OSError: if it cannot be written; temporary errors are retried for a minute.
     """
     if async_write or not PathManager.supports_rename(filename):
         _fairseq_save(obj, filename, async_write)
@@ -58,11 +58,11 @@ def save_once(obj: Any, stream: IO[bytes]) -> None:
 
 
 def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-    """Copy a file so that `dst_path` is at every moment either the old file or the whole new one.
+    """Copy a file so that `dst_path` is always either the old file or the whole new one.
 
-    Same signature and result as fairseq's `PathManager.copy`; see fault 3. File systems that can share the blocks of
-    the two files do (XFS, Btrfs). A hard link would be as quick everywhere, but whoever then writes into one of the
-    two, as `cp other.pt checkpoint_last.pt` does, would write into both.
+    Same signature and result as fairseq's `PathManager.copy`; see fault 3. On XFS and Btrfs the two files share their
+    blocks. A hard link would be as fast everywhere, but writing into one name, as `cp other.pt checkpoint_last.pt`
+    does, would change both.
 
     Raises:
         OSError: as `save_whole`.
@@ -75,7 +75,7 @@ def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     def write(file: IO[bytes]) -> None:
         with open(src_path, "rb") as source:
             _copy_within_the_kernel(source.fileno(), file.fileno())
-            shutil.copyfileobj(source, file, 16 * 2**20)  # what is left: all of it, or nothing
+            shutil.copyfileobj(source, file, 16 * 2**20)  # the rest: everything or nothing
             file.flush()
             missing = os.fstat(source.fileno()).st_size - os.fstat(file.fileno()).st_size
         if missing:
@@ -86,7 +86,7 @@ def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
-    """fairseq's `load_checkpoint`, with which a training starts: first removes what an earlier one left unfinished."""
+    """Remove unfinished files of earlier runs, then call fairseq's `load_checkpoint`, the start of every training."""
     if trainer.data_parallel_rank == 0 and os.path.isdir(cfg.save_dir):
         for name in remove_unfinished(Path(cfg.save_dir)):
             logger.info("Removed %s from %s: an earlier run was stopped while it wrote that file.", name, cfg.save_dir)
@@ -103,7 +103,7 @@ def install() -> None:
 
 
 def _write_patiently(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write `path` by `write`, again and again for a minute where the disk may recover."""
+    """Write `path` by `write`; retry temporary errors for a minute."""
     for wait in (*RETRY_AFTER, None):
         try:
             with atomic_write(path) as file:
@@ -121,7 +121,7 @@ def _write_patiently(path: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 
 def _copy_within_the_kernel(source: int, target: int) -> None:
-    """Copy as much as the file system can by itself; both descriptors are left where the rest begins."""
+    """Copy as much as the file system can by itself; both descriptors end where the rest begins."""
     left = os.fstat(source).st_size
     try:
         while left and (copied := os.copy_file_range(source, target, left)):
@@ -149,6 +149,6 @@ def _explain(path: Path, cause: OSError) -> str:
     except OSError:
         free = ""
     return (
-        f"The checkpoint {path} cannot be written{tried}: {_in_words(cause)}{free}. Checkpoints written before are "
-        "untouched. Make room or mend the cause, and start the same command again: it goes on from the last one."
+        f"The checkpoint {path} cannot be written{tried}: {_in_words(cause)}{free}. Earlier checkpoints are untouched. "
+        "Free some space or fix the cause, and run the same command again: it resumes from the last checkpoint."
     )

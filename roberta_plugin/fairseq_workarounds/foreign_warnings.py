@@ -1,6 +1,6 @@
 """Fault 17: warnings of hydra and torch about fairseq's own code, which a user cannot act on.
 
-Only these are filtered. The filters come after all others, so `python -W default` shows them again.
+Only these are filtered. The filters have the lowest priority, so `python -W default` shows the warnings again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import warnings
 
 _FAIRSEQ = r"fairseq(_cli)?\."
 
-# Beginning of the message, category, module that causes it ("" for any: hydra blames whoever called fairseq).
+# Start of the message, category, module that causes it ("" for any: hydra blames fairseq's caller).
 FILTERED: tuple[tuple[str, type[Warning], str], ...] = (
     ("hydra.experimental.initialize() is no longer experimental.", UserWarning, "hydra"),
     ("hydra.experimental.compose() is no longer experimental.", UserWarning, "hydra"),

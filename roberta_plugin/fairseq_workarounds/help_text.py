@@ -1,4 +1,4 @@
-"""Fault 6: a --help without the options of the task, the model, the optimizer and the others that were chosen."""
+"""Fault 6: --help leaves out the options of the chosen task, model, optimizer and so on."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def parse_args_and_arch(
     suppress_defaults: bool = False,
     modify_parser: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> Any:
-    """As fairseq's function of this name, with all options in the help text; see fault 6.
+    """fairseq's `parse_args_and_arch`, with all options in the help text; see fault 6.
 
     Without --arch the text has the options of our own model.
     """
-    words = sys.argv[1:] if input_args is None else list(input_args)
-    if not any(word in _HELP for word in words):
+    arguments = sys.argv[1:] if input_args is None else list(input_args)
+    if not any(argument in _HELP for argument in arguments):
         return _fairseq_parse(parser, input_args, parse_known, suppress_defaults, modify_parser)
     num_calls = 0
 
@@ -34,15 +34,15 @@ def parse_args_and_arch(
         num_calls += 1
         if modify_parser is not None:
             modify_parser(parser)
-        if num_calls == 2:  # fairseq calls it before it parses for the first time, and for the second
+        if num_calls == 2:  # fairseq calls it before each of its two parses
             parser.print_help()
             parser.exit()
 
-    # the last --arch counts; without any, fairseq fails between its two parsers
-    words = ["--arch", "fast_roberta_base", *(word for word in words if word not in _HELP)]
-    return _fairseq_parse(parser, words, modify_parser=print_help_when_complete)
+    # a later --arch overrides this one; without any, fairseq fails between its two parses
+    arguments = ["--arch", "fast_roberta_base", *(argument for argument in arguments if argument not in _HELP)]
+    return _fairseq_parse(parser, arguments, modify_parser=print_help_when_complete)
 
 
 def install() -> None:
-    """Let fairseq's commands print all options."""
+    """Make fairseq's commands print all options."""
     options.parse_args_and_arch = parse_args_and_arch

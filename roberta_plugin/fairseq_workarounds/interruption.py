@@ -1,10 +1,10 @@
-"""Fault 9: a Ctrl-C or SIGTERM that loses all since the last checkpoint.
+"""Fault 9: Ctrl-C and SIGTERM lose all work since the last checkpoint.
 
-All ranks have to stop at the same update. Who has got a signal says so in what the ranks tell each other of an update
-anyway, the criterion's logging output (`announce`, `hear`; called by our tasks), so that no collective is added.
+All ranks must stop at the same update. A rank that got a signal announces it in the criterion's logging output, which
+the ranks exchange at every update anyway (`announce`, `hear`; called by our tasks): no collective is added.
 
-fairseq-train runs its ranks as processes of its own where it finds several GPUs: the first process then passes signals
-on to them, and its exit code is theirs.
+With several GPUs fairseq-train spawns its ranks. The parent process then forwards signals to them and exits with their
+exit code.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ EXIT_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 class Interruption(StopSignals):
-    """Ctrl-C and SIGTERM: noted while an update may be under way, and as ever before and after.
+    """Handler of Ctrl-C and SIGTERM: notes the first signal during training, acts as usual otherwise.
 
-    A second Ctrl-C is as ever, too.
+    A second Ctrl-C acts as usual, too.
     """
 
     def __init__(self) -> None:
         super().__init__(())
         self.is_training = False
-        self.is_agreed = False  # all ranks know of it
+        self.is_agreed = False  # whether all ranks know of it
         self.has_stopped = False
         self._num_interrupts = 0
 
     def begin(self) -> None:
-        """Take over the signals, unless somebody else has done so (a job of `roberta launch`), or this has."""
+        """Install the handlers, unless a job of `roberta launch` has installed its own, or this was done before."""
         if threading.current_thread() is not threading.main_thread() or self.handlers_before:
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
-        is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # nohup, or in the background
+        is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # nohup, or a background job
         self.signals = (signal.SIGTERM,) if is_ignored else (signal.SIGINT, signal.SIGTERM)
         self.received, self.is_agreed, self.has_stopped, self._num_interrupts = None, False, False, 0
         self.__enter__()
         Finalize(None, self.end, exitpriority=100)  # before Python waits for data-loader workers, which block signals
 
     def end(self) -> None:
-        """Give the signals back."""
+        """Restore the former handlers."""
         if self.handlers_before:
             self.__exit__(None, None, None)
 
@@ -78,7 +78,7 @@ class Interruption(StopSignals):
 
     @contextmanager
     def training(self, trainer: Any) -> Iterator[None]:
-        """While entered, a signal stops the training; only if all ranks would hear of it."""
+        """While entered, a signal stops the training, provided that all ranks can hear of it."""
         hears = trainer.data_parallel_world_size == 1 or getattr(trainer.task, "announces_stops", False)
         self.is_training = bool(self.handlers_before) and hears
         try:
@@ -87,7 +87,7 @@ class Interruption(StopSignals):
             self.is_training = False
 
     def is_to_stop(self, trainer: Any) -> bool:
-        """Whether the update that has just been made is the last one; the same on all ranks."""
+        """Whether to stop after the update just made; the same on all ranks."""
         return self.is_training and (
             self.is_agreed or (self.received is not None and trainer.data_parallel_world_size == 1)
         )
@@ -98,20 +98,20 @@ class Interruption(StopSignals):
         if self._num_interrupts > 1 or not (self.is_training or ranks):
             for rank in ranks:
                 rank.kill()
-            _act_as_ever(number, frame)
+            _act_as_usual(number, frame)
             return
         if self.received is None:
             self.received = signal.Signals(number)
             if multiprocessing.parent_process() is None:
-                words = "stopping after this update and a checkpoint; a second Ctrl-C stops at once"
-                with suppress(OSError):  # who reads our output may be dead
-                    os.write(2, f"\n{self.received.name}: {words}\n".encode())
+                text = "stopping after this update and a checkpoint; a second Ctrl-C stops at once"
+                with suppress(OSError):  # the reader of our output may be dead
+                    os.write(2, f"\n{self.received.name}: {text}\n".encode())
         for rank in ranks:
             if rank.pid is not None:
                 os.kill(rank.pid, signal.SIGTERM)
 
 
-def _act_as_ever(number: int, frame: FrameType | None) -> None:
+def _act_as_usual(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGINT:
         signal.default_int_handler(number, frame)
     signal.signal(number, signal.SIG_DFL)
@@ -122,18 +122,18 @@ interruption = Interruption()
 
 
 def announce(logging_output: Mapping[str, Any]) -> dict[str, Any]:
-    """The logging output of a batch, and in it whether this rank has got a signal."""
+    """Add to a batch's logging output whether this rank got a signal."""
     return {**logging_output, STOPS: float(interruption.received is not None)}
 
 
 def hear(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-    """Take note of it where the logging outputs of all ranks say that one of them is to stop."""
+    """Note a stop if the logging outputs of all ranks announce one."""
     if any(float(output.get(STOPS, 0.0)) > 0 for output in logging_outputs):
         interruption.is_agreed = True
 
 
 def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any) -> None:
-    """fairseq's start of a program on all its ranks; see fault 9."""
+    """fairseq's `call_main`, which starts a program on all ranks, with our handlers; see fault 9."""
     interruption.begin()
     try:
         fairseqs(cfg, main, **options)
@@ -146,13 +146,13 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
-    """fairseq's, the first step in which a data loader may start workers; in ranks of its own, the first one at all."""
+    """fairseq's `load_checkpoint`: the first wrapped call in a spawned rank, and before any data-loader worker."""
     interruption.begin()
     return fairseqs(cfg, trainer, **options)
 
 
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """An epoch of fairseq's; ends the program if it was stopped in it."""
+    """Run fairseq's epoch; end the program if the epoch was stopped."""
     with interruption.training(trainer):
         is_stopped = partial(_is_stopped_before_update, cfg, trainer, epoch_itr)
         result = update_end.train(fairseqs, cfg, trainer, task, epoch_itr, is_stopped)
@@ -160,20 +160,20 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
             return result
         if cfg.checkpoint.write_checkpoints_asynchronously:
             PathManager.async_close()
-        if dist.is_initialized():  # rank 0 is still writing, and who starts the ranks may end all when one has gone
+        if dist.is_initialized():  # rank 0 is still writing, and the launcher may kill all ranks once one has exited
             dist.barrier(distributed_utils.get_global_group())
         logger.info(farewell(cfg.checkpoint, updates=trainer.get_num_updates()))
         sys.exit(128 + (interruption.received or signal.SIGTERM))
 
 
 def farewell(checkpoint: Any, *, updates: int) -> str:
-    """What to say at the end: how to go on."""
+    """The last line of a stopped training: what is saved, and how to resume."""
     name = interruption.received.name if interruption.received else "a signal to another rank"
-    said = f"Stopped by {name} after update {updates:,}"
+    stopped = f"Stopped by {name} after update {updates:,}"
     if checkpoint.no_save or checkpoint.no_last_checkpoints:
-        return f"{said}, which is not saved: --no-save or --no-last-checkpoints was given."
+        return f"{stopped}, which is not saved: --no-save or --no-last-checkpoints was given."
     last = os.path.join(checkpoint.save_dir, "checkpoint_last.pt")
-    return f"{said}, which is saved in {last}: the same command goes on from there."
+    return f"{stopped}, which is saved in {last}: the same command resumes from there."
 
 
 def validate_and_save(
@@ -185,9 +185,10 @@ def validate_and_save(
     valid_subsets: list[str],
     end_of_epoch: bool,
 ) -> Any:
-    """fairseq's end of an update, unless the training is to stop here: then a checkpoint and no validation.
+    """Call fairseq's `validate_and_save`, or, if the training must stop here, save a checkpoint without validating.
 
-    A validation under way is left; the next start does it first. After the last update of all there is no stop.
+    A running validation is interrupted; the next start repeats it first. The last update of the training never stops
+    early.
     """
     if update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch):
         return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
@@ -201,7 +202,7 @@ def validate_and_save(
 
 @contextmanager
 def _listening_in_validation(trainer: Any) -> Iterator[None]:
-    """While entered, the logging outputs of validation batches are announced too, where others have to hear of it."""
+    """While entered, a stop interrupts the validation; with several ranks, validation batches announce it too."""
     task = trainer.task
     with update_end.leaving_validation(trainer, lambda: interruption.is_to_stop(trainer)):
         if not interruption.is_training or trainer.data_parallel_world_size == 1:
@@ -221,16 +222,18 @@ def _listening_in_validation(trainer: Any) -> Iterator[None]:
 
 
 def _is_stopped_before_update(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
-    """Stop between two epochs, where all is done for the last update; save where the next epoch begins."""
+    """Stop between two epochs: the last update is complete, so save the beginning of the next epoch."""
     if interruption.is_to_stop(trainer) and not interruption.has_stopped:
-        without_copy = OmegaConf.merge(cfg.checkpoint, {"save_interval_updates": 0})  # it would name the next epoch
+        without_copy = OmegaConf.merge(
+            cfg.checkpoint, {"save_interval_updates": 0}
+        )  # its name would have the next epoch
         checkpoint_utils.save_checkpoint(without_copy, trainer, epoch_itr, None)
         interruption.has_stopped = True
     return interruption.has_stopped
 
 
 def install() -> None:
-    """Handle signals in trainings; in other programs of fairseq they stay as they are."""
+    """Handle signals in trainings; other programs of fairseq keep their handlers."""
     wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
     if programs():
         wrap(distributed_utils, "call_main", call_main)

@@ -1,6 +1,6 @@
 """Fault 16: importing fairseq sets up the logging of the whole program.
 
-This module has to be imported before anything of fairseq.
+Import this module before anything of fairseq.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_basic_config() -> Iterator[None]:
-    """Make `logging.basicConfig` change nothing inside: it leaves a root logger alone that has a handler.
+    """While entered, `logging.basicConfig` does nothing, because the root logger has a handler.
 
-    The handler is the one that Python uses where there is none: warnings reach stderr as before.
+    The handler is Python's last resort, so warnings reach stderr as before.
     """
     root, handler = logging.getLogger(), logging.lastResort
     if root.handlers or handler is None:
@@ -32,4 +32,4 @@ with no_basic_config():
 
 
 def install() -> None:
-    """The import above was all."""
+    """Do nothing: the import above has done the work."""

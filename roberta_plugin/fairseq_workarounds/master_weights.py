@@ -1,4 +1,4 @@
-"""Fault 13: checkpoints of --fp16 and --bf16 that lack a part of the optimizer's state."""
+"""Fault 13: checkpoints of --fp16 and --bf16 lack parts of the optimizer's state."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _fairseq_load_state_dict_memory_efficient = _MemoryEfficient.load_state_dict
 
 
 def state_dict(self: Any) -> dict[str, Any]:
-    """fairseq's state of --fp16 and --bf16, with the fp32 master weights and all of the loss scaler."""
+    """fairseq's state under --fp16 and --bf16, with the fp32 master weights and the whole loss scaler."""
     state: dict[str, Any] = _fairseq_state_dict(self)
     return {**state, **_scaler_state(self.scaler), master_weights.KEY: [master.detach() for master in _masters(self)]}
 
 
 def load_state_dict(self: Any, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-    """Load such a state; without masters in it, they begin at the model's rounded weights."""
+    """Load such a state; without saved masters, they start from the model's rounded weights."""
     _fairseq_load_state_dict(self, state_dict, optimizer_overrides)
     _load_scaler(self.scaler, state_dict)
     master_weights.restore(state_dict, [master.data for master in _masters(self)], halves=_halves(self))
 
 
 def state_dict_memory_efficient(self: Any) -> dict[str, Any]:
-    """fairseq's state of --memory-efficient-fp16 and -bf16, with all of the loss scaler."""
+    """fairseq's state under --memory-efficient-fp16 and -bf16, with the whole loss scaler."""
     return {**_fairseq_state_dict_memory_efficient(self), **_scaler_state(self.scaler)}
 
 
@@ -47,7 +47,7 @@ def load_state_dict_memory_efficient(
 
 
 def install() -> None:
-    """Put these methods in the place of fairseq's."""
+    """Replace fairseq's methods."""
     _Ordinary.state_dict = state_dict
     _Ordinary.load_state_dict = load_state_dict
     _MemoryEfficient.state_dict = state_dict_memory_efficient
@@ -55,13 +55,13 @@ def install() -> None:
 
 
 def _masters(optimizer: Any) -> list[Tensor]:
-    """The fp32 tensors: one a parameter, or with flattened parameters one a device."""
+    """The fp32 tensors: one per parameter, or one per device if parameters are flattened."""
     masters = optimizer.fp32_params
     return list(masters.values()) if isinstance(masters, dict) else list(masters)
 
 
 def _halves(optimizer: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each weight of the model with its master, in the order in which `FP16Optimizer` lays them down."""
+    """Pairs of a weight of the model and its master, in the order of `FP16Optimizer`."""
     if not isinstance(optimizer.fp32_params, dict):
         yield from (
             (half.data, master.data) for half, master in zip(optimizer.fp16_params, optimizer.fp32_params, strict=True)
@@ -76,7 +76,7 @@ def _halves(optimizer: Any) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _scaler_state(scaler: Any) -> dict[str, Any]:
-    """Everything that says when the loss scale changes next; its settings come from the command line."""
+    """The scale and the counters that decide its next change; the settings come from the command line."""
     if scaler is None:
         return {}
     names = ("loss_scale", "_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")

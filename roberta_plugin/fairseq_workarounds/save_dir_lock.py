@@ -1,4 +1,4 @@
-"""Fault 10: two trainings at once in one save folder."""
+"""Fault 10: two trainings at once use one save folder."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ logger = logging.getLogger(__name__)
 
 LOCK_FILE = "training.lock"
 POLL_SECONDS = 2.0
-OTHER_HOST_SECONDS = 120.0  # a file server may keep the lock of a node that has died for its grace period
+OTHER_HOST_SECONDS = 120.0  # a file server may keep a dead node's lock for a grace period
 
-_held: dict[Path, int] = {}  # folder -> descriptor of its lock file, open for as long as this process lives
+_held: dict[Path, int] = {}  # folder -> descriptor of its lock file, open until this process ends
 
 
 def acquire(folder: Path) -> None:
-    """Lock a save folder for the rest of this process, whose death releases it; again changes nothing.
+    """Lock a save folder until this process ends; repeated calls change nothing.
 
-    Where the file system has no locks, a warning says so and training goes on.
+    If the file system does not support locks, log a warning and continue.
 
     Raises:
-        ValueError: if another training holds the folder.
+        ValueError: if another training holds the lock.
     """
     folder = folder.absolute()
     if folder in _held:
@@ -42,13 +42,13 @@ def acquire(folder: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         is_locked = _wait_for(descriptor, path)
     except OSError as error:
-        logger.warning(f"{path} cannot be locked ({error}): see to it yourself that no second training uses the folder")
+        logger.warning(f"{path} cannot be locked ({error}): make sure that no second training uses this folder")
         return
     if not is_locked:
         holder = _holder(path)
         os.close(descriptor)
         raise ValueError(
-            f"Another training ({holder}) is saving to {folder}: wait for its end, stop it, or give another --save-dir."
+            f"Another training ({holder}) is saving to {folder}: wait for it, stop it, or use another --save-dir."
         )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -56,7 +56,7 @@ def acquire(folder: Path) -> None:
 
 
 def _wait_for(descriptor: int, path: Path) -> bool:
-    """Lock the file; wait where the holder is on another host, for it may be a dead one that a job was moved from."""
+    """Lock the file; wait if the holder is on another host, which may be the dead node that this job left."""
     deadline = time.monotonic() + OTHER_HOST_SECONDS
     while True:
         if try_lock(descriptor):
@@ -64,7 +64,7 @@ def _wait_for(descriptor: int, path: Path) -> bool:
         holder = _holder(path)
         if holder.endswith(f" on {socket.gethostname()}") or time.monotonic() > deadline:
             return False
-        logger.info(f"{path} is locked by {holder}: waiting for its end")
+        logger.info(f"{path} is locked by {holder}: waiting")
         time.sleep(POLL_SECONDS)
 
 
@@ -73,7 +73,7 @@ def _holder(path: Path) -> str:
 
 
 def _let_go_in_child() -> None:
-    """A data-loader worker that outlives its training must not keep the lock."""
+    """Release the lock in data-loader workers, which may outlive the training."""
     for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()
@@ -83,7 +83,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
-    """fairseq's, once the save folder is ours: rank 0 is the one that saves."""
+    """Lock the save folder on rank 0, which saves; then call fairseq's `load_checkpoint`."""
     is_local = not PathManager.path_requires_pathmanager(cfg.save_dir)
     if trainer.data_parallel_rank == 0 and is_local and not cfg.no_save:
         acquire(Path(cfg.save_dir))
@@ -91,5 +91,5 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
 
 
 def install() -> None:
-    """Lock the save folder before a checkpoint is looked for in it."""
+    """Lock the save folder before fairseq looks for a checkpoint in it."""
     wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)

@@ -1,4 +1,4 @@
-"""Fault 15: states of fairseq's criterion and optimizer, which ours take over, are refused for their names."""
+"""Fault 15: a state that ours could take over is refused because its class in fairseq has another name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roberta_plugin.fairseq_workarounds.training_loop import wrap
 
 logger = logging.getLogger(__name__)
 
-# Class of the training at hand -> classes whose state in a checkpoint means the same.
+# Class of the present training -> classes whose state has the same meaning.
 _CRITERIONS = {"RobertaMaskedLMCriterion": {"MaskedLmLoss"}}
 _OPTIMIZERS = {
     "RobertaAdamW": {"FairseqAdam"},
@@ -25,7 +25,7 @@ _OPTIMIZERS = {
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *arguments: Any, **options: Any) -> Any:
-    """fairseq's `Trainer.load_checkpoint`, reading the checkpoint with the names that it expects."""
+    """fairseq's `Trainer.load_checkpoint`, with the class names that it expects in the checkpoint."""
     load_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
 
     def load_renamed(*arguments: Any, **options: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *
 
 
 def install() -> None:
-    """Read the states of fairseq's classes as those of ours."""
+    """Accept states of fairseq's classes as states of ours."""
     wrap(Trainer, "load_checkpoint", load_checkpoint)
 
 
@@ -57,7 +57,7 @@ def _rename(entry: dict[str, Any], key: str, ours: str, taken_over: dict[str, se
 
 
 def _optimizer_class(cfg: Any) -> str:
-    """Name of the class that `Trainer._build_optimizer` will make; building it here would take memory twice."""
+    """Name of the class that `Trainer._build_optimizer` will build; building it here would double its memory."""
     if cfg.common.fp16 or cfg.common.bf16:
         is_efficient = cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16
         return "MemoryEfficientFP16Optimizer" if is_efficient else "FP16Optimizer"

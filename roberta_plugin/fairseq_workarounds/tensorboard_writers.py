@@ -1,4 +1,4 @@
-"""Fault 7: a TensorBoard writer that outlives the run it was made for."""
+"""Fault 7: a TensorBoard writer outlives its run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _fairseq_writer = TensorboardProgressBarWrapper._writer
 
 
 def writer_of_folder(self: Any, key: str) -> Any:
-    """The writer of `key` ("train", "valid") in this run's own folder; see fault 7."""
+    """The writer of `key` ("train", "valid") in this run's folder; see fault 7."""
     return _fairseq_writer(self, os.path.abspath(os.path.join(self.tensorboard_logdir, key)))
 
 
 def install() -> None:
-    """Keep the writers apart by folder."""
+    """Keep one writer per folder."""
     TensorboardProgressBarWrapper._writer = writer_of_folder

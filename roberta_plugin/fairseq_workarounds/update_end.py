@@ -1,8 +1,8 @@
-"""Fault 18: a stop that skips the validation of its update for good.
+"""Fault 18: a stop skips the validation of its update for good.
 
-A stop leaves out what fairseq does at the end of an update (`validate_and_save`), or leaves in the middle of it. Its
-checkpoint says so, and the next start does it before its first update. `checkpoint_best.pt`, --keep-best-checkpoints
-and --patience then come out as in a training that was never stopped.
+A stop skips or interrupts the end of an update (fairseq's `validate_and_save`). Its checkpoint notes that, and the next
+start runs it before the first update. So `checkpoint_best.pt`, --keep-best-checkpoints and --patience come out as in a
+training that was never stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY = "unfinished_update"  # attribute of the trainer, and key in a checkpoint's
 
 
 class ValidationLeftError(Exception):
-    """All ranks leave the validation, for a stop."""
+    """All ranks leave the validation because of a stop."""
 
 
 class _NothingToTrainError(Exception):
@@ -35,13 +35,13 @@ class _NothingToTrainError(Exception):
 
 @dataclass(frozen=True)
 class EndedEpoch:
-    """Stands for the iterator of an epoch whose last update is unfinished; `following` is that of the next epoch."""
+    """Stands in for the iterator of an epoch whose last update is unfinished; `following` is the next epoch's."""
 
     epoch: int
     following: Any
 
     def end_of_epoch(self) -> bool:
-        """As fairseq's iterators have it."""
+        """True, as fairseq's iterators say after their last batch."""
         return True
 
     def state_dict(self) -> Any:
@@ -50,7 +50,7 @@ class EndedEpoch:
 
 
 def is_last(cfg: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> bool:
-    """Whether the training ends with this update, so that there is nothing to stop."""
+    """Whether the training ends with this update, so that a stop is pointless."""
     if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
         return True
     return end_of_epoch and bool(0 < cfg.optimization.max_epoch <= epoch_itr.epoch)
@@ -58,10 +58,10 @@ def is_last(cfg: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> bo
 
 @contextmanager
 def leaving_validation(trainer: Any, is_to_stop: Callable[[], bool]) -> Iterator[None]:
-    """While entered, a validation is left after the first batch at which `is_to_stop()`; all ranks must agree on it.
+    """While entered, a validation ends after the first batch for which `is_to_stop()` holds; all ranks must agree.
 
     Raises:
-        ValidationLeftError: when it is left.
+        ValidationLeftError: when the validation ends early.
     """
     valid_step = trainer.valid_step
 
@@ -79,7 +79,7 @@ def leaving_validation(trainer: Any, is_to_stop: Callable[[], bool]) -> Iterator
 
 
 def save_unfinished(checkpoint: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> None:
-    """Save an update and leave its end to the next start."""
+    """Save a checkpoint that leaves the end of this update to the next start."""
     setattr(trainer, KEY, {"epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch})
     checkpoint_utils.save_checkpoint(checkpoint, trainer, epoch_itr, None)
 
@@ -92,9 +92,9 @@ def train(
     epoch_itr: Any,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Any:
-    """An epoch of fairseq's; before its first update, what a stop has left of the update before, and `is_stopped()`.
+    """Run fairseq's epoch; before its first update, finish the update that a stop left, and ask `is_stopped()`.
 
-    `Trainer.begin_epoch` is the last that fairseq calls before it takes a batch.
+    `Trainer.begin_epoch` is fairseq's last call before it takes a batch.
     """
     left = getattr(trainer, KEY, None)
     setattr(trainer, KEY, None)
@@ -128,7 +128,7 @@ def _finish(left: dict[str, Any], validate_and_save: Any, cfg: Any, trainer: Any
 
 
 def save_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, extra_state: dict[str, Any]) -> Any:
-    """fairseq's `Trainer.save_checkpoint`, which notes an unfinished update."""
+    """fairseq's `Trainer.save_checkpoint`, with a note of an unfinished update."""
     left = getattr(trainer, KEY, None)
     return fairseqs(trainer, filename, extra_state if left is None else {**extra_state, KEY: left})
 
@@ -136,7 +136,7 @@ def save_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, e
 def load_checkpoint(
     fairseqs: Callable[..., Any], trainer: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
 ) -> Any:
-    """fairseq's `Trainer.load_checkpoint`; a checkpoint that only lends its weights has no unfinished update."""
+    """fairseq's `Trainer.load_checkpoint`; the note is ignored if only the weights are used."""
     extra_state = fairseqs(trainer, filename, reset_optimizer, *args, **options)
     is_resumed = extra_state is not None and not reset_optimizer and not options.get("reset_meters")
     setattr(trainer, KEY, extra_state.get(KEY) if is_resumed else None)

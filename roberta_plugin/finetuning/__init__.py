@@ -4,7 +4,8 @@ Before training, by `roberta prepare TASK`:
 
     raw_files           official files                -> a digest of their content; checks of JSON values
     model_inputs        texts                         -> `<s> a </s> </s> b </s>`, cut to length
-    prepared            the prepared folder: writer and memory-mapped reader
+    prepared            the prepared folder: memory-mapped reader
+    prepared_writer     the prepared folder: writer
     prepared_files      checks of its files: sizes, digests, shapes
     preparation         PrepareSettings               -> a prepared folder; refuses one with other settings
 

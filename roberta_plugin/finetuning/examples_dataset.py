@@ -18,6 +18,7 @@ from roberta_plugin.data.batches import check_batch
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder
 from roberta_plugin.data.packing import padding_starts
+from roberta_plugin.data.rounding import round_up
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 
@@ -81,7 +82,7 @@ class ExamplesDataset(BlockDataset):
         offsets, sizes = self.split.offsets, self.split.sequences.sizes
         if self.pack:
             return np.add.reduceat(sizes, offsets[:-1]).astype(np.int32)  # (S_all,) -> (N,)
-        widths: NDArray[np.int32] = _round_up(np.maximum.reduceat(sizes, offsets[:-1]), self.pad_to_multiple)
+        widths: NDArray[np.int32] = round_up(np.maximum.reduceat(sizes, offsets[:-1]), self.pad_to_multiple)
         return (widths * int(np.diff(offsets).max())).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class ExamplesDataset(BlockDataset):
         }
 
     def _padded(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
-        width = _round_up(int(lengths.max()), self.pad_to_multiple)
+        width = round_up(int(lengths.max()), self.pad_to_multiple)
         tokens = np.full((len(rows), width), self.pad_id, dtype=np.int64)
         for place, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
             tokens[place, :length] = self.split.sequences[row]
@@ -123,7 +124,7 @@ class ExamplesDataset(BlockDataset):
     def _packed(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
         """One row; the rest of it is cut into sequences of padding."""
         num_tokens = int(lengths.sum())
-        width = _round_up(num_tokens, self.pad_to_multiple)
+        width = round_up(num_tokens, self.pad_to_multiple)
         starts = np.cumsum(lengths) - lengths
         tokens = np.full((1, width), self.pad_id, dtype=np.int64)
         tokens[0, :num_tokens] = np.concatenate([self.split.sequences[row] for row in rows.tolist()])
@@ -134,7 +135,3 @@ class ExamplesDataset(BlockDataset):
         cu_seqlens = np.array([*starts, *padding, width], dtype=np.int32)  # (S + 1,), more with padding
         packing = {"positions": positions, "cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
         return {"src_tokens": tokens, "packing": packing}
-
-
-def _round_up(number: Any, multiple: int) -> Any:
-    return -(-number // multiple) * multiple

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.prepared import NAME, Prepared
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,9 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
     theirs, ours = trained.get("tokenizer"), prepared.content.get("tokenizer")
     if theirs and ours and _essence(theirs) != _essence(ours):
         raise ValueError(
-            f"{checkpoint} was trained with the tokenizer {_shown(theirs)}, and {prepared.folder} was prepared with "
-            f"{_shown(ours)}, whose ids stand for other words: prepare the data with the tokenizer of the model."
+            f"{checkpoint} was trained with the tokenizer {_shown(theirs)}, and by {prepared.folder / NAME} the data "
+            f"were prepared with {_shown(ours)}, whose ids stand for other words: prepare them with the tokenizer of "
+            "the model."
         )
     if trained.get("vocabulary", prepared.vocabulary.sha256) != prepared.vocabulary.sha256:
         raise ValueError(
@@ -70,13 +71,14 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     theirs, ours = (_SAME_HEAD.get(task, task) for task in (trained["task"], prepared.task))
     if theirs != ours:
         raise ValueError(
-            f"{checkpoint} was fine-tuned on {trained['task']}, and {prepared.folder} is prepared for {prepared.task}: "
-            f"its head answers another question. Give a checkpoint that was fine-tuned on {prepared.task}."
+            f"{checkpoint} was fine-tuned on {trained['task']}, and by {prepared.folder / NAME} the data are for "
+            f"{prepared.task}: its head answers another question. Give a checkpoint that was fine-tuned on "
+            f"{prepared.task}."
         )
     different = list(_differences(trained["settings"], prepared.settings))
     if any(name not in _LENGTHS for name, _ in different):
         raise ValueError(
-            f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder}: "
+            f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
             f"{'; '.join(words for _, words in different)}. Prepare the data in the same way."
         )
     if different:

@@ -86,8 +86,10 @@ class RobertaHub(HubCore):
         if checkpoint_file is None and data is None and tokenizer is None and is_foreign(Path(folder)):
             opened = open_pretrained(Path(folder))
             check_bpe(bpe, opened.tokenizer)
-            words = {"tokenizer": opened.tokenizer, "vocabulary": opened.vocabulary}
-            return cls(opened.model, trained_on=opened.trained_on, **words).eval()
+            hub = cls(
+                opened.model, tokenizer=opened.tokenizer, vocabulary=opened.vocabulary, trained_on=opened.trained_on
+            )
+            return hub.eval()
         path = find_checkpoint(Path(folder), checkpoint_file)
         state = load_state(path, for_use=True)
         dictionary_path = find_dictionary(path, state, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.training.arguments import OURS, value_of
+from roberta_plugin.training.arguments import PACKAGE, value_of
 from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
 
 
@@ -16,7 +16,7 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
         ValueError: if the recipe sets what follows from it, or its batch cannot be shared out.
     """
     arguments = [part for text in recipe.train for part in (text.split("=", 1) if text.startswith("--") else [text])]
-    if "--user-dir" in arguments[:-1] and Path(arguments[arguments.index("--user-dir") + 1]).name == OURS.name:
+    if "--user-dir" in arguments[:-1] and Path(arguments[arguments.index("--user-dir") + 1]).name == PACKAGE.name:
         at = arguments.index("--user-dir")
         del arguments[at : at + 2]  # the job imports this plugin by itself, from its snapshot
     for option, remedy in {

@@ -108,6 +108,9 @@ class TrainingJob:
         config = train_arguments.to_config(train_arguments.parse(arguments))
         from fairseq.distributed import utils as distributed_utils
 
+        from roberta_plugin.fairseq_workarounds import lost_ranks
+
+        lost_ranks.on_lost.append(self._note_failure)
         with hook:
             distributed_utils.call_main(config, _CheckedMain(rank_info))
         return hook

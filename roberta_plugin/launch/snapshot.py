@@ -18,10 +18,9 @@ from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 
-import roberta_plugin
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
+from roberta_plugin.training.arguments import PACKAGE
 
-PACKAGE = Path(roberta_plugin.__file__).parent
 ENVIRONMENT = "environment.sh"
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 

@@ -1,6 +1,6 @@
-"""How far a run is: two small files in its folder, written by the launch and by rank 0, read by `roberta jobs`.
+"""Progress of a run: launch.json and status.json in its folder, which `roberta jobs` reads.
 
-Attempts of a job are numbered from 0; SLURM counts them too, in SLURM_RESTART_COUNT.
+Attempts of a job are numbered from 0, as in SLURM_RESTART_COUNT.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Launch:
     changes: tuple[str, ...] = ()  # of settings since the run began, each accepted by --accept-changes
 
     def __post_init__(self) -> None:
-        """JSON has lists only."""
+        """Make tuples of the lists that JSON has."""
         for name in ("arguments", "changes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What rank 0 last said about the training."""
+    """The training as rank 0 last saw it."""
 
     job_id: str
     attempt: int
@@ -54,7 +54,7 @@ class Status:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest of the updates will take at the present speed."""
+        """Time for the remaining updates at the present speed."""
         if not self.updates_per_second or self.max_update <= 0:
             return None
         return max(0, self.max_update - self.update) / self.updates_per_second
@@ -64,33 +64,33 @@ Record = TypeVar("Record", Launch, Status)
 
 
 def write_launch(output_dir: Path, launch: Launch) -> None:
-    """Note what was submitted for a run folder."""
+    """Write launch.json."""
     _write(output_dir / LAUNCH_FILE, launch)
 
 
 def read_launch(output_dir: Path) -> Launch | None:
-    """What was last submitted for a run folder, None if nothing was."""
+    """Read what was last submitted for a run folder; None if nothing was."""
     return _read(output_dir / LAUNCH_FILE, Launch)
 
 
 def write_status(output_dir: Path, status: Status) -> None:
-    """Note how far the run is."""
+    """Write status.json."""
     _write(output_dir / STATUS_FILE, status)
 
 
 def read_status(output_dir: Path) -> Status | None:
-    """How far the run was when rank 0 last wrote, None if it never did."""
+    """Read the status that rank 0 last wrote; None if it has not written any."""
     return _read(output_dir / STATUS_FILE, Status)
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The run folders in `folder`, itself included, down to three levels."""
+    """Run folders in `folder` (which may be one itself), down to three levels."""
     patterns = ("", "*/", "*/*/", "*/*/*/")
     return sorted({path.parent for pattern in patterns for path in folder.glob(f"{pattern}{LAUNCH_FILE}")})
 
 
 def attempt() -> int:
-    """How many times SLURM has started this job again."""
+    """How many times SLURM has restarted this job."""
     return int(os.environ.get("SLURM_RESTART_COUNT", 0))
 
 
@@ -102,7 +102,7 @@ def _write(path: Path, record: Launch | Status) -> None:
 def _read(path: Path, record: type[Record]) -> Record | None:
     fields = dataclasses.fields(record)
     required = [field.name for field in fields if field.default is dataclasses.MISSING]
-    values = read_json(path, keys=required, remedy="remove it, it is only for show")
+    values = read_json(path, keys=required, remedy="remove it, nothing but `roberta jobs` needs it")
     if values is None:
         return None
     return record(**{field.name: values[field.name] for field in fields if field.name in values})

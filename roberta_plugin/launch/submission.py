@@ -23,12 +23,12 @@ from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.snapshot import (
     ENVIRONMENT,
-    PACKAGE,
     arguments_in_snapshot,
     next_folder,
     take_snapshot,
     without_secrets,
 )
+from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
 

@@ -1,9 +1,9 @@
-"""After every update: stop where that was asked for, save by the clock, write the status.
+"""After every update: stop if a signal came, save every --checkpoint-minutes, write the status.
 
-fairseq's training loop ends an update with `fairseq_cli.train.validate_and_save`, and offers no hook of its own; while
-`UpdateHook` is entered, that function is ours. A stop is agreed on by all ranks, so that they leave at the same update.
-It leaves a validation under way, which may take longer than the time that is left after a signal; the next start does
-it first (`fairseq_workarounds/update_end.py`).
+fairseq's training loop has no hooks, but ends every update with `fairseq_cli.train.validate_and_save`: `UpdateHook`
+replaces that function while it is entered. All ranks agree on a stop, so that they leave at the same update. A stop
+interrupts a running validation, which could outlast the grace period of the signal; the next start runs it first
+(`fairseq_workarounds/update_end.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATUS_SECONDS = 10.0
 
 
 class UpdateHook:
-    """Takes the place of `validate_and_save`, which it calls in turn."""
+    """Replaces `validate_and_save` and calls it."""
 
     def __init__(
         self, stop: StopSignals, *, output_dir: Path, job_id: str, checkpoint_minutes: float, is_master: bool
@@ -63,13 +63,13 @@ class UpdateHook:
         checkpoint_utils.load_checkpoint = self._load
 
     def _load_checkpoint(self, cfg: Any, trainer: Any, **options: Any) -> Any:
-        """fairseq's, and a look at where the training stands: a finished one makes no update."""
+        """fairseq's `load_checkpoint`; also reads the update number, for a finished training makes no update."""
         loaded = self._load(cfg, trainer, **options)
         self.update, self._max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
         return loaded
 
     def write_status(self, phase: str) -> None:
-        """Let rank 0 write how far the training is."""
+        """Write status.json, on rank 0."""
         if self._is_master:
             status.write_status(
                 self._run_dir,
@@ -89,10 +89,10 @@ class UpdateHook:
     def _after_update(
         self, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: list[str], end_of_epoch: bool
     ) -> tuple[list[float | None], bool]:
-        """fairseq's `validate_and_save`, unless the training is to stop here.
+        """Call fairseq's `validate_and_save`, unless the training must stop here.
 
-        A stop writes one checkpoint and validates nothing, for little time is left: the next start does that first.
-        After the last update there is nothing to stop: its validation belongs to the result.
+        A stop writes one checkpoint and skips the validation, because little time is left; the next start runs it
+        first. The last update never stops early: its validation belongs to the result.
         """
         self._max_update = cfg.optimization.max_update
         self.update = trainer.get_num_updates()
@@ -111,7 +111,7 @@ class UpdateHook:
             ):
                 losses, is_done = self._fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         except update_end.ValidationLeftError:
-            logger.info(f"told to stop by {_name(self._stop)}: the validation is left")
+            logger.info(f"stopped by {_name(self._stop)} during validation: the next start repeats it")
             return self._save_and_stop(cfg, trainer, epoch_itr, end_of_epoch)
         if is_to_save and not is_done and not end_of_epoch:
             checkpoint_utils.save_checkpoint(_as_if_due(cfg.checkpoint), trainer, epoch_itr, None)
@@ -121,21 +121,21 @@ class UpdateHook:
     def _save_and_stop(
         self, cfg: Any, trainer: Any, epoch_itr: Any, end_of_epoch: bool
     ) -> tuple[list[float | None], bool]:
-        logger.info(f"told to stop by {_name(self._stop)}: update {self.update} is done, saving it")
+        logger.info(f"stopped by {_name(self._stop)} after update {self.update}: saving a checkpoint")
         update_end.save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self.has_stopped = True
         return [None], True
 
     def _is_to_stop(self, trainer: Any) -> bool:
-        """All ranks have the same number of validation batches, so they can agree after each."""
+        """Whether any rank got a signal; all ranks have equally many validation batches and can agree after each."""
         return agree([self._stop.received is not None], device=trainer.device)[0]
 
     def _is_time_to_save(self) -> bool:
-        """Rank 0's clock decides for all."""
+        """Whether a checkpoint is due by rank 0's clock."""
         return self._is_master and 0 < self._save_seconds <= time.monotonic() - self._saved_at
 
     def _show(self, *, at_once: bool) -> None:
-        """Write the status after the first update, and then every few seconds."""
+        """Write the status after the first update, then every few seconds."""
         if self._is_master and (at_once or time.monotonic() - self._status_at >= STATUS_SECONDS):
             self._speed.measure(self.update)
             self._status_at = time.monotonic()
@@ -155,16 +155,16 @@ class Speed:
         self._loss = (0.0, 0.0)
 
     def count(self) -> None:
-        """Add the tokens of an update; fairseq's own counter of them begins anew with every epoch."""
+        """Add the tokens of an update; fairseq resets its own counter every epoch."""
         meter = metrics.get_meter("train", "wpb")
         self._tokens += 0.0 if meter is None or meter.val is None else float(meter.val)
 
     def measure(self, update: int) -> None:
-        """Take what has been added since the last call."""
+        """Compute loss and speed since the last call."""
         now, (total, weight) = time.monotonic(), _sums("loss")
         if weight > self._loss[1]:
             self.loss = (total - self._loss[0]) / (weight - self._loss[1])
-        elif weight > 0:  # a new epoch: fairseq has begun its sums anew
+        elif weight > 0:  # a new epoch: fairseq has reset its sums
             self.loss = total / weight
         if self._update is not None and now > self._time:
             self.updates_per_second = (update - self._update) / (now - self._time)
@@ -173,7 +173,7 @@ class Speed:
 
 
 def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
-    """What any rank wishes, known to all."""
+    """Logical OR over ranks, element by element. Example: [True, False] and [False, False] -> [True, False] on both."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return wishes
     wished = torch.tensor(wishes, dtype=torch.int32, device=device)
@@ -182,7 +182,7 @@ def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
 
 
 def _as_if_due(checkpoint: Any) -> Any:
-    """The checkpoint options under which this update's checkpoint gets a name of its own, and old ones go."""
+    """Checkpoint options that give this update a checkpoint file of its own and delete old ones."""
     return OmegaConf.merge(checkpoint, {"save_interval_updates": 1})
 
 

@@ -1,4 +1,4 @@
-"""What a training will take, before it is submitted: FLOPs, time, GPU-hours, memory (`roberta plan`).
+"""Cost of a training before it is submitted: FLOPs, time, GPU-hours, memory (`roberta plan`).
 
     inputs     recipe, machine, measured speed of one GPU  -> Training
     flops      shape of the model                          -> parameters, FLOPs per token
@@ -6,5 +6,5 @@
     network    gradients, machine                          -> seconds of an all-reduce
     plan       all of these                                -> a table over numbers of GPUs
 
-The formulas and the papers they come from are in the docstrings.
+The docstrings give the formulas and their sources.
 """

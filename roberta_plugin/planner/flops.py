@@ -1,7 +1,7 @@
-"""What a model is and what training it costs in arithmetic: parameters, and FLOPs a token.
+"""Sizes of a model -> number of parameters, and training FLOPs per token.
 
-Letters: L layers, h model dimension, f feed-forward dimension, V vocabulary, s tokens in a block, m share of the
-positions that are predicted, and so reach the LM head.
+Letters: L layers, h model dimension, f feed-forward dimension, V vocabulary, s tokens in a block, m share of positions
+that are predicted; only these reach the LM head.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 from roberta_plugin.models.flops import training_flops
 
-PAPER_VOCABULARY = 50_265  # roberta.base and roberta.large as released: 50,260 words, <s> <pad> </s> <unk> and <mask>
+PAPER_VOCABULARY = (
+    50_265  # the released roberta.base and roberta.large: 50,260 symbols, and <s> <pad> </s> <unk> <mask>
+)
 _BLOCKS = 10_000  # enough for a whole number of predicted positions
 _POSITION_OFFSET = 2  # fairseq's positions begin after <pad>, whose id is 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The sizes that the costs depend on; defaults are RoBERTa base at full length."""
+    """Sizes of the model and its input; the defaults are RoBERTa base at full length."""
 
     num_layers: int = 12
     dim: int = 768
@@ -30,7 +32,7 @@ class Shape:
 
     @property
     def num_parameters(self) -> int:
-        """Trainable numbers; the LM head shares its matrix with the embeddings."""
+        """Number of trainable parameters; the LM head shares its matrix with the embeddings."""
         h, f = self.dim, self.ffn_dim
         norm = 2 * h
         embeddings = self.vocab_size * h + (self.max_positions + _POSITION_OFFSET) * h + norm
@@ -40,13 +42,13 @@ class Shape:
 
 
 def flops_per_token(shape: Shape) -> float:
-    """FLOPs of a training step (forward and backward) for each token of a full block, by `models/flops.py`:
+    """FLOPs of a training step (forward and backward) per token of a full block, by `models/flops.py`:
 
         6 L (4 h^2 + 2 h f)  +  12 L h s  +  6 m (h^2 + h V)
 
-    As in Narayanan et al. 2021 ("Efficient Large-Scale Language Model Training on GPU Clusters", section 5.1), but that
-    there every position reaches the LM head and layers are computed twice. Embeddings, norms, softmax, dropout and the
-    optimizer, a few FLOPs an element, are left out.
+    This follows Narayanan et al. 2021 ("Efficient Large-Scale Language Model Training on GPU Clusters", section 5.1),
+    except that there every position reaches the LM head and activations are recomputed. Embeddings, norms, softmax,
+    dropout and the optimizer cost a few FLOPs per element and are not counted.
     """
     tokens = _BLOCKS * shape.tokens_per_sample
     flops = training_flops(

@@ -1,4 +1,4 @@
-"""A recipe and a measured speed -> `Training`: what `plan.py` needs to know."""
+"""A recipe and the speed of one GPU -> `Training`, the input of `plan.py`."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ def training_of(
     log: Path | None = None,
     utilization: float | None = None,
 ) -> Training:
-    """What the recipe trains, at one of three statements of the speed of one GPU.
+    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU.
 
     Args:
         recipe: as for `roberta launch`.
-        machine: for `utilization`.
+        machine: its peak is the base of `utilization`.
         tokens_per_second: measured on one GPU.
-        log: output of such a run; its median counts.
-        utilization: share of the machine's peak, where nothing was measured.
+        log: output of a run on one GPU; the median of its speeds is taken.
+        utilization: assumed share of the machine's peak.
 
     Raises:
-        ValueError: if not exactly one of the three is given, or the recipe has no batch or no number of updates.
+        ValueError: if not exactly one of the three is given, or the recipe has no batch size or no number of updates.
     """
     parsed = train_arguments.parse(complete(recipe))
     shape = shape_of(parsed)
     if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:
         raise ValueError(
-            "Say how fast one GPU is, by one of --tokens-per-second, --log (of a run on one GPU) and --utilization."
+            "Give the speed of one GPU by exactly one of --tokens-per-second, --log (of a run on one GPU) and "
+            "--utilization."
         )
     if log is not None:
         tokens_per_second = speed_in_log(log)
@@ -53,11 +54,11 @@ def training_of(
             raise ValueError(f"--utilization must lie between 0 and 1, got {utilization}.")
         tokens_per_second = utilization * machine.peak_tflops * 1e12 / flops_per_token(shape)
     if not tokens_per_second or tokens_per_second <= 0:
-        raise ValueError(f"--tokens-per-second must be more than 0, got {tokens_per_second}.")
+        raise ValueError(f"--tokens-per-second must be greater than 0, got {tokens_per_second}.")
     if not parsed.max_update:
-        raise ValueError("The recipe has no --max-update, so the training has no end to plan for: add max_update.")
+        raise ValueError("The recipe has no --max-update, so the length of the training is unknown: add max_update.")
     if not parsed.batch_size:
-        raise ValueError("The recipe has no --batch-size: give the most sequences that one GPU can take at a time.")
+        raise ValueError("The recipe has no --batch-size: add the largest batch that fits on one GPU.")
     most = int(train_arguments.value_of(recipe.train, "--batch-size", needed_for="The plan"))
     return Training(
         shape=shape,
@@ -78,7 +79,7 @@ def training_of(
 
 
 def shape_of(parsed: Namespace) -> Shape:
-    """The sizes of the model in fairseq's options."""
+    """Model sizes from fairseq's options."""
     return Shape(
         num_layers=parsed.encoder_layers,
         dim=parsed.encoder_embed_dim,
@@ -92,7 +93,7 @@ def shape_of(parsed: Namespace) -> Shape:
 
 
 def vocabulary_size(folders: Sequence[Path]) -> int:
-    """The size by the data's dict.txt, or the paper's where the data is not here."""
+    """Vocabulary size from the data's dict.txt; the paper's if the data is not on this machine."""
     path = folders[0] / "dict.txt" if folders else None
     if path is None or not path.is_file():
         return PAPER_VOCABULARY
@@ -101,17 +102,19 @@ def vocabulary_size(folders: Sequence[Path]) -> int:
 
 
 def speed_in_log(path: Path) -> float:
-    """Tokens a second of one GPU in the output of fairseq-train with --log-format json.
+    """Tokens per second of one GPU, from the output of fairseq-train with --log-format json.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it has no speed in it.
+        ValueError: if it contains no speed.
     """
     if not path.is_file():
         raise FileNotFoundError(f"--log {path} does not exist: give the output of a fairseq-train run.")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     speed = median_speed(lines)
     if not speed:
-        raise ValueError(f"--log {path} has no speed in it: it needs lines of `train_inner` from --log-format json.")
+        raise ValueError(
+            f"--log {path} contains no speed: it needs `train_inner` lines, written with --log-format json."
+        )
     devices = [int(match.group(1)) for line in lines if (match := _DEVICES.search(line))]
     return speed / (devices[-1] if devices else 1)

@@ -1,7 +1,7 @@
-"""What a training holds in the memory of one GPU: weights, gradients, the optimizer's state, activations.
+"""Memory of a training on one GPU: weights, gradients, optimizer state, activations.
 
 Letters: L layers, h model dimension, f feed-forward dimension, a heads, V vocabulary, s tokens in a block, m share of
-the positions that are predicted, e bytes of a number in the type that the model computes in.
+the positions that are predicted, e bytes per number in the model's type.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from roberta_plugin.planner.flops import Shape
 
-CUDA_CONTEXT = 1.0e9  # bytes; an assumption: the driver, cuBLAS' and NCCL's buffers take about this much
+CUDA_CONTEXT = 1.0e9  # bytes; assumed size of the driver's, cuBLAS's and NCCL's buffers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """Numbers of the model and of the optimizer, as fairseq's --fp16, --bf16 and --memory-efficient-* have them."""
+    """Types of weights and optimizer state under fairseq's --fp16, --bf16 and --memory-efficient-*."""
 
     is_half: bool = True
     is_memory_efficient: bool = False
@@ -23,16 +23,20 @@ class Precision:
 
     @property
     def size(self) -> int:
-        """Bytes of a weight, of an activation and of a gradient that is all-reduced."""
+        """Bytes of a weight, an activation, and an all-reduced gradient."""
         return 2 if self.is_half else 4
 
     @property
     def state_size(self) -> int:
-        """Bytes a parameter of weights, gradients and Adam's two moments.
+        """Bytes per parameter for weights, gradients and Adam's two moments.
 
-        fp32: 4 + 4 + 8. Half: 2 + 2, an fp32 copy of the weights and one of the gradients (fairseq's
-        `FP16Optimizer.build_fp32_params` makes both, where Rajbhandari et al. 2020, "ZeRO", section 3.1, count the
-        first only), 8 for the moments. Memory-efficient half: neither copy; with roberta_adamw the copy of the weights.
+            fp32                                        4 + 4 + 8
+            half                                        2 + 2 + 8, + 4 + 4 for fp32 copies of weights and gradients
+            memory-efficient half                       2 + 2 + 8
+            memory-efficient half with roberta_adamw    2 + 2 + 8, + 4 for an fp32 copy of the weights
+
+        fairseq's `FP16Optimizer.build_fp32_params` makes both copies; Rajbhandari et al. 2020 ("ZeRO", section 3.1)
+        count that of the weights only.
         """
         if not self.is_half:
             return 16
@@ -51,7 +55,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """All of it, with the CUDA context."""
+        """The sum, with the CUDA context."""
         return self.states + self.buckets + self.activations + CUDA_CONTEXT
 
 
@@ -65,16 +69,16 @@ def memory_of(
     has_eager_attention: bool = False,
     recompute: bool = False,
 ) -> Memory:
-    """The peak, which comes at the end of the forward pass; what the allocator loses to fragments comes on top.
+    """Peak memory, reached at the end of the forward pass; the allocator's fragmentation is not included.
 
     Args:
         shape: the model.
-        precision: its numbers.
-        batch_size: blocks that a GPU computes at a time.
-        is_distributed: torch's DDP then keeps a second copy of the gradients in its buckets (Li et al. 2020, "PyTorch
-            Distributed", section 4.2; fairseq leaves gradient_as_bucket_view off).
-        has_dropout: masks of a byte an element are kept.
-        has_eager_attention: the weights of all pairs of positions are kept (backend eager).
+        precision: types of its weights and of the optimizer state.
+        batch_size: blocks per GPU in one forward pass.
+        is_distributed: whether torch's DDP keeps a second copy of the gradients in its buckets (Li et al. 2020,
+            "PyTorch Distributed", section 4.2; fairseq does not set gradient_as_bucket_view).
+        has_dropout: whether dropout masks are kept, one byte per element.
+        has_eager_attention: whether the attention weights of all pairs of positions are kept (backend eager).
         recompute: --checkpoint-activations.
     """
     parameters = shape.num_parameters
@@ -97,16 +101,16 @@ def memory_of(
 def activation_bytes_per_token(
     shape: Shape, *, size: int, has_dropout: bool, has_eager_attention: bool, recompute: bool
 ) -> float:
-    """Bytes kept for the backward pass, for each token of the input.
+    """Bytes kept for the backward pass per input token.
 
-    A layer keeps e (8 h + 2 f) and two masks of h: the inputs of both norms, of the joined projection, of the output
-    projection and of fc1, and q, k, v (8 h); the inputs of the activation and of fc2 (2 f). With f = 4 h and e = 2
-    these are the 34 s b h of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer Models",
-    section 4.1), and without recomputation of the weights of attention their 5 a s^2 b come on top; eager attention
-    here keeps them in fp32, in e, and a mask. Kernels that do not (flash) keep an fp32 number a head. With
-    recomputation a layer keeps its input, and one layer at a time all of the above.
+    A layer keeps e (8 h + 2 f) and two dropout masks of h: the inputs of both norms, of the joined projection, of the
+    output projection and of fc1, and q, k, v (8 h); the inputs of the activation and of fc2 (2 f). With f = 4 h and
+    e = 2 this is the 34 s b h of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer
+    Models", section 4.1). Eager attention adds what they count as 5 a s^2 b: the attention weights in fp32 and in e,
+    and a mask. Fused kernels (flash) keep one fp32 number per head instead. With recomputation a layer keeps only its
+    input, and one layer at a time keeps all of the above.
 
-    The LM head keeps four vectors a predicted position and, on the plain path, its scores in e and in fp32; the fused
+    The LM head keeps four vectors per predicted position and, on the plain path, its logits in e and in fp32; the fused
     path of newer versions of torch keeps less.
     """
     h, masks = shape.dim, int(has_dropout)
@@ -122,5 +126,5 @@ def activation_bytes_per_token(
 
 
 def joined_projection_bytes(shape: Shape, *, size: int, recompute: bool) -> float:
-    """The matrices of q, k and v, which self_attention.py joins for one product: kept by each layer, 3 h^2."""
+    """Bytes of the joined q, k and v matrix that self_attention.py builds for one matmul: 3 h^2 numbers per layer."""
     return (1 if recompute else shape.num_layers) * 3 * shape.dim**2 * size

@@ -1,4 +1,4 @@
-"""How long GPUs take to add up their gradients: a stated model of the network, and machines to apply it to."""
+"""Time of a gradient all-reduce: a model of the network, and the machines it is applied to."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from roberta_plugin.models.flops import HALF_PRECISION_PEAKS
 
 ACHIEVED = 0.8  # share of the nominal bandwidth that NCCL reaches with large messages; an assumption
-LATENCY_S = 10e-6  # of a message between nodes; an assumption
+LATENCY_S = 10e-6  # per message between nodes; an assumption
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A node with 8 (or 16) GPUs and its network; nominal numbers from the vendor's data sheets."""
+    """A node and its network; nominal numbers from the vendor's data sheets."""
 
     name: str
     peak_tflops: float  # dense, in the 16-bit type
     memory_gb: float  # of one GPU
-    inside_gb_s: float  # between the GPUs of a node, each GPU, one direction
-    between_gb_s: float  # between nodes, each node, one direction
+    inside_gb_s: float  # between GPUs of a node: per GPU and direction
+    between_gb_s: float  # between nodes: per node and direction
     gpus_per_node: int = 8
 
 
 def _machine(
     name: str, gpu: str, *, memory_gb: float, inside_gb_s: float, adapters: int, gbit: int, gpus_per_node: int = 8
 ) -> Machine:
-    """A node whose `adapters` carry so many Gbit/s each."""
+    """A node with `adapters` network adapters of `gbit` Gbit/s each."""
     return Machine(
         name=name,
         peak_tflops=HALF_PRECISION_PEAKS[gpu] / 1e12,
@@ -36,7 +36,7 @@ def _machine(
     )
 
 
-# NVIDIA's DGX machines; inside a node, half of the bidirectional bandwidth of NVLink that is usually quoted.
+# NVIDIA's DGX machines. inside_gb_s is half of the usually quoted NVLink bandwidth, which counts both directions.
 MACHINES = {
     machine.name: machine
     for machine in (
@@ -50,14 +50,14 @@ MACHINES = {
 
 
 def all_reduce_seconds(num_bytes: float, *, num_gpus: int, machine: Machine) -> float:
-    """Seconds to add up `num_bytes` of every GPU, so that every GPU has the sum.
+    """Seconds of an all-reduce of `num_bytes` on every GPU.
 
         2 (g - 1) / g  S / B_inside  +  2 (n - 1) / n  S / B_between  +  2 (n - 1) latency
 
-    A ring passes 2 (p - 1) / p of the data through every one of p members, the least that is possible (Patarasuk and
-    Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations"). Here g GPUs of a node add up
-    among themselves, each then has a g-th of the node's sum, the n nodes exchange these over all their adapters at
-    once, and the node's GPUs share the result. Bandwidths count with the share `ACHIEVED`.
+    A ring sends 2 (p - 1) / p of the data through each of p members, the minimum (Patarasuk and Yuan 2009, "Bandwidth
+    optimal all-reduce algorithms for clusters of workstations"). The g GPUs of a node reduce-scatter among themselves,
+    the n nodes all-reduce the parts over all their adapters at once, and the GPUs of each node gather the result.
+    Bandwidths are multiplied by `ACHIEVED`.
     """
     inside = min(num_gpus, machine.gpus_per_node)
     nodes = -(-num_gpus // machine.gpus_per_node)

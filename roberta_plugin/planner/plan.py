@@ -1,12 +1,12 @@
-"""What a training will take on so many GPUs, from the speed of one: step time, days, GPU-hours, memory.
+"""The speed of one GPU -> step time, days, GPU-hours and memory on many.
 
-    shape (flops.py) + speed of one GPU ---> time to compute a step
-    gradients + network (network.py)    ---> time to add them up, of which the backward pass hides most
-    shape + precision (memory.py)       ---> memory of a GPU
+    shape (flops.py) + speed of one GPU ---> compute time of a step
+    gradients + network (network.py)    ---> time of the all-reduce, most of it hidden by the backward pass
+    shape + precision (memory.py)       ---> memory per GPU
 
-It is what the arithmetic allows: waiting for data, validation, checkpoints, slow nodes and restarts come on top, and
-with fewer sequences at a time than in the measured run a GPU is slower than was measured. The optimizer's step is in
-the measured speed as often as that run made it: measure with --update-freq 1 to plan for many GPUs.
+The result is a lower bound on the time: waiting for data, validation, checkpoints, slow nodes and restarts are not
+included, and a GPU is slower at smaller batches than in the measured run. The measured speed includes the optimizer's
+step as often as that run made it: measure with --update-freq 1 to plan for many GPUs.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from roberta_plugin.planner.memory import Memory, Precision, memory_of
 from roberta_plugin.planner.network import Machine, all_reduce_seconds
 from roberta_plugin.training.batch_size import plan_batch
 
-BACKWARD_SHARE = 2 / 3  # of a step's arithmetic: 4 of 6 FLOPs a weight
-BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; what is added up last, nothing hides
+BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
+BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket
 _COLUMNS = (
-    *("GPUs", "batch x accumulated", "step s", "all-reduce ms", "waited for ms"),
-    *("tokens/s", "efficiency", "days", "GPU-hours", "GB a GPU"),
+    *("GPUs", "batch x accumulated", "step s", "all-reduce ms", "exposed ms"),
+    *("tokens/s", "efficiency", "days", "GPU-hours", "GB per GPU"),
 )
 GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is to be trained, and how fast one GPU is at it."""
+    """A training, and the speed of one GPU at it."""
 
     shape: Shape
     precision: Precision
-    batch_sequences: int  # of an update, on all GPUs together
-    most_per_gpu: int  # sequences that a GPU computes at a time
+    batch_sequences: int  # per update, on all GPUs together
+    most_per_gpu: int  # sequences in one forward pass of a GPU
     num_updates: int
     tokens_per_second: float  # of one GPU alone
     has_dropout: bool = True
     has_eager_attention: bool = False
     recompute: bool = False
-    overlaps: bool = True  # whether gradients are added up during the backward pass: torch's DDP, not legacy_ddp
+    overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
 
     @property
     def tokens_per_update(self) -> int:
-        """Tokens that all GPUs see between two updates."""
+        """Tokens per update on all GPUs together."""
         return self.batch_sequences * self.shape.tokens_per_sample
 
     @property
     def flops(self) -> float:
-        """Of the whole training, a layer counted once."""
+        """FLOPs of the whole training, recomputation not counted."""
         return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates
 
 
@@ -64,24 +64,24 @@ class Row:
     update_freq: int
     compute: float
     all_reduce: float
-    exposed: float  # what of the all-reduce is waited for
+    exposed: float  # the part of the all-reduce that the backward pass does not hide
     step: float
     days: float
     gpu_hours: float
     tokens_per_second: float
-    efficiency: float  # of what the GPUs would do if none waited for another
+    efficiency: float  # compute time / step time
     memory: Memory
 
 
 def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
-    """The training on `num_gpus` of such machines.
+    """The training on `num_gpus` GPUs.
 
-    fairseq adds up the gradients once an update, during the backward pass of the last of its `update_freq` batches, a
-    bucket as soon as it is full (Li et al. 2020, "PyTorch Distributed", section 3.2.3). So the longer of the two is
-    waited for, and the last bucket in any case.
+    fairseq all-reduces the gradients once per update, during the backward pass of the last of its `update_freq`
+    batches, each bucket as soon as it is full (Li et al. 2020, "PyTorch Distributed", section 3.2.3). So the step takes
+    the longer of the two, and the last bucket is always exposed.
 
     Raises:
-        ValueError: if the batch cannot be shared out.
+        ValueError: if the batch cannot be divided among the GPUs.
     """
     batch = plan_batch(training.batch_sequences, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
     one_batch = batch.per_gpu * training.shape.tokens_per_sample / training.tokens_per_second
@@ -116,10 +116,10 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
 
 
 def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -> list[Row]:
-    """A row for each number of GPUs that the batch can be shared out to.
+    """A row for each number of GPUs among which the batch can be divided.
 
     Raises:
-        ValueError: if it cannot be shared out to any of them.
+        ValueError: if it cannot be divided for any of them.
     """
     rows, reason = [], ""
     for count in counts:
@@ -133,13 +133,13 @@ def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -
 
 
 def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> str:
-    """The plan for people."""
+    """The plan as text with a Markdown table."""
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
     per_token = flops_per_token(shape) / 1e9
     lines = [
-        f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs a token, "
-        f"{training.tokens_per_update:,} tokens an update, {training.num_updates:,} updates: {training.flops:.3g} "
+        f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "
+        f"{training.tokens_per_update:,} tokens per update, {training.num_updates:,} updates: {training.flops:.3g} "
         "FLOPs.",
         f"One GPU: {training.tokens_per_second:,.0f} tokens/s, {peak:.1%} of {machine.peak_tflops:,.0f} TFLOP/s.",
         "",
@@ -163,7 +163,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
 
 
 def as_json(training: Training, rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
-    """The plan for programs."""
+    """The plan as a JSON object."""
     return {
         "training": asdict(training) | {"flops": training.flops, "num_parameters": training.shape.num_parameters},
         "machine": asdict(machine),

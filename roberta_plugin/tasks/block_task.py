@@ -1,4 +1,4 @@
-"""What our tasks have in common: fairseq's dictionary, and batches that are made anew for every epoch."""
+"""Base class of our tasks: fairseq's dictionary, and new batches in every epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
     """A task whose datasets are `BlockDataset`s over one vocabulary."""
 
     announces_stops = True
-    """All ranks hear when one of them has got a signal to stop: see `train_step` and `reduce_metrics`."""
+    """Ranks share stop signals through their logging outputs: see `train_step` and `reduce_metrics`."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg)
@@ -39,6 +39,20 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
         """Refuse blocks that the model or a batch cannot hold, naming the option."""
         raise NotImplementedError
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model; with --pack-sequences refuse one that would attend across packed sequences.
+
+        Raises:
+            ValueError: if the model does not support --pack-sequences.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
+            raise ValueError(
+                f"--pack-sequences needs a model that keeps the sequences of a row apart, and {type(model).__name__} "
+                "does not: use --arch fast_roberta_base (or another size of fast_roberta), or drop --pack-sequences."
+            )
+        return model
 
     def get_batch_iterator(
         self,
@@ -59,20 +73,19 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         grouped_shuffling: bool = False,
         update_epoch_batch_itr: bool = False,
     ) -> iterators.EpochBatchIterating:
-        """fairseq's epoch iterator over batches that are made anew for every epoch.
+        """An epoch iterator that makes new batches in every epoch (see `epoch_iterator.py`).
 
-        fairseq freezes the batches of the first epoch and shuffles only their order; here the batches are a function
-        of (seed, epoch), and each carries its epoch to the data-loader workers, which outlive epochs.
+        Each batch carries its epoch to the data-loader workers, which outlive epochs.
 
         Raises:
             ValueError: if a block can be longer than the model's positions or than --max-tokens.
-            RuntimeError: if torchrun has started several processes, and fairseq trains alone in each.
+            RuntimeError: if torchrun started several processes and fairseq's world size is 1.
         """
         check_launch(num_shards)
         self._warn_of_ignored_options()
         self.check_limits(max_positions=max_positions, max_tokens=max_tokens)
         self._end_old_workers()
-        # fairseq's update_epoch_batch_itr wants new batches in every epoch, which there are anyhow
+        # fairseq's update_epoch_batch_itr asks for new batches in every epoch: they are new in any case
         use_cache = not disable_iterator_cache
         if use_cache and dataset in self.dataset_to_epoch_iter:
             return self.dataset_to_epoch_iter[dataset]
@@ -116,25 +129,25 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
                 self.dataset_to_epoch_iter.pop(iterator.dataset, None)
 
     def update_freq(self, epoch: int) -> int:
-        """Batches of one rank that make up an update of the epoch (1-based), as fairseq reads --update-freq."""
+        """Batches of one rank per update in `epoch` (1-based), as fairseq reads --update-freq."""
         values = self.cfg.update_freq
-        if isinstance(values, str):  # options of a task by itself, outside fairseq's config
+        if isinstance(values, str):  # a task's options outside fairseq's config
             return 1
         return int(values[min(epoch, len(values)) - 1])
 
     def train_step(self, *arguments: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """fairseq's step with one batch: loss, sample size and logging output."""
+        """fairseq's step with one batch; the logging output also says whether this rank got a stop signal."""
         loss, sample_size, logging_output = super().train_step(*arguments, **options)
         return loss, sample_size, interruption.announce(logging_output)
 
     def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
-        """Log what the criterion logs of an update, from the logging outputs of all ranks."""
+        """Log the criterion's metrics; take stop signals of any rank from the logging outputs."""
         outputs = list(logging_outputs)
         interruption.hear(outputs)
         super().reduce_metrics(outputs, criterion)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Tell the model the epoch, as fairseq's task does."""
+        """Set the model's epoch, as fairseq's task does."""
         model.set_epoch(epoch)
 
     @property
@@ -149,23 +162,27 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
 
 
 def batches_of_epoch(dataset: BlockDataset, epoch: int, first_block: int, **limits: Any) -> BlockBatches:
-    """What the epoch iterator asks for: the batches of all ranks, from a block of the epoch on."""
+    """The batches of all ranks from `first_block` to the end of the epoch."""
     return dataset.batches(epoch, first_block=first_block, **limits)
 
 
 def check_launch(num_shards: int) -> None:
-    """Refuse several processes of torchrun that would each train all by itself, into the same files."""
+    """Refuse processes of torchrun that would each train alone and write the same files.
+
+    Raises:
+        RuntimeError: if there are several, and fairseq's world size is 1.
+    """
     world_size = os.environ.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in os.environ and world_size != "1" and num_shards == 1:
         raise RuntimeError(
-            f"torchrun has started {world_size} processes, and fairseq trains alone in each of them, for its world "
-            f"size is 1: give --distributed-world-size {world_size} where each process has a GPU. On CPUs start the "
-            "ranks without torchrun, as examples/README.pretraining.md says."
+            f"torchrun has started {world_size} processes, but fairseq's world size is 1, so each would train alone: "
+            f"add --distributed-world-size {world_size} if each process has a GPU. On CPUs start the ranks without "
+            "torchrun, as examples/README.pretraining.md shows."
         )
 
 
 def load_vocabulary(folder: Path) -> tuple[Dictionary, Vocabulary]:
-    """fairseq's dictionary with <mask>, and our vocabulary, of the dict.txt in a folder."""
+    """Read a folder's dict.txt -> fairseq's dictionary with <mask>, and our vocabulary with the same ids."""
     path = folder / "dict.txt"
     vocabulary = Vocabulary.load(path)
     dictionary = Dictionary.load(str(path))

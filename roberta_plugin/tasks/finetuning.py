@@ -92,11 +92,6 @@ class FineTuningTask(BlockTask):
             ValueError: if the model cannot have them.
         """
         model = super().build_model(cfg, from_checkpoint)
-        if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
-            raise ValueError(
-                f"--pack-sequences needs a model that keeps sequences apart, and {type(model).__name__} does not: use "
-                "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
-            )
         self.register_heads(model)
         set_layer_depths(model)
         return model

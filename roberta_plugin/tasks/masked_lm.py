@@ -1,7 +1,7 @@
 """Pretraining task: vocabulary and masked-LM datasets from fairseq's binarized data.
 
-The steps from a data-bin folder to batches are drawn in `roberta_plugin/data/__init__.py`; this file only wires them
-to fairseq, whose words (dictionary, dataset split, epoch iterator) appear here and nowhere below.
+`roberta_plugin/data/__init__.py` draws the steps from a data-bin folder to batches; this file wires them to fairseq.
+fairseq's terms (dictionary, split, epoch iterator) appear here and not below.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from roberta_plugin.tasks.masked_lm_options import (
 
 logger = logging.getLogger(__name__)
 
-COMBINED_VALIDATION = "valid"  # what fairseq loads for --combine-valid-subsets, with combine=True as for training
+COMBINED_VALIDATION = "valid"  # the split that fairseq loads with combine=True for --combine-valid-subsets
 
 
 @register_task("roberta_masked_lm", dataclass=RobertaMaskedLMConfig)
 class RobertaMaskedLMTask(BlockTask):
-    """Masked-LM pretraining; drives our models and fairseq's own `--arch roberta_base`."""
+    """Masked-LM pretraining, for our models and fairseq's `--arch roberta_base`."""
 
     cfg: RobertaMaskedLMConfig
     name = "roberta_masked_lm"
     tokenizer_description: dict[str, Any] | None = None
-    """What the first data-bin's manifest says of its tokenizer; None where it has none."""
+    """The tokenizer as the manifest of the first data-bin describes it; None without a manifest."""
 
     def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
-        self.mask_idx = vocabulary.mask_id  # fairseq's own hub interface asks for it
+        self.mask_idx = vocabulary.mask_id  # fairseq's hub interface reads it
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
@@ -60,8 +60,8 @@ class RobertaMaskedLMTask(BlockTask):
         folders = data_folders(cfg.data)
         if cfg.corpus_alpha != 1.0 and not any(is_mixed_by_size(turn) for turn in parse_turns(cfg.data)):
             logger.warning(
-                f"--corpus-alpha {cfg.corpus_alpha} has no effect on {cfg.data!r}: it is for several corpora without "
-                "weights, FOLDER,FOLDER"
+                f"--corpus-alpha {cfg.corpus_alpha} has no effect on {cfg.data!r}: it applies to several corpora "
+                "without weights, FOLDER,FOLDER"
             )
         dictionary, vocabulary = load_vocabulary(folders[0])
         check_same_vocabulary(folders)
@@ -71,21 +71,11 @@ class RobertaMaskedLMTask(BlockTask):
         task.tokenizer_description = (read_manifest(folders[0]) or {}).get("tokenizer")
         return task
 
-    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model, and refuse one that would attend across the sequences of a packed row."""
-        model = super().build_model(cfg, from_checkpoint)
-        if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
-            raise ValueError(
-                f"--pack-sequences needs a model that keeps sequences apart, and {type(model).__name__} does not: use "
-                "--arch fast_roberta_base (or another size of fast_roberta), or leave --pack-sequences out."
-            )
-        return model
-
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the criterion, which may be ours, fairseq's masked_lm or a user's own.
+        """Build the criterion: ours, fairseq's masked_lm, or a user's own.
 
         Raises:
-            ValueError: if it is another one of fairseq's, such as the default of --criterion.
+            ValueError: if it is another criterion of fairseq, such as the default of --criterion.
         """
         name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
         criterion = CRITERION_REGISTRY.get(name)
@@ -94,11 +84,11 @@ class RobertaMaskedLMTask(BlockTask):
         return super().build_criterion(cfg, from_checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is saved with every checkpoint: its tokenizer, where the data-bin says it, and its vocabulary."""
+        """Saved in every checkpoint: the hash of the vocabulary, and the tokenizer if the data-bin describes it."""
         return {identity.KEY: {"tokenizer": self.tokenizer_description, "vocabulary": self.vocabulary.sha256}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing is taken over; fine-tuning compares it with its data."""
+        """Do nothing: only fine-tuning reads this state, to compare it with its data."""
 
     def build_masker(self) -> Masker:
         """The masking function for this vocabulary and these options."""
@@ -109,14 +99,14 @@ class RobertaMaskedLMTask(BlockTask):
         return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split: for training that of the folders whose turn it is in `epoch` (1-based), in their shares.
+        """Load a split: for training, that of the folders whose turn it is in `epoch` (1-based), in their shares.
 
-        Validation takes all blocks of all folders of one turn, whatever the epoch: the first turn in which a folder has
-        the split, folders without it left out. Its masks do not depend on the other turns. With `combine`, which
-        fairseq sets for training and for --combine-valid-subsets, {split}1, {split}2, ... beside {split} are added.
+        Validation does not depend on the epoch: it takes all blocks of the first turn in which a folder has the split,
+        without folders that lack it. Its masks do not depend on the other turns. With `combine`, which fairseq sets for
+        training and for --combine-valid-subsets, the files {split}1, {split}2, ... are added.
 
         Raises:
-            FileNotFoundError: if the split is missing: in a folder, for training; in all of them, for validation.
+            FileNotFoundError: if the split is missing: in any folder, for training; in all folders, for validation.
         """
         turns = parse_turns(self.cfg.data)
         is_training = combine and split != COMBINED_VALIDATION
@@ -145,7 +135,7 @@ class RobertaMaskedLMTask(BlockTask):
         )
 
     def open(self, prefix: str) -> SplitFile:
-        """Open one .bin file, cut it into blocks, and say what was cut."""
+        """Open one .bin file, cut it into blocks, and log their number."""
         tokens = MmapTokens(prefix)
         blocks = open_blocks(
             tokens,
@@ -161,7 +151,7 @@ class RobertaMaskedLMTask(BlockTask):
         return SplitFile(tokens, blocks)
 
     def counts(self, corpora: Sequence[Corpus], sizes: Sequence[int]) -> list[int]:
-        """Blocks that an epoch takes from each corpus, of `sizes` blocks; says what share each corpus gets."""
+        """Number of blocks per epoch from each corpus, which have `sizes` blocks; logs the shares."""
         weights = [corpus.weight for corpus in corpora if corpus.weight is not None]
         taken = blocks_to_take(sizes, weights=weights or None, alpha=self.cfg.corpus_alpha)
         for number, (corpus, count, size) in enumerate(zip(corpora, taken, sizes, strict=True)):
@@ -171,8 +161,8 @@ class RobertaMaskedLMTask(BlockTask):
             )
             if weights and weights[number] * sum(sizes) < sum(weights):
                 logger.warning(
-                    f"{corpus.folder} has so small a weight that it is due less than one of the {sum(sizes):,} blocks "
-                    "of an epoch: it gets one. Raise its weight, or leave it out"
+                    f"The weight of {corpus.folder} amounts to less than one of the {sum(sizes):,} blocks of an epoch: "
+                    "it gets one block. Raise its weight, or leave the corpus out"
                 )
         return taken
 
@@ -186,17 +176,17 @@ class RobertaMaskedLMTask(BlockTask):
         )
 
     def max_positions(self) -> int:
-        """Tokens in a block at most; models without --max-positions take their number of positions from here."""
+        """Maximum tokens per block; models without --max-positions take their number of positions from it."""
         return int(self.cfg.tokens_per_sample)
 
 
 def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:
-    """Whether shares follow from sizes: of several corpora, without weights."""
+    """Whether the shares follow from sizes: there are several corpora, without weights."""
     return len(turn) > 1 and turn[0].weight is None
 
 
 def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:
-    """The corpora that have a split, of the first turn in which one has it.
+    """The corpora that have the split, in the first turn where any has it.
 
     Raises:
         FileNotFoundError: if none has it.
@@ -208,12 +198,12 @@ def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:
     folders = ", ".join(corpus.folder for turn in turns for corpus in turn)
     raise FileNotFoundError(
         f"No data folder has the split {split!r} ({split}.idx is missing in {folders}): make it with `roberta "
-        "binarize`, name another with --valid-subset, or give --disable-validation."
+        "binarize`, name another one with --valid-subset, or add --disable-validation."
     )
 
 
 def split_prefixes(prefix: str, *, combine: bool) -> list[str]:
-    """`prefix` alone or, with `combine`, also `prefix`1, `prefix`2, ... as far as such files exist."""
+    """`prefix`; with `combine` also `prefix`1, `prefix`2, ... as far as the files exist."""
     prefixes = [prefix]
     while combine and os.path.exists(f"{prefix}{len(prefixes)}.idx"):
         prefixes.append(f"{prefix}{len(prefixes)}")

@@ -15,7 +15,7 @@ import roberta_plugin
 from roberta_plugin.data import mixture
 
 OUR_TASK = "roberta_masked_lm"
-OURS = Path(roberta_plugin.__file__).parent
+PACKAGE = Path(roberta_plugin.__file__).parent  # the folder of this plugin, for --user-dir and snapshots
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

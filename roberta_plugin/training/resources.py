@@ -90,6 +90,18 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
     return convert(kind, values, where=where)
 
 
+def given_settings(resources: Resources) -> dict[str, Any]:
+    """The settings that differ from their defaults, as the section `slurm` of a grid file holds them.
+
+    Example:
+        given_settings(Resources(time="8:00:00", sbatch=("mail-type=END",)))
+        ->  {"time": "8:00:00", "sbatch": ["mail-type=END"]}
+    """
+    values = {item.name: (getattr(resources, item.name), item.default) for item in dataclasses.fields(resources)}
+    given = {name: value for name, (value, default) in values.items() if value != default}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+
 def _pairs_of(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{name}={item}" for name, item in value.items()]

@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.bench_binarize [--write]
 
-Both sides are the real commands, in turn, with two worker processes, on the same text: fairseq's
-multiprocessing_bpe_encoder --keep-empty and fairseq-preprocess --only-source, and `roberta binarize`. The text is the
+All sides are real commands, in turn, with two worker processes or threads, on the same text: fairseq's
+multiprocessing_bpe_encoder --keep-empty and fairseq-preprocess --only-source, `hugging_face_binarize.py` with Hugging
+Face's tokenizers and numpy, and `roberta binarize`. The text is the
 first megabytes of the books, of several sizes, because fairseq's imports alone take seconds; a ratio is always between
-the two sides on one size. The files are compared byte for byte. Needs the real data (see tests/conftest.py).
+two sides on one size. The files are compared byte for byte. Needs the real data (see tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -73,6 +74,12 @@ def fairseq_steps(text: Path, folder: Path) -> tuple[Cost, Cost]:
     return timed(encode), timed(preprocess)
 
 
+def hugging_face(text: Path, target: Path) -> Cost:
+    """Cost of Hugging Face's tokenizers and numpy."""
+    program = [sys.executable, "-m", "tests.benchmarks.hugging_face_binarize", str(text), str(BPE), str(target)]
+    return timed(["env", f"RAYON_NUM_THREADS={WORKERS}", *program])
+
+
 def binarize_command(text: Path, destination: Path, workers: str = WORKERS) -> list[str]:
     shutil.rmtree(destination, ignore_errors=True)
     return [
@@ -116,7 +123,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    names = ("ve-fairseq", "torch", "numpy", "gigatoken")
+    names = ("ve-fairseq", "torch", "numpy", "gigatoken", "tokenizers")
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
 
 
@@ -129,6 +136,7 @@ def measure(work: Path, repeats: int) -> str:
 
     rows: list[tuple[str, int, Cost]] = []
     theirs: dict[int, list[tuple[Cost, Cost]]] = {size: [] for size in MEGABYTES}
+    third: dict[int, list[Cost]] = {size: [] for size in MEGABYTES}
     ours: dict[tuple[int, str], list[Cost]] = {}
     for number in range(repeats):
         for size in MEGABYTES:
@@ -138,6 +146,8 @@ def measure(work: Path, repeats: int) -> str:
                 cost = timed(binarize_command(texts[size], work / "ours", workers))
                 ours.setdefault((size, workers), []).append(cost)
             assert same_bytes(work / "ours", folder / "data"), "the files differ"
+            third[size].append(hugging_face(texts[size], work / "third.bin"))
+            assert (work / "third.bin").read_bytes() == (work / "ours" / "train.bin").read_bytes(), "the ids differ"
             shutil.rmtree(folder)
     for size, pairs in theirs.items():
         encoding, preprocessing = zip(*pairs, strict=True)
@@ -145,6 +155,7 @@ def measure(work: Path, repeats: int) -> str:
         rows.append(("fairseq: fairseq-preprocess", size, median(list(preprocessing))))
         both = [Cost(*map(sum, zip(*pair, strict=True))) for pair in pairs]
         rows.append(("fairseq: both", size, median(both)))
+        rows.append(("Hugging Face's tokenizers, numpy", size, median(third[size])))
     for (size, workers), costs in ours.items():
         rows.append((f"roberta binarize --workers {workers}", size, median(costs)))
     return report(rows, texts, memory_rows(books, work), repeats)
@@ -181,7 +192,7 @@ Versions: {versions()}.
 Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
 each of fairseq's steps, the real commands from start to exit (imports included), {repeats} runs of each in turn,
 medians. No warm-up; the text is in the page cache for both sides. Both sides' .bin, .idx and dict.txt were compared
-after each run and are the same bytes. Other work ran on the machine, so CPU seconds (of all processes of a command)
+after each run and are the same bytes; Hugging Face's ids are those of the .bin. Other work ran on the machine, so CPU seconds (of all processes of a command)
 are given too: they suffer less from it. A ratio is the throughput divided by that of fairseq's two steps together on
 the same text.
 

@@ -8,7 +8,7 @@
     corruption    truncated, flipped, zeroed, replaced and emptied files against every command that reads them
     entries       those commands and the files they read
     forks         commands run in forks of a process that has imported everything
-    environment   a full disk, a read-only folder, two runs in one folder, a killed or stopped rank
+    environment   a full disk, a read-only folder, two runs in one folder, killed and stopped ranks and workers
     hostile       checkpoints that try to run code, against every command that opens a checkpoint
     outcome       counting, and the tables
 

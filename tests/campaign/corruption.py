@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import lzma
 import math
@@ -64,7 +65,8 @@ def swapped(data: bytes, rng: random.Random) -> bytes:
     return data[:a] + data[b : b + length] + data[a + length : b] + data[a : a + length] + data[b + length :]
 
 
-MUTATIONS: Sequence[Callable[[bytes, random.Random], bytes]] = (truncated, flipped, zeroed, replaced, emptied, swapped)
+Mutation = Callable[[bytes, random.Random], bytes]
+MUTATIONS: Sequence[Mutation] = (truncated, flipped, zeroed, replaced, emptied, swapped)
 
 
 def write_inputs(inputs: Path) -> None:
@@ -125,6 +127,27 @@ def judge(entry: Entry, victim: str, outcome: Outcome, *, expected: object, foun
     return "changed, inspect says so" if inspected.code != 0 else "silent"
 
 
+def turns_of(entries: Sequence[Entry], *, seed: int) -> list[tuple[Entry, str, Mutation]]:
+    """Every file of every entry with every mutation, once.
+
+    The entries take turns, so that the first few cases have all of them, each with another mutation and another file.
+    """
+    queues = []
+    for number, entry in enumerate(entries):
+        rng = random.Random(f"{seed} {entry.name}")
+        victims = rng.sample(list(entry.victims), len(entry.victims))
+        # Along the diagonals of the table of files and mutations.
+        queues.append(
+            [
+                (entry, victims[(turn + shift) % len(victims)], MUTATIONS[(number + turn) % len(MUTATIONS)])
+                for shift in range(len(victims))
+                for turn in range(len(MUTATIONS))
+            ]
+        )
+    rounds = itertools.zip_longest(*queues)
+    return [turn for queue_turns in rounds for turn in queue_turns if turn is not None]
+
+
 def run_corruption(
     entries: Sequence[Entry],
     folder: Path,
@@ -135,7 +158,7 @@ def run_corruption(
     share: tuple[int, int] = (0, 1),
     sound_runs: int = 2,
 ) -> Table:
-    """Damage `cases` files, in turn over entries, files and mutations; fewer where `minutes` are over before.
+    """Damage `cases` files, in the order of `turns_of`; fewer where `minutes` are over before.
 
     Of several processes, each with its `share` (number, of how many), one damages every so-manieth file. Sound input is read first, `sound_runs` times with the same result.
     """
@@ -160,7 +183,7 @@ def run_corruption(
             found = entry.result(out, outcome.output)
             assert found, f"{entry.name} has no result to compare: {outcome.output[-2000:]}"
             assert expected.setdefault(entry.name, found) == found, f"{entry.name} differs between two runs: {found}"
-    turns = [(entry, victim, mutation) for mutation in MUTATIONS for entry in entries for victim in entry.victims]
+    turns = turns_of(entries, seed=seed)
     for number in range(share[0], cases, share[1]):
         if time.monotonic() > deadline:
             break

@@ -1,4 +1,7 @@
-"""A full disk, a read-only folder, two runs in one folder, a killed or stopped rank: an end that says why, in time."""
+"""A full disk, a read-only folder, two runs in one folder, ranks and data-loader workers that are killed or stopped.
+
+What can go on ends as if nothing had been; all else ends in time and says why.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from roberta_plugin.fairseq_workarounds.lost_ranks import VARIABLE
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT, Subject, pretraining
 from tests.tiny_corpus import command, environment, run
@@ -79,14 +85,15 @@ class Running:
         return self.log.read_text(errors="replace")
 
 
-def started(subject: Subject, folder: Path, *options: str) -> list[Running]:
-    """The subject's processes, with further options, output in files beside the folder."""
+def started(subject: Subject, folder: Path, *options: str, **settings: str) -> list[Running]:
+    """The subject's processes, with further options and environment variables, output in files beside the folder."""
     folder.mkdir(exist_ok=True)
+    variables = {**environment(), **settings}
     running = []
     for words in subject.start(folder):
         descriptor, name = tempfile.mkstemp(suffix=".txt", dir=folder.parent)
         with os.fdopen(descriptor, "wb") as log:
-            process = subprocess.Popen([*words, *options], env=environment(), cwd=folder, stdout=log, stderr=log)
+            process = subprocess.Popen([*words, *options], env=variables, cwd=folder, stdout=log, stderr=log)
         running.append(Running(process, Path(name)))
     return running
 
@@ -122,16 +129,21 @@ def wait_for(folder: Path, name: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.01)
 
 
-def lost_rank(number: int, inputs: Path, folder: Path) -> str:
-    """SIGKILL of one of two ranks: the other one ends by itself, with an error, and the last checkpoint is whole."""
+LOST_RANK_S = 15
+
+
+def lost_rank(number: int, how: signal.Signals, inputs: Path, folder: Path) -> str:
+    """SIGKILL or SIGSTOP of one of two ranks: the other one ends in time, its last line names it, checkpoints are whole."""
     subject = pretraining("", inputs, str(inputs / "a"), ranks=2)
-    running = started(subject, folder / "run", *ENDLESS)
+    running = started(subject, folder / "run", *ENDLESS, **{VARIABLE: str(LOST_RANK_S)})
     try:
         wait_for(folder / "run", "checkpoint_last.pt", running[0].process)
-        running[number].process.send_signal(signal.SIGKILL)
+        running[number].process.send_signal(how)
         begun = time.monotonic()
         output = running[1 - number].end()
         assert running[1 - number].process.returncode != 0, output[-300:]
+        assert f"rank {number} on " in output.strip().splitlines()[-1], output[-300:]
+        assert time.monotonic() - begun < 2 * LOST_RANK_S, f"only after {time.monotonic() - begun:.0f} s"
         assert loads(folder / "run" / "checkpoints" / "checkpoint_last.pt"), "the checkpoint is unreadable"
         return f"ok ({time.monotonic() - begun:.0f} s)"
     finally:
@@ -160,6 +172,116 @@ def paused_rank(inputs: Path, folder: Path) -> str:
         stop([*whole, *running])
 
 
+def passing_full_disk(inputs: Path, folder: Path) -> str:
+    """A disk that is full for a moment in the middle of a training, which waits and ends as if nothing had been."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        return "skipped: no tmpfs can be mounted here"
+    subject = pretraining("", inputs, str(inputs / "a"))
+    whole = started(subject, folder / "whole")
+    running: list[Running] = []
+    try:
+        outputs = [each.end() for each in whole]
+        assert whole[0].process.returncode == 0, outputs[0][-300:]
+        running = started(subject, disk)
+        wait_for(disk, "checkpoint_last.pt", running[0].process)
+        fill(disk / "ballast")
+        while "No space left on device. Trying again" not in running[0].log.read_text():
+            assert running[0].process.poll() is None, "the training has ended, and the disk was never full for it"
+            time.sleep(0.1)
+        (disk / "ballast").unlink()
+        output = running[0].end()
+        assert running[0].process.returncode == 0, output[-300:]
+        assert subject.result(disk) == subject.result(folder / "whole"), "another end"
+        return "ok"
+    finally:
+        stop([*whole, *running])
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write until the disk is full."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+WORKERS = ("--num-workers", "2")
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """Its data-loader workers: forks, with its own command line."""
+    own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    found = []
+    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        with suppress(FileNotFoundError):
+            if Path(f"/proc/{child}/cmdline").read_bytes() == own:
+                found.append(int(child))
+    return found
+
+
+def signal_worker(process: subprocess.Popen[bytes], number: signal.Signals) -> int | None:
+    """Send a signal to one of its workers, if it has any; the worker."""
+    for worker in workers_of(process):
+        with suppress(ProcessLookupError):
+            os.kill(worker, number)
+            return worker
+    return None
+
+
+def killed_worker(inputs: Path, folder: Path) -> str:
+    """SIGKILL of a data-loader worker: an error that names the worker, and the same command goes on to the same end."""
+    subject = pretraining("", inputs, str(inputs / "a"), *WORKERS)
+    whole = started(subject, folder / "whole")
+    running: list[Running] = []
+    try:
+        outputs = [each.end() for each in whole]
+        assert whole[0].process.returncode == 0, outputs[0][-300:]
+        running = started(subject, folder / "run")
+        wait_for(folder / "run", "checkpoint_last.pt", running[0].process)
+        killed = []
+        while running[0].process.poll() is None:  # the workers of an epoch may have done all their work
+            killed.append(signal_worker(running[0].process, signal.SIGKILL))
+            time.sleep(0.2)
+        output = running[0].end()
+        assert running[0].process.returncode != 0, "no worker was killed before the training ended"
+        named = [f"pid {worker}" in output or f"pid(s) {worker}" in output for worker in killed]
+        assert any(named), output[-300:]
+        running += started(subject, folder / "run")
+        output = running[1].end()
+        assert running[1].process.returncode == 0, output[-300:]
+        assert subject.result(folder / "run") == subject.result(folder / "whole"), "another end"
+        return "ok"
+    finally:
+        stop([*whole, *running])
+
+
+def paused_worker(inputs: Path, folder: Path) -> str:
+    """SIGSTOP of a data-loader worker for ten seconds: the training ends as if nothing had been."""
+    subject = pretraining("", inputs, str(inputs / "a"), *WORKERS)
+    whole = started(subject, folder / "whole")
+    running: list[Running] = []
+    try:
+        outputs = [each.end() for each in whole]
+        assert whole[0].process.returncode == 0, outputs[0][-300:]
+        running = started(subject, folder / "run")
+        wait_for(folder / "run", "checkpoint_last.pt", running[0].process)
+        worker = None
+        while worker is None:
+            assert running[0].process.poll() is None, "no worker was stopped before the training ended"
+            worker = signal_worker(running[0].process, signal.SIGSTOP)
+        time.sleep(10)
+        os.kill(worker, signal.SIGCONT)
+        output = running[0].end()
+        assert running[0].process.returncode == 0, output[-300:]
+        assert subject.result(folder / "run") == subject.result(folder / "whole"), "another end"
+        return "ok"
+    finally:
+        stop([*whole, *running])
+
+
 def stop(running: list[Running]) -> None:
     """Kill what still runs."""
     for each in running:
@@ -173,16 +295,23 @@ def run_environment(inputs: Path, folder: Path) -> Table:
         "Environment",
         ["ok", "skipped", "failed"],
         bad=["failed"],
-        explanation="A full disk during a save, a read-only folder, two trainings in one folder, a killed rank, a "
-        "rank that is stopped and goes on.",
+        explanation="A disk that is full, for good or for a moment, a read-only folder, two trainings in one folder; "
+        "ranks and data-loader workers that are killed, stopped, or stopped and go on. Where a rank is lost for good, "
+        "the last line of the other one names it.",
     )
     parts: dict[str, Callable[[Path, Path], str]] = {
         "disk full during a save": full_disk,
+        "disk full for a moment": passing_full_disk,
         "read-only folder": read_only,
         "two trainings in one folder": two_runs,
-        "rank 0 killed": lambda inputs, folder: lost_rank(0, inputs, folder),
-        "rank 1 killed": lambda inputs, folder: lost_rank(1, inputs, folder),
+        **{
+            f"rank {rank} {word}": partial(lost_rank, rank, how)
+            for word, how in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
+            for rank in (0, 1)
+        },
         "rank 1 stopped for 10 s": paused_rank,
+        "data-loader worker killed": killed_worker,
+        "data-loader worker stopped for 10 s": paused_worker,
     }
     for name, part in parts.items():
         work = folder / name.replace(" ", "-")

@@ -14,9 +14,9 @@ import yaml
 
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import free_ports
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, run, train_command, write_data_bin
 from tests.tiny_glue import write_task
-from tests.tiny_suites import write_tokenizer
 
 UPDATES = 60
 
@@ -120,7 +120,7 @@ def prepare(inputs: Path) -> Subject:
             [*command("roberta"), "prepare", "SST-2", *words, OUTPUT, str(folder / "data"), "--overwrite"]
         ],
         result=lambda folder: files(folder / "data", skip=(".",)),
-        writes="*tmp*",
+        writes="*.partial/*",
     )
 
 

@@ -32,6 +32,14 @@ def test_killed_pretraining_ends_the_same(inputs: Path, tmp_path: Path) -> None:
     assert table.total("killed") + table.total("killed while writing") >= 1
 
 
+def test_the_first_cases_have_every_command_and_every_kind_of_damage(inputs: Path) -> None:
+    entries = all_entries(inputs)
+    turns = [(entry.name, victim, mutation) for entry, victim, mutation in corruption.turns_of(entries, seed=0)]
+    assert len(turns) == len(set(turns)) == sum(6 * len(entry.victims) for entry in entries)
+    assert {name for name, _, _ in turns[:40]} == {entry.name for entry in entries}
+    assert {mutation for _, _, mutation in turns[:40]} == set(corruption.MUTATIONS)
+
+
 def test_damaged_files_are_named_or_harmless(inputs: Path, tmp_path: Path) -> None:
     table = corruption.run_corruption(all_entries(inputs), tmp_path, cases=40, sound_runs=1)
     assert table.cases == []

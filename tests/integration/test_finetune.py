@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.conftest import REPOSITORY
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, run
 from tests.tiny_race import write_race
-from tests.tiny_suites import write_tokenizer
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ import pytest
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.conftest import REPOSITORY
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_glue import write_task
-from tests.tiny_suites import write_tokenizer
 from tests.unit.finetuning.glue.test_prepare import prepared_of
 
 pytestmark = pytest.mark.integration

@@ -24,9 +24,9 @@ from roberta_plugin.finetuning.glue.submission import expected_files
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.training import arguments as train_arguments
+from tests.tiny_benchmarks import words_tokenizer, write_tokenizer
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
-from tests.tiny_suites import words_tokenizer, write_tokenizer
 
 pytestmark = pytest.mark.integration
 
@@ -126,7 +126,7 @@ def test_no_option_hides_what_users_meet(finetuned):
 def test_the_head_of_another_task_is_refused(finetuned, tmp_path, trained, task):
     (checkpoint,) = finetuned(trained).glob("runs/*/seed-1/checkpoints/checkpoint_best.pt")
     prepared = Prepared.open(finetuned(task) / "data")
-    message = f"{checkpoint} was fine-tuned on {trained}, and {prepared.folder} is prepared for {task}: its head"
+    message = f"{checkpoint} was fine-tuned on {trained}, and by {prepared.folder}/prepared.json the data are for {task}: its head"
     with pytest.raises(ValueError, match=re.escape(message)):
         load_model(checkpoint, prepared)
 

@@ -72,7 +72,7 @@ def test_ctrl_c_saves_and_a_finished_training_is_left_alone(tiny_data_bin, tmp_p
         second = run(arguments)
         assert second.returncode == 1
         assert f"Another training (process {training.process.pid} on" in second.stderr
-        assert "give another --save-dir" in second.stderr
+        assert "use another --save-dir" in second.stderr
         training.press_ctrl_c()
         assert training.wait() == 130, training.log()[-3000:]
     finally:
@@ -90,7 +90,7 @@ def test_ctrl_c_saves_and_a_finished_training_is_left_alone(tiny_data_bin, tmp_p
     before = {path.name: path.stat().st_mtime_ns for path in save_dir.glob("*.pt")}
     again = run(arguments)
     assert again.returncode == 0, again.stderr[-3000:]
-    assert f"has {stopped_at} updates, and --max-update is {stopped_at}. Nothing is done" in again.stdout
+    assert f"has {stopped_at} updates, and --max-update is {stopped_at}. Nothing to do" in again.stdout
     assert max(int(record["num_updates"]) for record in logged(save_dir, "train_inner")) == stopped_at
     assert {path.name: path.stat().st_mtime_ns for path in save_dir.glob("*.pt")} == before
 

@@ -113,7 +113,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     assert codes == [0, 0], first.log()[-3000:]
     stopped_at = first.updates()[-1]
     assert stopped_at < UPDATES
-    assert f"told to stop by another rank: update {stopped_at} is done" in first.log()
+    assert f"stopped by another rank after update {stopped_at}: saving" in first.log()
     last = status.read_status(recipe.output_dir)
     assert (last.phase, last.update) == ("stopped", stopped_at)
     by_the_clock = list(recipe.save_dir.glob("checkpoint_*_*.pt"))
@@ -135,7 +135,7 @@ def test_a_finished_job_that_starts_again_does_nothing(recipe, uninterrupted):
     again = Ranks(recipe)
     assert again.wait() == [0, 0], again.log()[-3000:]
     assert again.updates() == []
-    assert f"--max-update is {UPDATES}. Nothing is done" in again.log()
+    assert f"--max-update is {UPDATES}. Nothing to do" in again.log()
     assert last.stat().st_mtime_ns == before
     found = status.read_status(recipe.output_dir)
     assert (found.phase, found.update, found.max_update) == ("finished", UPDATES, UPDATES)

@@ -170,8 +170,8 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     wait_for_end(cluster, output_dir, job_id)
 
     log = log_of(output_dir, job_id)
-    assert "told to stop by SIGTERM" in log
-    stops = [int(number) for number in re.findall(r"told to stop by .*: update (\d+) is done", log)]
+    assert "stopped by SIGTERM" in log
+    stops = [int(number) for number in re.findall(r"stopped by .* after update (\d+): saving", log)]
     assert len(stops) == 2 and 30 <= stops[0] < 100 <= stops[1] < UPDATES
     assert re.findall(r"going on from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
@@ -187,7 +187,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     wait_for_update(cluster, output_dir, job_id, 105)  # 40 and 80 are ends of epochs, which get no file of their own
     os.kill(cluster.pid_of_rank(job_id, 3), signal.SIGKILL)
     wait_for(lambda: cluster.state(job_id) == "PENDING", 30, "the job's end after the death of a rank")
-    assert ": the job starts again from its last checkpoint" in log_of(output_dir, job_id)
+    assert ": the job restarts from its last checkpoint" in log_of(output_dir, job_id)
     assert "(SIGKILL)" in jobs.note_of(output_dir, jobs.ask_slurm([status.read_launch(output_dir)]))
     checkpoints = output_dir / "checkpoints"
     named = sorted(checkpoints.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[-1]))
@@ -223,7 +223,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
     job_id = launch(recipe_of(tiny_data_bin, output_dir, updates=100_000, time="2", signal_delay=45)).job_id
     wait_for_restart(cluster, job_id, 1)
     log = log_of(output_dir, job_id)
-    stopped_at = int(re.findall(r"told to stop by (?:SIGUSR2|another rank): update (\d+)", log)[0])
+    stopped_at = int(re.findall(r"stopped by (?:SIGUSR2|another rank) after update (\d+)", log)[0])
     wait_for_update(cluster, output_dir, job_id, stopped_at + 10)
     assert f"going on from checkpoint_last.pt, update {stopped_at}" in log_of(output_dir, job_id)
     cluster.call("scancel", job_id)
@@ -231,7 +231,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
     last = status.read_status(output_dir)
     assert (last.phase, last.attempt) == ("stopped", 1)
     assert last.update == updates_done(output_dir, job_id)[-1]
-    assert "the job was cancelled, or SLURM itself starts it again" in log_of(output_dir, job_id)
+    assert "the job was cancelled, or SLURM itself restarts it" in log_of(output_dir, job_id)
 
 
 def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):

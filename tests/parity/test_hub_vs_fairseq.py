@@ -15,9 +15,9 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.roberta import FastRobertaModel
+from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_models import options
-from tests.tiny_suites import write_prepared, write_tokenizer
 
 TEXTS = ["Hello world", " world", "", "It's naïve — 3.14% of the €2,000 🙂 emoji.", "a  b\n\tc ", "東京タワー"]
 

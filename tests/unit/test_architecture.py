@@ -29,7 +29,7 @@ FLOORS = [
     {"finetuning"},
     {"models"},
     {"data"},
-    {"checkpoint_files.py", "json_files.py", "stop_signals.py"},
+    {"checkpoint_files.py", "json_files.py", "signs_of_life.py", "stop_signals.py"},
     {"files.py", "locks.py", "machine.py", "progress.py"},
 ]
 # Imports that go upstairs all the same, and why.

@@ -19,8 +19,8 @@ from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
 from tests.conftest import REPOSITORY
+from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin
-from tests.tiny_suites import write_prepared
 
 OTHER_FORMAT = b"\x93NUMPY\x01\x00v\x00{'descr': 'O'}" + b"\xff" * 40
 DAMAGES = {

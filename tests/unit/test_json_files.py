@@ -19,7 +19,7 @@ def test_a_good_file_and_a_missing_one(tmp_path):
         (b"\xff\xfe", "is not valid JSON"),
         (b"[1]", r"holds \[1\] instead of an object"),
         (b"null", "holds None instead of an object"),
-        (b'{"c": 2}', "has no 'b'"),
+        (b'{"c": 2}', "lacks the key 'b'"),
     ],
 )
 def test_what_is_damaged_is_named(tmp_path, content, message):

@@ -103,15 +103,14 @@ class ByteLevelBpe:
 
     def save(self, folder: Path) -> None:
         """Write encoder.json and vocab.bpe."""
-        for name, content in zip(FILES, self._file_contents(), strict=True):
+        for name, content in zip(FILES, self._file_contents, strict=True):
             with atomic_write(folder / name) as file:
                 file.write(content)
 
     def description(self) -> dict[str, Any]:
         """Kind, number of ids, and SHA-256 of the files as `save` writes them."""
         digests = {
-            name: hashlib.sha256(content).hexdigest()
-            for name, content in zip(FILES, self._file_contents(), strict=True)
+            name: hashlib.sha256(content).hexdigest() for name, content in zip(FILES, self._file_contents, strict=True)
         }
         return {"kind": self.name, "num_ids": len(self.pieces), "sha256": digests}
 
@@ -235,6 +234,7 @@ class ByteLevelBpe:
                 consider(before[position])
         return [self._ids[piece] for piece in pieces if piece]
 
+    @cached_property
     def _file_contents(self) -> tuple[bytes, bytes]:
         merges = "".join(f"{first} {second}\n" for first, second in self.merges)
         return json.dumps(self._ids).encode(), f"#version: 0.2\n{merges}".encode()
@@ -270,9 +270,15 @@ def _read_pieces(path: Path) -> list[str]:
         raise ValueError(
             f"{path} is not valid JSON ({error}): it must be in the format of GPT-2's encoder.json."
         ) from error
-    if not isinstance(ids, dict) or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+    if (
+        not isinstance(ids, dict)
+        or not set(map(type, ids.values())) <= {int}
+        or sorted(ids.values()) != [*range(len(ids))]
+    ):
         raise ValueError(f"{path} must map pieces to the ids 0, 1, 2, ... without gaps, as GPT-2's encoder.json does.")
     pieces = sorted(ids, key=ids.__getitem__)
+    if all(pieces) and _BYTE_OF_CHARACTER.keys() >= set("".join(pieces)):
+        return pieces
     for piece in pieces:
         if not piece or not _BYTE_OF_CHARACTER.keys() >= set(piece):
             raise ValueError(
@@ -293,6 +299,9 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         raise ValueError(
             f"{path} must begin with a line '#version: 0.2' and end with a line end, like GPT-2's vocab.bpe."
         )
+    pairs = [tuple(line.split()) for line in lines]
+    if set(map(len, pairs)) <= {2} and len(set(pairs)) == len(pairs):
+        return pairs  # type: ignore[return-value]
     merges: list[tuple[str, str]] = []
     seen: set[tuple[str, ...]] = set()
     for number, line in enumerate(lines, start=2):

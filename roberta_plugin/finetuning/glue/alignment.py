@@ -2,9 +2,9 @@
 
     The drain is clogged with hair. It has to be cleaned.   +   The hair has to be cleaned.   ->   "It", "The hair"
 
-WNLI's hypotheses are parts of their texts with one pronoun replaced, but not always to the letter: words are changed
-with the grammar ("they were" -> "Yakutsk was"), left out, put in front, or misspelt. So the alignment is the one with
-the fewest edits, by dynamic programming on both sides of every pronoun.
+A WNLI hypothesis repeats a part of its text with one pronoun replaced, but not always literally: words are inflected
+("they were" -> "Yakutsk was"), dropped, prepended or misspelt. So we take the alignment with the fewest edits, found by
+dynamic programming on both sides of every pronoun.
 
 Shapes: P words of the text, H words of the hypothesis.
 """
@@ -28,30 +28,33 @@ DETERMINERS = frozenset(
 )
 _WORD = re.compile(r"\w+(?:[.,-]\w+)*(?:['\u2019](?!s\b)\w+)?|['\u2019]s\b|['\u2019](?=\s|$)")
 _POSSESSIVE = ("'s", "'")
-# What an edit costs: a word more or less or another one; another word with the same beginning, such as a misspelling.
+# Cost of an edit: a word inserted, deleted or replaced; replaced by one with the same first letters (a misspelling).
 _EDIT, _VARIANT, _SAME_BEGINNING = 1.0, 0.5, 4
-# What a phrase costs that is not in the text as it stands: by word, for a word that the text lacks, for a pronoun.
+# Cost of a phrase that the text does not contain literally: per word, per word that the text lacks, per pronoun.
 _LOOSE_WORD, _NEW_WORD, _PRONOUN_WITHIN = 0.25, 0.4, 1.5
-# What it costs that the hypothesis ends with the phrase although the clause continues after the pronoun.
+# Cost if the hypothesis ends with the phrase although the clause continues after the pronoun.
 _CUT_OFF = 0.5
 _GOES_ON = re.compile(r"\s*\w")
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Where the pronoun is in the text, and the phrase that replaces it in the hypothesis."""
+    """The pronoun's position in the text, and the phrase that replaces it in the hypothesis."""
 
-    start: int  # characters of the text
+    start: int  # in characters of the text
     end: int
-    phrase: str  # as the hypothesis writes it
-    cost: float  # 0 where everything agrees to the letter
+    phrase: str  # as written in the hypothesis
+    cost: float  # 0 for a literal match
 
 
 def align(text: str, hypothesis: str) -> Alignment | None:
-    """Find pronoun and phrase; None if the hypothesis does not match the words around any pronoun."""
+    """Find pronoun and phrase; None if the hypothesis does not match the words around any pronoun.
+
+    Example: the texts at the top of this file -> Alignment(start=32, end=34, phrase="The hair", cost=0.0).
+    """
     in_text, in_hypothesis = list(_WORD.finditer(text)), list(_WORD.finditer(hypothesis))
     words, others = _plain(in_text), _plain(in_hypothesis)
-    left = _edits(others, words)  # [a, p]: others[:a] against the words that end before p
+    left = _edits(others, words)  # [a, p]: others[:a] against words that end before p
     right = _edits(others[::-1], words[::-1])[::-1, ::-1]  # [b, p]: others[b:] against the words from p on
     best: tuple[float, int, int, int] | None = None  # cost, length of the phrase, where it begins, the pronoun
     for pronoun, word in enumerate(words):
@@ -74,7 +77,7 @@ def align(text: str, hypothesis: str) -> Alignment | None:
 
 
 def content_words(phrase: str) -> list[str]:
-    """Words of a phrase in lower case, without leading determiners and a possessive ending.
+    """Words of a phrase in lower case, without leading determiners and possessive ending.
 
     Example: "The old dog's" -> ["old", "dog"].
     """
@@ -82,7 +85,7 @@ def content_words(phrase: str) -> list[str]:
 
 
 def contains(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Whether the words of `part` follow each other in `words`."""
+    """Whether `part` is a contiguous part of `words`."""
     return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
 
 
@@ -97,7 +100,7 @@ def _content(words: list[str]) -> list[str]:
 
 
 def _edits(others: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
-    """Edits from each others[:a] to the stretch of `words`, ending before p, that fits best (H + 1, P + 1)."""
+    """Edit cost (H + 1, P + 1) from others[:a] to the best-fitting part of `words` that ends before p."""
     table = np.zeros((len(others) + 1, len(words) + 1))
     table[:, 0] = np.arange(len(others) + 1) * _EDIT
     for a, other in enumerate(others):

@@ -33,7 +33,7 @@ from roberta_plugin.finetuning.glue.tasks import TASKS, GlueTask, SplitSource
 from roberta_plugin.finetuning.glue.wnli import Schema, find_schema, training_schemas
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
-from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
 from roberta_plugin.finetuning.raw_files import describe

@@ -31,7 +31,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.prepared import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, WindowLayout, cut, is_blank, tokens_of
 from roberta_plugin.finetuning.squad.metrics import normalize

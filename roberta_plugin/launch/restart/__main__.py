@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command of the batch script; its exit code is the job's."""
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):  # SLURM's, to all processes of a requeued job
         signal.signal(number, signal.SIG_IGN)
-    parser = argparse.ArgumentParser(description="Start the job again, or say why not.")
+    parser = argparse.ArgumentParser(description="Requeue the job, or say why not.")
     parser.add_argument("--output-dir", type=Path, required=True)
     for name in ("code", "num-nodes", "max-requeues", "preemption-code"):
         parser.add_argument(f"--{name}", type=int, required=True)

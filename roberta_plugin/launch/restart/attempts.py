@@ -1,4 +1,4 @@
-"""What the run folder says about an attempt, and the record of all attempts."""
+"""Read from the run folder how an attempt ended; keep the record of all attempts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTEMPTS_FILE = "attempts.jsonl"
 
 
 def read_end(output_dir: Path, *, job_id: str, attempt: int, code: int) -> End:
-    """How the attempt ended, from the files of its ranks."""
+    """Read how the attempt ended from the files that its ranks wrote."""
     status = _read(output_dir / STATUS_FILE)
     is_this = (status.get("job_id"), status.get("attempt")) == (job_id, attempt)
     failure = _read(failure_path(output_dir, job_id, attempt))
@@ -41,7 +41,7 @@ def read_end(output_dir: Path, *, job_id: str, attempt: int, code: int) -> End:
 
 
 def _is_newer(checkpoints: Sequence[Path], started: Path, job_id: str, attempt: int) -> bool:
-    """Whether a checkpoint was written after this attempt began to train; both clocks are the file server's."""
+    """Whether a checkpoint is newer than the start of training; the file server's clock sets both times."""
     mark = _read(started)
     if (mark.get("job_id"), mark.get("attempt")) != (job_id, attempt):
         return False
@@ -50,7 +50,7 @@ def _is_newer(checkpoints: Sequence[Path], started: Path, job_id: str, attempt: 
 
 
 def note_start(output_dir: Path, *, job_id: str, attempt: int) -> None:
-    """Rank 0: the checkpoints are in order, the training begins."""
+    """On rank 0: note that the checkpoints are in order and training begins."""
     _write(output_dir / STARTED_FILE, {"job_id": job_id, "attempt": attempt})
 
 
@@ -64,7 +64,7 @@ def note_failure(
     error: BaseException,
     nodes: Sequence[str] | None,
 ) -> None:
-    """Any rank: why it fails. Of an attempt only the first one is kept: the others fail in its wake.
+    """On any rank: note why it failed. Only the first failure of an attempt is kept: it causes the others.
 
     Args:
         output_dir: the run's folder.
@@ -72,8 +72,8 @@ def note_failure(
         attempt: its attempt.
         rank: this rank.
         host: its node.
-        error: what it has raised.
-        nodes: for a finding of the pre-flight the nodes that it named, else None.
+        error: the exception.
+        nodes: the nodes that the pre-flight named; None if the error does not come from the pre-flight.
     """
     path = failure_path(output_dir, job_id, attempt)
     path.parent.mkdir(exist_ok=True)
@@ -82,17 +82,17 @@ def note_failure(
     own = path.with_name(f".{path.name}.{rank}.tmp")
     own.write_text(json.dumps(content), encoding="utf-8")
     with suppress(FileExistsError):
-        os.link(own, path)  # unlike a rename, this fails where there is one
+        os.link(own, path)  # unlike a rename, a link fails if the file exists
     own.unlink()
 
 
 def failure_path(output_dir: Path, job_id: str, attempt: int) -> Path:
-    """Where the first failure of an attempt is noted."""
+    """File with the first failure of an attempt."""
     return output_dir / FAILURES / f"{job_id}_{attempt}.json"
 
 
 def read_attempts(output_dir: Path) -> list[dict[str, Any]]:
-    """The records of attempts.jsonl, the oldest first; a line that a kill has cut off is left out."""
+    """The records of attempts.jsonl, oldest first; a line that a kill cut off is skipped."""
     try:
         lines = (output_dir / ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

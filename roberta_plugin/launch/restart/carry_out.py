@@ -1,4 +1,4 @@
-"""The decision -> SLURM's commands: requeue, keep away from a broken node, wait."""
+"""The decision -> SLURM's commands: requeue, exclude broken nodes, delay the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 from .attempts import read_attempts, write_attempt
 from .policy import FINISHED, Decision, End, Limits, decide, whose
 
-PATIENCE_S = 3600.0  # with a controller that does not answer; meanwhile nobody else could use the nodes either
+PATIENCE_S = (
+    3600.0  # to wait for a controller that does not answer; until it does, nobody else can use the nodes either
+)
 ASK_EVERY_S = 15.0
 UNREACHABLE = re.compile(
     r"contact slurm|timed out|connection|zero bytes|not responding|resolve|unexpected message|temporarily", re.I
@@ -19,14 +21,14 @@ UNREACHABLE = re.compile(
 
 
 class Slurm:
-    """SLURM's commands; a controller that does not answer is asked again."""
+    """SLURM's commands, repeated while the controller does not answer."""
 
     def __init__(self, say: Callable[[str], None], *, patience_s: float = PATIENCE_S) -> None:
         self._say = say
         self._deadline = time.monotonic() + patience_s
 
     def fields(self, job_id: str) -> dict[str, str] | None:
-        """What SLURM knows about a job; empty if it does not know it, None if it could not be asked."""
+        """A job's fields in SLURM; empty if SLURM does not know the job, None if it could not be asked."""
         try:
             text = self._call("scontrol", "show", "job", "--oneliner", job_id)
         except SlurmError as error:
@@ -37,19 +39,19 @@ class Slurm:
         """Put the job back into the queue.
 
         Raises:
-            SlurmError: if SLURM refuses, or does not answer for too long.
+            SlurmError: if SLURM refuses or does not answer in time.
         """
         self._call("scontrol", "requeue", job_id)
 
     def update(self, job_id: str, **settings: str) -> None:
-        """Change a job that waits; what SLURM refuses is only said."""
+        """Change settings of a pending job; a refusal is only logged."""
         try:
             self._call("scontrol", "update", f"jobid={job_id}", *(f"{key}={value}" for key, value in settings.items()))
         except SlurmError as error:
             self._say(str(error))
 
     def num_nodes(self, partition: str) -> int:
-        """Nodes of a partition, 0 if that cannot be found out."""
+        """Number of nodes in a partition; 0 if unknown."""
         try:
             return sum(map(int, self._call("sinfo", "--noheader", "--format=%D", f"--partition={partition}").split()))
         except (SlurmError, ValueError):
@@ -75,11 +77,11 @@ class Slurm:
 
 
 class SlurmError(Exception):
-    """SLURM refuses, or cannot be asked."""
+    """SLURM refused a command or could not be reached."""
 
 
 def carry_out(end: End, limits: Limits, *, output_dir: Path, slurm: Slurm, say: Callable[[str], None]) -> int:
-    """Decide, requeue the job where that is the decision, and note it; returns the exit code of the job."""
+    """Decide, act, record the attempt; returns the exit code of the job."""
     fields = slurm.fields(end.job_id) if end.kind(limits.preemption_code) != FINISHED else {}
     decision = decide(end, read_attempts(output_dir), limits, job=whose(fields, end.attempt))
     kind = end.kind(limits.preemption_code)
@@ -87,14 +89,14 @@ def carry_out(end: End, limits: Limits, *, output_dir: Path, slurm: Slurm, say: 
         try:
             slurm.requeue(end.job_id)
         except SlurmError as error:
-            text = f"it could not be requeued ({error}): do that by `scontrol requeue {end.job_id}`"
+            text = f"it could not be requeued ({error}): run `scontrol requeue {end.job_id}` yourself"
             decision = Decision(False, text)
     text = f" ({end.text()})" if end.text() else ""
     say(f"attempt {end.attempt} {kind}{text}: {decision.text}")
     if decision.exclude:
         decision = _exclude(end, decision, fields or {}, limits, slurm=slurm, say=say)
     if decision.restarts and decision.pause_s:
-        say(f"it waits for {decision.pause_s} s before that")
+        say(f"it starts in {decision.pause_s} s")
         slurm.update(end.job_id, StartTime=f"now+{decision.pause_s}")
     write_attempt(output_dir, end, decision, limits)
     return end.code or int(kind != FINISHED)
@@ -103,15 +105,15 @@ def carry_out(end: End, limits: Limits, *, output_dir: Path, slurm: Slurm, say: 
 def _exclude(
     end: End, decision: Decision, fields: dict[str, str], limits: Limits, *, slurm: Slurm, say: Callable[[str], None]
 ) -> Decision:
-    """Keep the job away from the nodes that the pre-flight named, if enough others are left."""
+    """Exclude the nodes that the pre-flight named, if enough others are left."""
     before = [name for name in [fields.get("ExcNodeList", "")] if name not in ("", "(null)")]
     partition = fields.get("Partition", "")
     total = slurm.num_nodes(partition)
     nodes = ",".join(decision.exclude)
-    num_before = len(re.findall(r"[^,\[]+(?:\[[^\]]*\])?", ",".join(before)))  # a short form counts once: a lower bound
+    num_before = len(re.findall(r"[^,\[]+(?:\[[^\]]*\])?", ",".join(before)))  # "gpu[1-4]" counts once: a lower bound
     if total and total - num_before - len(decision.exclude) < limits.num_nodes:
-        say(f"{nodes} cannot be excluded: the partition {partition} would have too few nodes left")
+        say(f"{nodes} cannot be excluded: partition {partition} would have too few nodes left")
         return Decision(decision.restarts, decision.text, decision.pause_s)
-    say(f"the job keeps away from {nodes} from now on: have that looked at")
+    say(f"the job excludes {nodes} from now on: report it to your cluster's administrators")
     slurm.update(end.job_id, ExcNodeList=",".join([*before, nodes]))
     return decision

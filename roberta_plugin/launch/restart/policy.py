@@ -1,15 +1,14 @@
-"""How an attempt ended, and how earlier ones did -> what follows.
+"""How this attempt and earlier ones ended -> whether the job restarts.
 
-The counts begin anew whenever an attempt has saved a checkpoint:
+    stopped after saving (preemption, time limit)     restart
+    failed in training, newer checkpoint              restart
+    failed in training, no newer checkpoint           restart, at most MAX_CRASHES attempts
+    failed while starting, run without a checkpoint   end
+    failed while starting, run with a checkpoint      restart after a pause, at most MAX_START_FAILURES attempts
+    cancelled, or requeued by SLURM itself            do nothing
 
-    stopped after saving (preemption, time limit)     starts again
-    failed in training, newer checkpoint              starts again
-    failed in training, no newer checkpoint           starts again, MAX_CRASHES attempts in all
-    failed while starting, run without a checkpoint   ends
-    failed while starting, run with a checkpoint      starts again after a pause, MAX_START_FAILURES attempts in all
-    cancelled, or started again by SLURM itself       nothing is done
-
---max-requeues limits all of them together. Attempts of a job are numbered from 0, as in SLURM_RESTART_COUNT.
+An attempt that saves a checkpoint resets both counts; --max-requeues limits all restarts together. Attempts of a job
+are numbered from 0, as in SLURM_RESTART_COUNT.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from typing import Any
 
 MAX_CRASHES = 3
 MAX_START_FAILURES = 5
-PAUSES_S = (0, 300, 600, 1200)  # after the first failure while starting, the second, ...; SLURM itself adds two minutes
+PAUSES_S = (0, 300, 600, 1200)  # after the first failure while starting, the second, ...; SLURM adds two minutes
 
-OURS, SLURMS, UNKNOWN = "ours", "slurm's", "unknown"  # who is to act, by what SLURM says about the job
+OURS, SLURMS, UNKNOWN = "ours", "slurm's", "unknown"  # who restarts the job
 FINISHED, STOPPED, CRASHED, START_FAILED = "finished", "stopped", "failed in training", "failed while starting"
 
 
@@ -35,14 +34,14 @@ class End:
     job_id: str
     attempt: int
     code: int  # srun's exit code
-    phase: str = ""  # of this attempt; "" if rank 0 has written nothing
+    phase: str = ""  # last phase of this attempt; "" if rank 0 wrote nothing
     update: int = 0
     has_checkpoint: bool = False
     has_newer_checkpoint: bool = False  # than when this attempt began to train
     reason: str = ""  # the first exception of a rank
-    is_preflight: bool = False  # the reason is a finding of the pre-flight
-    nodes: tuple[str, ...] = ()  # that the pre-flight named
-    rank: int = 0  # whose log to open
+    is_preflight: bool = False  # whether the reason comes from the pre-flight
+    nodes: tuple[str, ...] = ()  # named by the pre-flight
+    rank: int = 0  # the one whose log to open
 
     def kind(self, preemption_code: int) -> str:
         """FINISHED, STOPPED, CRASHED or START_FAILED."""
@@ -50,7 +49,7 @@ class End:
             return self.phase
         if self.phase == "training":
             return CRASHED if self.code else FINISHED
-        if self.code == preemption_code:  # the signal ended a rank that could not note it yet
+        if self.code == preemption_code:  # the signal ended a rank before its handler was installed
             return STOPPED
         return START_FAILED if self.code else FINISHED
 
@@ -65,7 +64,7 @@ class End:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the recipe allows, and the size of the job."""
+    """The recipe's limits, and the size of the job."""
 
     max_requeues: int
     num_nodes: int
@@ -74,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows."""
+    """Whether the job restarts, why, after how many seconds, and without which nodes."""
 
     restarts: bool
     text: str
@@ -83,39 +82,39 @@ class Decision:
 
 
 def decide(end: End, history: Sequence[dict[str, Any]], limits: Limits, *, job: str) -> Decision:
-    """What follows when an attempt has ended.
+    """Decide whether the job restarts.
 
     Args:
-        end: how it ended.
-        history: records of `attempts.jsonl`, the oldest first; those of other jobs do not count.
-        limits: see there.
+        end: how the attempt ended.
+        history: records of `attempts.jsonl`, oldest first; records of other jobs are ignored.
+        limits: the recipe's.
         job: OURS, SLURMS or UNKNOWN (see `whose`).
     """
     kind = end.kind(limits.preemption_code)
     if kind == FINISHED:
         return Decision(False, "the training is finished")
     if job == SLURMS:
-        return Decision(False, "the job was cancelled, or SLURM itself starts it again")
+        return Decision(False, "the job was cancelled, or SLURM itself restarts it")
     earlier = [record for record in history if record["job_id"] == end.job_id]
     if kind == START_FAILED and not end.has_checkpoint:
-        return Decision(False, "nothing is saved yet: a start that fails at once would fail again")
+        return Decision(False, "it failed before the first checkpoint, and the same start would fail again")
     is_outside = end.code > 128 or end.is_preflight
     if kind == START_FAILED and not is_outside and not any(record["has_trained"] for record in earlier):
-        return Decision(False, "this launch has not trained yet, and the same error would come again")
+        return Decision(False, "this launch has not trained yet, and the same start would fail again")
     count = 1 + _failures_in_a_row(earlier, kind)
     if kind == CRASHED and not end.has_newer_checkpoint and count >= MAX_CRASHES:
         return Decision(False, f"{count} attempts in a row have failed without saving a newer checkpoint")
     if kind == START_FAILED and count >= MAX_START_FAILURES:
         return Decision(False, f"{count} starts in a row have failed")
     if end.attempt >= limits.max_requeues:
-        return Decision(False, f"it has started again {end.attempt} times, and --max-requeues is {limits.max_requeues}")
+        return Decision(False, f"it has restarted {end.attempt} times, and --max-requeues is {limits.max_requeues}")
     pause_s = PAUSES_S[min(count, len(PAUSES_S)) - 1] if kind == START_FAILED else 0
-    text = "the job starts again from its last checkpoint"
+    text = "the job restarts from its last checkpoint"
     return Decision(True, text, pause_s, _to_exclude(end.nodes, limits.num_nodes))
 
 
 def _failures_in_a_row(records: Sequence[dict[str, Any]], kind: str) -> int:
-    """How many records are of this kind since a checkpoint was saved."""
+    """Number of records of this kind since an attempt last saved a checkpoint."""
     count = 0
     for record in reversed(records):
         if record["has_newer_checkpoint"]:
@@ -125,15 +124,15 @@ def _failures_in_a_row(records: Sequence[dict[str, Any]], kind: str) -> int:
 
 
 def _to_exclude(nodes: tuple[str, ...], num_nodes: int) -> tuple[str, ...]:
-    """The named nodes, unless they are so many that the fault must be elsewhere."""
+    """The named nodes; none if there are so many that the cause must lie elsewhere."""
     return nodes if len(nodes) <= max(1, num_nodes // 2) else ()
 
 
 def whose(fields: dict[str, str] | None, attempt: int) -> str:
-    """Who is to act, by the fields of `scontrol show job`; None: SLURM could not be asked.
+    """Who restarts the job, by the fields of `scontrol show job` (None: SLURM could not be asked).
 
-    A job that still runs or is at its time limit is ours to start again. One that SLURM has requeued needs no help, one
-    that its user has cancelled wants none, and while either is COMPLETING nothing tells them apart.
+    We restart a job that still runs or has reached its time limit. We leave alone a job that SLURM has requeued or its
+    user has cancelled; in the state COMPLETING the two look the same.
     """
     if fields is None:
         return UNKNOWN

@@ -1,9 +1,9 @@
-"""A checkpoint -> its model. The file may choose only among the classes and the options that are listed here.
+"""A checkpoint -> its model, built from the classes and options listed here and nothing else.
 
-fairseq builds whatever registered model, task, criterion or BPE a checkpoint names, and some of them `eval` strings of
-its options: wav2vec2's conv_feature_layers, fconv's encoder_layers, but also xformers_att_config, which fairseq's own
-roberta hands to its attention. A file that torch reads safely can so run code. Hence: names from a list, options from a
-list, each a number, a switch or the name of an activation, and nothing else of the file is looked at.
+fairseq builds any registered model, task, criterion or BPE that a checkpoint names, and some of them `eval` strings of
+its options: wav2vec2's conv_feature_layers, fconv's encoder_layers, and xformers_att_config, which fairseq's own
+roberta passes to its attention. So a file that torch reads safely can still run code. Therefore we accept only listed
+models and listed options, each a number, a switch or the name of an activation, and ignore everything else.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NAMES = ("activation_fn", "pooler_activation_fn")
 
 
 class ModelOnlyTask(FairseqTask):  # type: ignore[misc]
-    """What a model asks of a task, where there is no training: a dictionary and a length."""
+    """The part of a task that building a model needs: a dictionary and a number of positions."""
 
     def __init__(self, dictionary: Any, max_positions: int) -> None:
         super().__init__(None)
@@ -67,30 +67,30 @@ class ModelOnlyTask(FairseqTask):  # type: ignore[misc]
 
     @property
     def target_dictionary(self) -> Any:
-        """The same."""
+        """The same dictionary."""
         return self._dictionary
 
     def max_positions(self) -> int:
-        """Positions of the model."""
+        """Number of positions of the model."""
         return self._max_positions
 
 
 def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
-    """The listed options of a checkpoint's model, checked, for `build_model` of a fairseq task.
+    """The checked options of a checkpoint's model, for `build_model` of a fairseq task.
 
     Args:
         state: what `loading.load_state` returned.
         path: its file, for errors.
 
     Raises:
-        ValueError: if the file names another model, or an option has a value that it cannot have.
+        ValueError: if the model is not on the list, or an option has an invalid value.
     """
     _, saved = saved_options(state)
     name = saved.get("_name")
     if name not in (*OUR_MODELS, *FAIRSEQ_MODELS):
         raise ValueError(
-            f"{path} asks for the model {name!r}, which is not built: only {', '.join((*OUR_MODELS, *FAIRSEQ_MODELS))} "
-            "are, because other models of fairseq can run text of the file as code."
+            f"{path} asks for the model {name!r}, which is refused, because other models of fairseq can run text of "
+            f"the file as code. Allowed are {', '.join((*OUR_MODELS, *FAIRSEQ_MODELS))}."
         )
     known = {field.name for field in fields(FastRobertaConfig)} if name in OUR_MODELS else None
     options = {
@@ -103,7 +103,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
 
 
 def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.Module:
-    """The checkpoint's model with its parameters and all of its heads, in evaluation mode, on the CPU.
+    """Build the checkpoint's model with its parameters and heads, in evaluation mode, on the CPU.
 
     Args:
         state: what `loading.load_state` returned.
@@ -126,7 +126,7 @@ def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> N
     """Copy the checkpoint's parameters into a model.
 
     Raises:
-        ValueError: if they are not those of such a model.
+        ValueError: if names or shapes do not match.
     """
     with _named(path):
         model.load_state_dict(dict(state["model"]))
@@ -178,7 +178,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:
-    """The value, if it is of the kind that the option has."""
+    """The value, if it is valid for this option."""
     if option in _NAMES:
         allowed = utils.get_available_activation_fns()
         is_right, wanted = isinstance(value, str) and value in allowed, f"one of {', '.join(allowed)}"

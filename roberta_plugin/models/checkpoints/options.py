@@ -1,7 +1,7 @@
-"""A checkpoint of ours or of fairseq's `roberta` -> the options that build a model like it.
+"""A checkpoint of ours or of fairseq's `roberta` -> the options that build the same model.
 
-fairseq asks for the architecture on the command line and compares nothing with the checkpoint before torch complains
-of shapes; sizes are read from the parameters here, and what they do not tell from the options kept beside them.
+fairseq takes the architecture from the command line and does not compare it with the checkpoint until torch refuses the
+shapes. Here sizes come from the parameters; the number of heads and the activations come from the saved options.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSIT
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 
 _ENCODER = "encoder.sentence_encoder."
-# Options that do not follow from the parameters, and the defaults of fairseq's roberta.
+# Options that the parameters do not determine, with the defaults of fairseq's roberta.
 _KEPT = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}
 
 
 def model_options(state: Mapping[str, Any]) -> dict[str, str]:
-    """Options of fairseq-train, without dashes in front, for the model of a checkpoint.
+    """Options of fairseq-train, without leading dashes, for the model of a checkpoint.
+
+    Example: {"arch": "fast_roberta", "encoder-layers": "12", "encoder-embed-dim": "768", ...}
 
     Args:
-        state: what a checkpoint file holds: "model", and "cfg" or, in older ones, "args".
+        state: content of a checkpoint file: "model", and "cfg" or, in older files, "args".
 
     Raises:
         ValueError: if it is not a checkpoint of a RoBERTa.
@@ -39,7 +41,7 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     numbers = {name.split(".")[3] for name in parameters if name.startswith(f"{_ENCODER}layers.")}
     _, kept = saved_options(state)
     if "encoder_attention_heads" not in kept:
-        raise ValueError("The checkpoint does not say its number of attention heads (encoder_attention_heads).")
+        raise ValueError("The checkpoint lacks its number of attention heads (encoder_attention_heads).")
     num_heads = kept["encoder_attention_heads"]
     if not isinstance(num_heads, int) or num_heads < 1:
         raise ValueError(f"encoder_attention_heads of the checkpoint must be a whole number, got {num_heads!r}.")
@@ -60,17 +62,17 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def num_symbols(state: Mapping[str, Any]) -> int:
-    """Size of the vocabulary of a checkpoint that `model_options` takes, special symbols included."""
+    """Vocabulary size of such a checkpoint, special symbols included."""
     return len(from_older_fairseq(state["model"])[TOKENS])
 
 
 def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the task and of the model that were saved with it, in whichever form fairseq saved them.
+    """Saved options of the task and of the model, from either of fairseq's formats.
 
-    `_name` is the name of the task or of the model. Values are the file's own: whoever uses one checks it first.
+    `_name` is the name of the task or of the model. The values come unchecked from the file: check them before use.
     """
     args = state.get("args")
-    if args is not None:  # until 2020; fairseq, too, looks at these first
+    if args is not None:  # until 2020; fairseq also reads these first
         options = _as_dict(args)
         return {**options, "_name": options.get("task")}, {**options, "_name": options.get("arch")}
     config = state.get("cfg") or {}

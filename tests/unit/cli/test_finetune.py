@@ -21,10 +21,10 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from tests.tiny_benchmarks import MERGES, words_tokenizer, write_prepared, write_tokenizer
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
 from tests.tiny_squad import write_raw
-from tests.tiny_suites import MERGES, words_tokenizer, write_prepared, write_tokenizer
 
 
 def parse(*words):
@@ -225,6 +225,20 @@ def test_a_model_too_short_for_the_task_is_told_what_to_do(raw, tmp_path):
         args.run(args)
     args = parse("squad2", *raw[1:], "--question-length", "10")
     assert args.run(args) == 0
+
+
+def test_resources_have_the_names_of_recipes_and_reach_the_grid(words):
+    args = parse(*words, "--slurm", "time=1:00:00", "gpus-per-node=h100:2", "sbatch.mail-type=END")
+    write_grid(args)
+    assert grid_of(args)["slurm"] == {
+        "time": "1:00:00",
+        "gpus_per_node": 2,
+        "gpu_type": "h100",
+        "sbatch": ["mail-type=END"],
+    }
+    args = parse(*words, "--slurm", "time=1:00:00", "gpu=2")
+    with pytest.raises(ValueError, match="--slurm has the unknown key 'gpu'"):
+        args.run(args)
 
 
 def test_slurm_needs_a_time_limit(words):

@@ -58,3 +58,20 @@ def test_a_dry_run_prints_script_and_commands(run, tiny_data_bin, tmp_path, caps
     assert "#SBATCH --nodes=2" in out
     assert "\nfairseq-train " in out
     assert not recipe.output_dir.exists()
+
+
+def test_a_config_without_a_run_folder_is_named(run, tmp_path):
+    config = tmp_path / "launch.yaml"
+    config.write_text("{}\n")
+    with pytest.raises(ValueError, match=r"No run folder is given: .* output_dir: in .*launch\.yaml"):
+        run("--config", config, "--dry-run")
+
+
+def test_data_that_are_missing_are_an_error_of_the_config_file(run, tmp_path):
+    config = tmp_path / "launch.yaml"
+    train = "{arch: fast_roberta_base, task: roberta_masked_lm, criterion: roberta_masked_lm, data: no-such-folder}"
+    config.write_text(f"output_dir: {tmp_path / 'run'}\ntime: '1:00:00'\ntrain: {train}\n")
+    with pytest.raises(
+        FileNotFoundError, match=r"launch\.yaml: The recipe's data folder .*no-such-folder does not exist"
+    ):
+        run("--config", config, "--dry-run")

@@ -7,7 +7,7 @@ import pytest
 
 from roberta_plugin.cli import prepare
 from roberta_plugin.finetuning.prepared import Prepared
-from tests.tiny_suites import write_tokenizer
+from tests.tiny_benchmarks import write_tokenizer
 
 
 def run(*words):

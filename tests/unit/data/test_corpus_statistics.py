@@ -167,6 +167,7 @@ def test_hashes_are_compared_with_the_manifest(tmp_path):
     (tmp_path / "dict.txt").write_text("a 1\n")
     faults = find_faults(tmp_path, "train", VOCABULARY, manifest)
     assert [fault.split(" ")[0].rsplit("/", 1)[1] for fault in faults] == ["train.bin", "dict.txt"]
+    assert all(str(tmp_path / "manifest.json") in fault for fault in faults)
 
 
 def test_histogram_is_a_png_of_all_splits(tmp_path):

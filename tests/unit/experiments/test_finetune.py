@@ -6,6 +6,7 @@ import pytest
 
 from roberta_plugin.experiments.finetune import FinetuneSettings, gpus_of_a_run, is_finished
 from roberta_plugin.finetuning.options import RaceOptions
+from roberta_plugin.training.resources import Resources
 
 REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
 
@@ -18,7 +19,7 @@ REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
         ({"num_parallel": 0}, "--parallel must be 1 or more, got 0"),
         ({"retries": -1}, "--retries must be 0 or more, got -1"),
         ({"gpus_per_run": -1}, "--gpus-per-run must be 0 or more, got -1"),
-        ({"slurm": {}}, "--slurm needs a time limit"),
+        ({"slurm": Resources()}, "--slurm needs a time limit"),
         ({"options": RaceOptions()}, "RTE has GlueOptions, got RaceOptions"),
     ],
 )
@@ -28,7 +29,7 @@ def test_settings_that_cannot_work_are_refused_when_they_are_made(changes, messa
 
 
 def test_slurm_gives_a_run_the_gpus_that_it_is_asked_for():
-    settings = FinetuneSettings(task="RTE", **REQUIRED, slurm={"time": "60", "gpus_per_node": "h100:4"})
+    settings = FinetuneSettings(task="RTE", **REQUIRED, slurm=Resources(time="60", gpus_per_node=4, gpu_type="h100"))
     assert gpus_of_a_run(settings) == 4
 
 

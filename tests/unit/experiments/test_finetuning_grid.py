@@ -7,6 +7,7 @@ import pytest
 from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
 from roberta_plugin.experiments.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
+from roberta_plugin.training.resources import Resources
 
 RECIPE = PaperRecipe(
     train={"task": "race", "weight-decay": "0.1"},
@@ -22,7 +23,7 @@ MODEL = {"arch": "fast_roberta", "encoder-layers": "2"}
 
 
 def grid(tmp_path, **changes):
-    given = {"checkpoint": tmp_path / "model.pt", "changes": {}, "only": {}, "seeds": None, "slurm": {}}
+    given = {"checkpoint": tmp_path / "model.pt", "changes": {}, "only": {}, "seeds": None, "slurm": None}
     content = grid_of(RECIPE, data=tmp_path, model=MODEL, **{**given, **changes})
     (tmp_path / "grid.yaml").write_text(as_yaml(content))
     return read_grid(tmp_path / "grid.yaml")
@@ -51,7 +52,7 @@ def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_pa
         only={"lr": "3e-4", "batch": "32"},
         seeds=["7"],
         changes={"weight-decay": "0.01"},
-        slurm={"partition": "gpu"},
+        slurm=Resources(partition="gpu"),
     )
     (run,) = found.runs
     assert run.seed == "7"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from roberta_plugin.experiments.grid import PLUGIN, Metric, read_grid
+from roberta_plugin.experiments.grid import Metric, read_grid
+from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.resources import Resources
 
 GRID = """
@@ -51,9 +52,9 @@ def test_values_reach_the_command_as_they_are_written(tmp_path):
     assert run.arguments_in(folder, grid.metric) == [
         *("data-bin/books", "--arch", "fast_roberta_base", "--adam-eps", "1e-6", "--bf16"),
         *("--tensorboard-logdir", f"{folder}/tensorboard", "--dropout", "0.1", "--update-freq", "8", "--lr", "7e-4"),
-        *("--seed", "3", "--save-dir", f"{folder}/checkpoints", "--log-format", "json", "--user-dir", str(PLUGIN)),
+        *("--seed", "3", "--save-dir", f"{folder}/checkpoints", "--log-format", "json", "--user-dir", str(PACKAGE)),
     ]
-    assert (PLUGIN / "tasks" / "masked_lm.py").is_file()
+    assert (PACKAGE / "tasks" / "masked_lm.py").is_file()
 
 
 def test_an_axis_wins_over_the_options_of_all_runs(tmp_path):

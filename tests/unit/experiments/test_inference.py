@@ -8,7 +8,7 @@ import torch
 
 from roberta_plugin.experiments.inference import load_state, run_model
 from roberta_plugin.models.heads import SpanLogits
-from tests.tiny_suites import write_prepared
+from tests.tiny_benchmarks import write_prepared
 
 
 @pytest.fixture(scope="module")

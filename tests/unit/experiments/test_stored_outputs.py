@@ -5,7 +5,7 @@ import pytest
 
 from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
 from roberta_plugin.finetuning.benchmarks import RawOutputs
-from tests.tiny_suites import write_prepared
+from tests.tiny_benchmarks import write_prepared
 
 
 @pytest.fixture

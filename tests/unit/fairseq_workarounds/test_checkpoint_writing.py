@@ -81,7 +81,9 @@ def test_a_disk_that_is_full_for_a_moment_costs_a_wait(last, monkeypatch, waits,
 @pytest.mark.parametrize("write", [save, copy])
 def test_a_disk_that_stays_full_ends_in_an_error_and_the_old_checkpoint_survives(last, monkeypatch, waits, write):
     fail_fsync(monkeypatch, times=99)
-    message = f"checkpoint {last} cannot be written for 60 s: No space left.*Make room.*start the same command again"
+    message = (
+        f"checkpoint {last} cannot be written for 60 s: No space left.*Free some space.*run the same command again"
+    )
     with pytest.raises(OSError, match=message) as caught:
         write(last)
     assert caught.value.errno == errno.ENOSPC

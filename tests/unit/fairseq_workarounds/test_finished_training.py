@@ -96,7 +96,7 @@ def test_the_count_of_patience_is_saved_and_restored(validations, caplog):
     )
     assert why_finished(cfg, updates=10, hours=1) is None
     assert validations(cfg, 2.5), "the second validation that is no better"
-    assert "early stop, for the last 2 validations were no better" in why_finished(cfg, updates=10, hours=1)
+    assert "early stop: no improvement in the last 2 validations" in why_finished(cfg, updates=10, hours=1)
     assert why_finished(config(patience=3), updates=10, hours=1) is None
     calls, result = trained(cfg, updates=10, caplog=caplog)
     assert (calls, result) == ([], ([None], True))

@@ -54,7 +54,7 @@ def nothing_held(monkeypatch):
 
 def test_a_second_training_is_refused_until_the_first_is_dead(tmp_path, other):
     first = other(f"process 7 on {socket.gethostname()}\n")
-    with pytest.raises(ValueError, match=r"Another training \(process 7 on .*give another --save-dir"):
+    with pytest.raises(ValueError, match=r"Another training \(process 7 on .*use another --save-dir"):
         acquire(tmp_path)
     first.kill()
     first.wait()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from tests.tiny_suites import write_prepared
+from tests.tiny_benchmarks import write_prepared
 
 PAD = 1
 

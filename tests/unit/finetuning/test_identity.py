@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.finetuning import identity
-from tests.tiny_suites import write_prepared
+from tests.tiny_benchmarks import write_prepared
 
 PATH = Path("model.pt")
 
@@ -37,9 +37,18 @@ def test_sets_of_the_same_question_share_a_head(prepared):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "SST-2"}, r"model\.pt was fine-tuned on SST-2, and .*set is prepared for race: its head answers"),
-        ({"settings": {"max_length": 30, "order": "question"}}, "order was question in training and is None here"),
-        ({"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}}, r"tokenizer gpt2 \(a 0{8}\), and .*set was"),
+        (
+            {"task": "SST-2"},
+            r"model\.pt was fine-tuned on SST-2, and by .*set/prepared\.json the data are for race: its head answers",
+        ),
+        (
+            {"settings": {"max_length": 30, "order": "question"}},
+            r"set/prepared\.json says: .*order was question in training and is None here",
+        ),
+        (
+            {"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}},
+            r"tokenizer gpt2 \(a 0{8}\), and by .*set/prepared\.json the data were",
+        ),
         ({"vocabulary": "0"}, r"another dict\.txt than that of .*set"),
     ],
 )

@@ -6,8 +6,9 @@ import pytest
 from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.finetuning.inspection import describe, find_faults
-from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
-from tests.tiny_suites import words_tokenizer, write_prepared
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter
+from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_many_values_are_a_range(tmp_path):
 @pytest.mark.parametrize(
     ("sequences", "message"),
     [
-        ([[0, 9, 2], [0, 9, 2]], "does not share 2 sequences out to 3 examples"),
+        ([[0, 9, 2], [0, 9, 2]], "does not divide 2 sequences among 3 examples"),
         ([[0, 9, 2], [0, *[9] * 8, 2], [0, 2]], "sequence 1 has more than 9 tokens"),
         ([[0, 9, 2], [0, 9, 2], [9, 9, 2]], "sequence 2 does not begin with <s>"),
         ([[0, 9, 9], [0, 9, 2], [0, 9, 2]], "sequence 0 does not begin with <s> or not end with </s>"),
@@ -79,7 +80,7 @@ def test_a_column_of_another_length_is_said(prepared):
     np.save(prepared.folder / "train.label.npy", np.zeros(2))
     changed, wrong = find_faults(prepared, prepared.split("train"))
     assert "train.label.npy was changed since it was made" in changed
-    assert "train.label.npy has the shape (2,) where 3 values belong" in wrong
+    assert "train.label.npy has the shape (2,) instead of (3,)" in wrong
 
 
 def test_labels_that_were_exchanged_are_said(prepared, capsys):
@@ -88,5 +89,5 @@ def test_labels_that_were_exchanged_are_said(prepared, capsys):
     assert main(["inspect", str(prepared.folder)]) == 1
     shown = capsys.readouterr().out
     assert "train: NOT SOUND" in shown
-    assert "train.label.npy was changed since it was made: its SHA-256 is not that in prepared.json" in shown
+    assert "train.label.npy was changed since it was made: its SHA-256 differs from prepared.json" in shown
     assert "test: sound" in shown

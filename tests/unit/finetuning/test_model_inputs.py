@@ -5,7 +5,7 @@ import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder, join
-from tests.tiny_suites import words_tokenizer
+from tests.tiny_benchmarks import words_tokenizer
 
 VOCABULARY = Vocabulary([])
 A, B = 5, 7

@@ -6,7 +6,7 @@ import pytest
 
 from roberta_plugin.finetuning.options import RaceOptions, SquadOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
-from tests.tiny_suites import write_tokenizer
+from tests.tiny_benchmarks import write_tokenizer
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter, replace_folder
-from tests.tiny_suites import words_tokenizer, write_prepared
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, replace_folder
+from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
 
 def begin(folder):

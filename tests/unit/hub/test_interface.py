@@ -12,9 +12,9 @@ from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import RobertaHub, find_checkpoint, find_dictionary
 from roberta_plugin.models.roberta import FastRobertaModel
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_models import options
-from tests.tiny_suites import write_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all.\n" * 20
 

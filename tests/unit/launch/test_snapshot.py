@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.snapshot import PACKAGE, arguments_in_snapshot, next_folder, sweep_snapshot, take_snapshot
+from roberta_plugin.launch.snapshot import arguments_in_snapshot, next_folder, sweep_snapshot, take_snapshot
+from roberta_plugin.training.arguments import PACKAGE
 
 
 def test_code_and_config_are_copied_and_numbered(tmp_path):

@@ -136,7 +136,7 @@ def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_cod
     assert process.returncode == 9, said
     assert "token a'b c, port " in said
     assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
-    assert "attempt 1 failed while starting (exit code 9): nothing is saved yet" in said
+    assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
     assert "requeue" not in (tmp_path / "calls").read_text()
 
 
@@ -152,7 +152,7 @@ def test_a_signal_to_the_batch_shell_ends_nothing(tiny_data_bin, tmp_path, scrip
     process.send_signal(number)
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 137, said
-    assert "the job starts again" in said
+    assert "the job restarts" in said
     assert "cancelled" not in said
     assert "requeue 7" in (tmp_path / "calls").read_text()
 

@@ -83,7 +83,7 @@ def test_a_utilization_is_a_share_of_the_peak():
     [
         ({}, {}, "one of --tokens-per-second, --log"),
         ({}, {"tokens_per_second": 1, "utilization": 0.5}, "one of --tokens-per-second"),
-        ({}, {"tokens_per_second": 0}, "--tokens-per-second must be more than 0, got 0"),
+        ({}, {"tokens_per_second": 0}, "--tokens-per-second must be greater than 0, got 0"),
         ({}, {"utilization": 1.5}, "--utilization must lie between 0 and 1, got 1.5"),
         ({"without": ("--max-update",)}, {"tokens_per_second": 1}, "no --max-update"),
         ({"without": ("--batch-size",), "batch_sequences": None}, {"tokens_per_second": 1}, "no --batch-size"),
@@ -121,7 +121,7 @@ def test_the_speed_is_the_logs_median_for_one_device(tmp_path):
 
 
 def test_a_log_without_a_speed_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"empty has no speed in it: it needs lines of `train_inner`"):
+    with pytest.raises(ValueError, match=r"empty contains no speed: it needs `train_inner` lines"):
         speed_in_log(log_of(tmp_path / "empty", [], 1))
     with pytest.raises(FileNotFoundError, match="none does not exist"):
         speed_in_log(tmp_path / "none")

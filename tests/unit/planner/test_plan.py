@@ -113,7 +113,7 @@ def test_both_reports_have_the_same_numbers():
     assert [row["num_gpus"] for row in facts["rows"]] == [8, 1024]
     assert facts["training"]["flops"] == PAPER.flops
     text = as_markdown(PAPER, rows, machine)
-    assert "355.4 M parameters, 2.01 GFLOPs a token, 4,194,304 tokens an update" in text
+    assert "355.4 M parameters, 2.01 GFLOPs per token, 4,194,304 tokens per update" in text
     assert f"| 1,024 | 8 x 1 | {rows[1].step:.3g} |" in text
     assert "too much" not in text
     assert "too much" in as_markdown(PAPER, rows, replace(machine, memory_gb=8))

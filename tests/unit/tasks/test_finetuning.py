@@ -4,7 +4,7 @@ import pytest
 from omegaconf import MISSING
 
 from roberta_plugin.tasks.race import RaceConfig, RaceTask
-from tests.tiny_suites import write_prepared
+from tests.tiny_benchmarks import write_prepared
 
 
 @pytest.fixture(scope="module")
@@ -58,5 +58,5 @@ def test_packed_rows_need_a_model_that_can(folder):
     args.encoder_ffn_embed_dim, args._name, args.max_positions = 8, "roberta", 64
     base_architecture(args)
     setup(folder).build_model(args)
-    with pytest.raises(ValueError, match="--pack-sequences needs a model that keeps sequences apart"):
+    with pytest.raises(ValueError, match="--pack-sequences needs a model that keeps the sequences of a row apart"):
         setup(folder, pack_sequences=True).build_model(args)

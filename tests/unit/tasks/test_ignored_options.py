@@ -38,7 +38,7 @@ def test_fairseqs_defaults_are_silent(tiny_data_bin):
         ("distributed_training__fix_batches_to_gpus", True, "--fix-batches-to-gpus True has no effect"),
         ("dataset__dataset_impl", "lazy", "fairseq-preprocess --dataset-impl mmap"),
         ("dataset__required_seq_len_multiple", 8, "use --pad-to-multiple"),
-        ("dataset__skip_invalid_size_inputs_valid_test", True, "nothing is ever skipped"),
+        ("dataset__skip_invalid_size_inputs_valid_test", True, "no input is skipped"),
         (
             "dataset__required_batch_size_multiple",
             5,

@@ -147,7 +147,7 @@ def test_a_corpus_of_tiny_weight_and_every_file_of_a_corpus_are_seen(two_corpora
         shutil.copy(small / f"valid.{suffix}", small / f"train1.{suffix}")
     task = make_task(f"{large}@1,{small}@1e-9")
     dataset = load(task)
-    assert f"{small} has so small a weight" in caplog.text
+    assert f"The weight of {small} amounts to less than one" in caplog.text
     num_large, num_small = (size for size, _ in dataset.mixture)
     assert dataset.mixture[1][1] == 1
     seen = {
@@ -245,7 +245,7 @@ def test_blocks_that_cannot_fit_are_refused(tiny_data_bin):
 def test_packed_rows_are_refused_for_a_model_that_would_attend_across(tiny_data_bin):
     task = make_task(tiny_data_bin, pack_sequences=True)
     with pytest.raises(
-        ValueError, match=r"--pack-sequences needs a model that keeps sequences apart, and RobertaModel"
+        ValueError, match=r"--pack-sequences needs a model that keeps the sequences of a row apart, and RobertaModel"
     ):
         task.build_model(Namespace(arch="roberta_base", **SIZES))
     assert task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES)).supports_packing

@@ -12,8 +12,8 @@ from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedL
 from roberta_plugin.tasks.race import RaceConfig, RaceTask
 from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
 from roberta_plugin.tasks.squad2 import Squad2Config, Squad2Task
+from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin
-from tests.tiny_suites import write_prepared
 
 CRITERIONS = {
     "roberta_masked_lm": RobertaMaskedLMCriterion,

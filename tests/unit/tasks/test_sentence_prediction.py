@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
+from tests.tiny_benchmarks import write_prepared
 from tests.tiny_glue import write_task
-from tests.tiny_suites import write_prepared
 from tests.unit.finetuning.glue.test_prepare import prepared_of
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.launch.arguments import complete
-from roberta_plugin.training.arguments import OURS, data_folders, parse
+from roberta_plugin.training.arguments import PACKAGE, data_folders, parse
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -56,7 +56,7 @@ def test_contradictions_are_refused(recipe, options, fields, message):
 
 
 def test_this_plugin_needs_no_user_dir_and_others_keep_theirs(recipe):
-    assert "--user-dir" not in complete(recipe("--user-dir", f"somewhere/{OURS.name}"))
+    assert "--user-dir" not in complete(recipe("--user-dir", f"somewhere/{PACKAGE.name}"))
     assert "other" in complete(recipe("--user-dir=other"))
 
 

@@ -12,8 +12,8 @@ from roberta_plugin.finetuning.glue.wnli import find_schema
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_glue import write_task
-from tests.tiny_suites import words_tokenizer
 
 
 def prepared_of(task, raw, folder, *, max_length=60):

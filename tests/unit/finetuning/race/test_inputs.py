@@ -5,7 +5,7 @@ import pytest
 
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.race.inputs import ChoiceLayout, one_line, question_with_option
-from tests.tiny_suites import words_tokenizer
+from tests.tiny_benchmarks import words_tokenizer
 
 VOCABULARY = words_tokenizer()[1]
 BOS, EOS = VOCABULARY.bos_id, VOCABULARY.eos_id

@@ -14,8 +14,8 @@ from roberta_plugin.finetuning.race.inputs import question_with_option
 from roberta_plugin.finetuning.race.prepare import prepare
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
 from tests.real_data import unpack
+from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_race import write_lines, write_passage, write_race
-from tests.tiny_suites import words_tokenizer
 
 
 def prepared_of(task, raw, output, *, max_length=120, question_length=60, **options):

@@ -12,8 +12,8 @@ from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.squad.questions import Questions
 from roberta_plugin.finetuning.squad.reader import read_file
+from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
-from tests.tiny_suites import words_tokenizer
 
 
 def answer(text, start):

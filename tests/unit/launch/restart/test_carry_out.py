@@ -60,7 +60,7 @@ def test_a_job_that_goes_on_is_requeued_and_noted(tmp_path, scontrol):
     code, said = act(tmp_path, TRAINING)
     assert scontrol.calls()[-1] == "scontrol requeue 7"
     assert (code, len(read_attempts(tmp_path))) == (1, 1)
-    assert "attempt 3 failed in training (exit code 1): the job starts again from its last checkpoint" in said
+    assert "attempt 3 failed in training (exit code 1): the job restarts from its last checkpoint" in said
 
 
 def test_a_finished_job_asks_nothing(tmp_path, scontrol):
@@ -118,7 +118,7 @@ def test_a_named_node_is_excluded_beside_those_that_were(tmp_path, scontrol):
     _, said = act(tmp_path, end)
     calls = scontrol.calls()
     assert calls.index("scontrol requeue 7") < calls.index("scontrol update jobid=7 ExcNodeList=gpu[1-2],gpu7")
-    assert "keeps away from gpu7" in said
+    assert "excludes gpu7" in said
     assert read_attempts(tmp_path)[0]["excluded"] == ["gpu7"]
 
 
@@ -144,7 +144,7 @@ def test_it_runs_alone_with_plain_python(tmp_path, scontrol):
     environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3"}
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 137, done.stderr
-    assert "failed in training (exit code 137 (SIGKILL)): the job starts again" in done.stderr
+    assert "failed in training (exit code 137 (SIGKILL)): the job restarts" in done.stderr
     assert scontrol.calls()[-1] == "scontrol requeue 7"
 
 

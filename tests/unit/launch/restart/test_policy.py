@@ -115,7 +115,7 @@ def test_a_first_start_that_fails_stays_final(code, is_preflight):
     end = End(job_id="7", attempt=0, code=code, phase="starting", is_preflight=is_preflight)
     decision = decide(end, [], LIMITS, job=OURS)
     assert not decision.restarts
-    assert "nothing is saved yet" in decision.text
+    assert "before the first checkpoint" in decision.text
 
 
 @pytest.mark.parametrize(

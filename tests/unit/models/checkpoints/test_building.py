@@ -13,8 +13,8 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.building import FAIRSEQ_MODELS, OUR_MODELS, model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state
 from tests.conftest import REPOSITORY
+from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_checkpoints import change_options, state_of
-from tests.tiny_suites import write_prepared, write_tokenizer
 
 register()  # fairseq reads the files below as a training with our plugin does
 
@@ -64,7 +64,7 @@ def test_fairseq_itself_runs_the_hostile_files(tmp_path, folder, kind, form):
 def test_the_hub_runs_nothing(tmp_path, folder, kind, form):
     sentinel = write_hostile(tmp_path / "model.pt", folder, kind, form)
     if kind in ("wav2vec2", "fconv"):
-        with pytest.raises(ValueError, match=rf"model\.pt asks for the model '{kind}', which is not built.* as code"):
+        with pytest.raises(ValueError, match=rf"model\.pt asks for the model '{kind}', which is refused.* as code"):
             RobertaHub.from_pretrained(tmp_path, data=folder)
     else:  # an option that is not looked at
         RobertaHub.from_pretrained(tmp_path, data=folder)

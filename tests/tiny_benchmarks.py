@@ -8,7 +8,8 @@ import numpy as np
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
-from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 
 MERGES = [("o", "o"), ("g", "oo"), ("goo", "d"), ("b", "a"), ("ba", "d"), ("\u0120", "good"), ("\u0120", "bad")]
 

@@ -1,0 +1,204 @@
+"""Signs of life: which rank of a training is missing, by what all of them write to the store at which they have met.
+
+A thread of each rank writes, whatever the rank is busy with. Rank 0 reads all signs and publishes what it makes of
+them; the others read that, and watch rank 0. Used by `fairseq_workarounds/lost_ranks.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+BEAT_S = 2.0
+SUSPECT_BEATS = 3  # missed by a rank when a collective has failed
+STALL_LIMITS = 5  # long validations make steps; a checkpoint may take 25 minutes
+PUBLISHED = "published"  # key of what rank 0 says
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a rank writes: a number that grows, the steps that it has begun, and who it is."""
+
+    count: int
+    steps: int
+    host: str
+    process: int
+    words: str = ""
+    """The error it ended with."""
+    has_left: bool = False
+    """It has come to its end, and is not missed."""
+
+
+class Signs:
+    """The last sign of each rank, and for how long it has stayed the same while this process ran."""
+
+    def __init__(self, *, beat_s: float) -> None:
+        self.last: dict[int, Sign] = {}
+        self.silence: dict[int, float] = {}
+        self.stalled = 0.0  # since a rank has begun a step
+        self._beat_s = beat_s
+        self._lock = threading.Lock()
+
+    def note(self, rank: int, sign: Sign) -> None:
+        """Take down a sign that was read."""
+        with self._lock:
+            if sign != self.last.get(rank):
+                self.silence[rank] = 0.0
+                if sign.steps > max((other.steps for other in self.last.values()), default=0):
+                    self.stalled = 0.0
+                self.last[rank] = sign
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass; more than two beats at once is time in which this process was stopped itself."""
+        seconds = min(seconds, 2 * self._beat_s)
+        with self._lock:
+            for rank in self.silence:
+                self.silence[rank] += seconds
+            if any(sign.steps for sign in self.last.values()):
+                self.stalled += seconds
+
+    def silent(self, seconds: float) -> str:
+        """A sentence on the ranks without a sign for so long; "" if there are none."""
+        with self._lock:
+            ranks = [rank for rank in sorted(self.last) if not self.last[rank].has_left]
+            lost = [f"{self._name(rank)} {self._fate(rank)}" for rank in ranks if self.silence[rank] >= seconds]
+        return "; ".join(lost)
+
+    def behind(self, seconds: float) -> str:
+        """A sentence on the ranks that hold up the others, if no step was begun for so long; else ""."""
+        with self._lock:
+            if self.stalled < seconds or any(sign.has_left for sign in self.last.values()):
+                return ""
+            steps = {rank: sign.steps for rank, sign in self.last.items()}
+            said = f"no step was begun for {self.stalled:,.0f} s"
+            if len(set(steps.values())) == 1:
+                return f"{said}; all ranks are in step {steps[min(steps)]:,}"
+            last = max(steps.values())
+            names = [self._name(rank) for rank in sorted(steps) if steps[rank] < last]
+            return f"{said}: step {last:,} waits for {', '.join(names)}"
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} on {self.last[rank].host} (process {self.last[rank].process})"
+
+    def _fate(self, rank: int) -> str:
+        if self.last[rank].words:
+            return f"has ended with {self.last[rank].words}"
+        return f"has given no sign of life for {self.silence[rank]:,.0f} s"
+
+
+class Watch:
+    """The threads of one rank: one that exchanges signs, and may hang with rank 0, and one that judges."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rank: int,
+        world_size: int,
+        limit_s: float,
+        end: Callable[[str], None],
+        beat_s: float = BEAT_S,
+    ) -> None:
+        self.steps = 0
+        self.is_over = threading.Event()
+        self._store = store
+        self._rank, self._world_size = rank, world_size
+        self._limit_s, self._beat_s = limit_s, beat_s
+        self._end = end  # called with a sentence, in a thread, when a rank is lost
+        self._signs = Signs(beat_s=beat_s)
+        self._count = 0
+        self._words, self._has_left = "", False
+        self._suspects = self._verdict = ""  # as rank 0 has found or published
+        self._has_store = True
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._exchange, self._judge)]
+
+    def start(self) -> None:
+        """Begin; the first sign is written at once."""
+        self._write()
+        for thread in self._threads:
+            thread.start()
+
+    def leave(self, words: str = "", *, wait_s: float = 5.0) -> None:
+        """Write a last sign, which says with what error this rank ends, if any, and stop."""
+        if self.is_over.is_set():
+            return
+        self._words, self._has_left = words[:500], not words
+        self.is_over.set()
+        self._threads[0].join(wait_s)  # it writes that sign, unless it hangs
+        self._threads[1].join(wait_s)
+
+    def suspects(self) -> str:
+        """A sentence on the ranks that are missing, once a collective has failed; "" if all give signs of life."""
+        deadline = time.monotonic() + (SUSPECT_BEATS + 3) * self._beat_s
+        while time.monotonic() < deadline:
+            if not self._has_store or self._suspects:
+                found = self._suspects or self._signs.silent(0.0)
+                if self._rank == 0:
+                    time.sleep(2 * self._beat_s)  # the others read it in a store that dies with us
+                return found
+            time.sleep(self._beat_s / 4)
+        return ""
+
+    def _exchange(self) -> None:
+        try:
+            while True:
+                is_last = self.is_over.wait(self._beat_s)
+                self._write()
+                if self._rank == 0:
+                    self._read_all()
+                else:
+                    self._read_published()
+                if is_last:
+                    return
+        except RuntimeError:  # the store has died with rank 0
+            self._has_store = False
+
+    def _write(self) -> None:
+        self._count += 1
+        sign = Sign(self._count, self.steps, socket.gethostname(), os.getpid(), self._words, self._has_left)
+        self._store.set(str(self._rank), json.dumps(asdict(sign)))
+        if self._rank == 0:
+            said = {"sign": asdict(sign), "suspects": self._suspects, "verdict": self._verdict}
+            self._signs.note(0, sign)
+            self._store.set(PUBLISHED, json.dumps(said))
+
+    def _read_all(self) -> None:
+        known = self._signs.last
+        ranks = [rank for rank in range(1, self._world_size) if rank in known or self._store.check([str(rank)])]
+        for rank, text in zip(
+            ranks, self._store.multi_get([str(rank) for rank in ranks]) if ranks else (), strict=True
+        ):
+            self._signs.note(rank, Sign(**json.loads(text)))
+
+    def _read_published(self) -> None:
+        if self._store.check([PUBLISHED]):
+            said = json.loads(self._store.get(PUBLISHED))
+            self._signs.note(0, Sign(**said["sign"]))
+            self._suspects, self._verdict = said["suspects"], said["verdict"]
+
+    def _judge(self) -> None:
+        before = time.monotonic()
+        while not self.is_over.wait(self._beat_s):
+            before, passed = time.monotonic(), time.monotonic() - before
+            self._signs.pass_time(passed)
+            suspects = self._signs.silent(SUSPECT_BEATS * self._beat_s)
+            if self._rank == 0 or suspects:
+                self._suspects = suspects
+            verdict = self._verdict or self._signs.silent(self._limit_s)
+            if self._rank == 0:
+                verdict = verdict or self._signs.behind(STALL_LIMITS * self._limit_s)
+            if not verdict:
+                continue
+            self._verdict = verdict
+            if self._rank == 0:  # the others read it in a store that dies with us
+                self.is_over.wait(3 * self._beat_s)
+            if not self.is_over.is_set():
+                self._end(verdict)
+            return

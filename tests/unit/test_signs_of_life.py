@@ -1,0 +1,153 @@
+"""Which rank is missing, from signs of life in a store."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch.distributed as dist
+
+from roberta_plugin.signs_of_life import Sign, Signs, Watch
+
+BEAT_S = 0.02
+ALIVE = Sign(count=1, steps=4, host="node7", process=123)
+
+
+def test_a_rank_whose_sign_stays_the_same_is_silent():
+    signs = Signs(beat_s=1.0)
+    signs.note(0, ALIVE)
+    signs.note(1, ALIVE)
+    for count in range(2, 7):
+        signs.pass_time(1.0)
+        signs.note(0, replace(ALIVE, count=count))
+        signs.note(1, ALIVE)
+    assert signs.silent(6.0) == ""
+    assert signs.silent(5.0) == "rank 1 on node7 (process 123) has given no sign of life for 5 s"
+
+
+def test_a_rank_that_was_itself_stopped_accuses_nobody():
+    """As in a job that is suspended for an hour and resumed."""
+    signs = Signs(beat_s=1.0)
+    signs.note(1, ALIVE)
+    signs.pass_time(3600.0)
+    assert signs.silent(3.0) == ""
+
+
+def test_a_rank_at_its_end_is_not_missed_and_one_that_failed_is_quoted():
+    signs = Signs(beat_s=1.0)
+    signs.note(1, replace(ALIVE, has_left=True))
+    signs.note(2, replace(ALIVE, words="ValueError: no"))
+    signs.pass_time(2.0)
+    assert signs.silent(2.0) == "rank 2 on node7 (process 123) has ended with ValueError: no"
+
+
+def test_the_rank_with_the_fewest_steps_holds_up_the_others():
+    signs = Signs(beat_s=1.0)
+    for count in range(10):
+        for rank, steps in ((0, 5), (1, 4), (2, 5)):
+            signs.note(rank, replace(ALIVE, count=count, steps=steps))
+        signs.pass_time(1.0)
+    assert signs.silent(2.0) == ""
+    assert signs.behind(11.0) == ""
+    assert signs.behind(10.0) == "no step was begun for 10 s: step 5 waits for rank 1 on node7 (process 123)"
+    signs.note(1, replace(ALIVE, count=11, steps=6))
+    assert signs.behind(10.0) == ""
+
+
+def test_before_the_first_step_nobody_is_hurried():
+    signs = Signs(beat_s=1.0)
+    for count in range(100):
+        signs.note(0, replace(ALIVE, count=count, steps=0))
+        signs.pass_time(1.0)
+    assert signs.behind(10.0) == ""
+
+
+class BreakingStore:
+    """A store of rank 0, which is there for the others until `breaks` is set."""
+
+    def __init__(self, store):
+        self._store = store
+        self.breaks = False
+
+    def __getattr__(self, name):
+        if self.breaks:
+            raise dist.DistNetworkError("Connection reset by peer")
+        return getattr(self._store, name)
+
+
+class Ranks:
+    """Watches of several ranks, in one process; what they end with is kept."""
+
+    def __init__(self, number, limit_s=0.4):
+        self.ends = {}
+        store = dist.HashStore()
+        self.stores = [BreakingStore(store) for _ in range(number)]
+        self.watches = [
+            Watch(
+                self.stores[rank],
+                rank=rank,
+                world_size=number,
+                limit_s=limit_s,
+                beat_s=BEAT_S,
+                end=lambda found, rank=rank: self.ends.setdefault(rank, found),
+            )
+            for rank in range(number)
+        ]
+        for watch in self.watches:
+            watch.start()
+
+    def lose(self, rank):
+        """As a rank that is killed: it writes nothing more, and takes the store along if it is rank 0."""
+        for store in self.stores if rank == 0 else [self.stores[rank]]:
+            store.breaks = True
+
+    def ends_of_others(self, lost):
+        others = set(range(len(self.watches))) - {lost}
+        deadline = time.monotonic() + 20
+        while not others <= set(self.ends) and time.monotonic() < deadline:
+            time.sleep(BEAT_S)
+        return {rank: found for rank, found in self.ends.items() if rank != lost}
+
+    def stop(self):
+        for watch in self.watches:
+            watch.is_over.set()
+
+
+@pytest.fixture
+def ranks():
+    made = Ranks(3)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_all_other_ranks_end_and_name_the_lost_one(ranks, lost):
+    time.sleep(10 * BEAT_S)
+    ranks.lose(lost)
+    others = ranks.ends_of_others(lost)
+    assert sorted(others) == [rank for rank in range(3) if rank != lost]
+    assert all(found.startswith(f"rank {lost} on ") and "no sign of life" in found for found in others.values())
+
+
+def test_ranks_that_give_signs_of_life_go_on_without_a_step(ranks):
+    time.sleep(1.0)  # more than twice the limit
+    assert ranks.ends == {}
+    assert ranks.watches[1].suspects() == ""
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_failed_collective_finds_its_rank_before_the_limit(lost):
+    ranks = Ranks(3, limit_s=1000.0)
+    try:
+        time.sleep(10 * BEAT_S)
+        ranks.lose(lost)
+        assert ranks.watches[2].suspects().startswith(f"rank {lost} on ")
+    finally:
+        ranks.stop()
+
+
+def test_an_orderly_end_is_not_missed_and_an_error_is_handed_on(ranks):
+    time.sleep(10 * BEAT_S)
+    ranks.watches[2].leave()
+    ranks.watches[1].leave("ValueError: no such file")
+    assert "rank 1 on" in (found := ranks.watches[0].suspects())
+    assert found.endswith("has ended with ValueError: no such file")
