@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from roberta_plugin.hub import RobertaHub
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_suites import write_tokenizer
 
 CLASSES = "sentence_classification_head"
 LABELS = ["contradiction", "neutral", "entailment"]

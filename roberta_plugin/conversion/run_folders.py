@@ -31,10 +31,10 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
     """
     if name is None and folder.is_file():
         return folder
-    names = (name,) if name else CHECKPOINT_NAMES
-    for candidate in (*names, *(f"checkpoints/{each}" for each in names)):
-        if (folder / candidate).is_file():
-            return folder / candidate
+    names: tuple[str, ...] = (name,) if name else CHECKPOINT_NAMES
+    for path in (base / each for base in (folder, folder / "checkpoints") for each in names):
+        if path.is_file():
+            return path
     best = None if name else best_of_finetuning(folder)
     if best is not None:
         return best

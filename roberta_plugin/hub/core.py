@@ -117,10 +117,13 @@ class HubCore(nn.Module):
 
         def run(batch: Batch) -> list[list[list[tuple[float, int]]]]:
             positions = [np.flatnonzero(sequences[row] == self.vocabulary.mask_id).tolist() for row in batch.rows]
-            logits = running.position_logits(self.model, batch, positions)
-            found, ids = best_tokens(logits, self._never_filled, topk)
-            best = iter(zip(found.tolist(), ids.tolist(), strict=True))
-            return [[list(zip(*next(best), strict=True)) for _ in row] for row in positions]
+            found: list[list[tuple[float, int]]] = []
+            for logits in running.position_logits(self.model, batch, positions):
+                probabilities, ids = best_tokens(logits, self._never_filled, topk)
+                for best in zip(probabilities.tolist(), ids.tolist(), strict=True):
+                    found.append(list(zip(*best, strict=True)))
+            remaining = iter(found)
+            return [[next(remaining) for _ in row] for row in positions]
 
         return self.run(sequences, run, max_tokens=max_tokens)
 
@@ -160,11 +163,15 @@ class HubCore(nn.Module):
 
         def run(batch: Batch) -> list[float]:
             positions = [list(spans[row]) for row in batch.rows]
-            logits = running.position_logits(self.model, batch, positions).float()  # (M, V)
             wanted = np.concatenate([sequences[row][positions[at]] for at, row in enumerate(batch.rows)])
-            ids = torch.from_numpy(wanted.astype(np.int64)).to(logits.device)
-            found = logits.log_softmax(dim=-1).gather(1, ids[:, None])[:, 0]  # (M, V) -> (M,)
-            return [float(part.mean()) if len(part) else 0.0 for part in found.split([len(row) for row in positions])]
+            ids = torch.from_numpy(wanted.astype(np.int64))  # (M,)
+            parts, done = [torch.empty(0)], 0
+            for logits in running.position_logits(self.model, batch, positions):  # (M', V)
+                of_part = ids[done : done + len(logits), None].to(logits.device)
+                parts.append(logits.float().log_softmax(dim=-1).gather(1, of_part)[:, 0].cpu())  # -> (M',)
+                done += len(logits)
+            found = torch.cat(parts).split([len(row) for row in positions])
+            return [float(part.mean()) if len(part) else 0.0 for part in found]
 
         return self.run(masked, run, max_tokens=max_tokens)
 

@@ -111,7 +111,9 @@ class RobertaHub(HubCore):
         return HubTask(self.vocabulary, self.max_positions, self.labels)
 
     @overload
-    def encode(self, sentence: str, *more_sentences: str, no_separator: bool = False) -> Tensor: ...
+    def encode(  # type: ignore[overload-overlap]  # a text is a sequence of texts, to Python
+        self, sentence: str, *more_sentences: str, no_separator: bool = False
+    ) -> Tensor: ...
     @overload
     def encode(self, sentence: Sequence[Text], *, no_separator: bool = False) -> list[Tensor]: ...
     def encode(

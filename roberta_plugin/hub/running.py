@@ -19,6 +19,8 @@ from roberta_plugin.hub.batching import Batch
 from roberta_plugin.models.heads import SpanLogits
 from roberta_plugin.models.roberta import FastRobertaModel
 
+POSITIONS_AT_ONCE = 512
+
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[None]:
@@ -67,33 +69,33 @@ def span_logits(model: Any, batch: Batch, head: str) -> SpanLogits:
     return found
 
 
-def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Tensor:
-    """Scores of the vocabulary (M, V) at some positions of each row, row by row, each row's from left to right.
+def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+    """Scores of the vocabulary at some positions of each row, row by row, each row's from left to right.
+
+    Of our models in parts (M', V) of at most `POSITIONS_AT_ONCE`, because the scores of all M may need gigabytes.
 
     Args:
         model: with an LM head.
         batch: the sequences.
         positions: ascending positions of each row, M in all; a row may have none.
     """
-    counts = [len(row) for row in positions]
-    if isinstance(model, FastRobertaModel) and sum(counts):
-        places = torch.zeros(len(counts), max(counts), dtype=torch.int64)  # (B, Q)
-        is_wanted = torch.zeros_like(places, dtype=torch.bool)
+    device, counts = batch.tokens.device, [len(row) for row in positions]
+    if not isinstance(model, FastRobertaModel):
+        is_wanted = torch.zeros_like(batch.tokens, dtype=torch.bool)
         for number, row in enumerate(positions):
-            places[number, : len(row)] = torch.tensor(row, dtype=torch.int64)
-            is_wanted[number, : len(row)] = True
-        device = batch.tokens.device
-        encoder = model.encoder
-        found, _ = encoder.sentence_encoder(
-            batch.tokens, has_padding=batch.has_padding, predicted={"positions": places.to(device)}
-        )  # (B, Q, D)
-        logits: Tensor = encoder.lm_head(found, masked_tokens=is_wanted.to(device))
-        return logits
-    is_wanted = torch.zeros_like(batch.tokens, dtype=torch.bool)
+            is_wanted[number, list(row)] = True
+        yield model(batch.tokens, masked_tokens=is_wanted)[0]
+        return
+    places = torch.zeros(len(counts), max(1, *counts), dtype=torch.int64)  # (B, Q)
+    is_wanted = torch.zeros_like(places, dtype=torch.bool)
     for number, row in enumerate(positions):
-        is_wanted[number, list(row)] = True
-    logits = model(batch.tokens, masked_tokens=is_wanted)[0]
-    return logits
+        places[number, : len(row)] = torch.tensor(row, dtype=torch.int64)
+        is_wanted[number, : len(row)] = True
+    found, _ = model.encoder.sentence_encoder(
+        batch.tokens, has_padding=batch.has_padding, predicted={"positions": places.to(device)}
+    )  # (B, Q, D)
+    for part in found[is_wanted.to(device)].split(POSITIONS_AT_ONCE):  # (B, Q, D) -> (M, D)
+        yield model.encoder.lm_head(part)
 
 
 def _known(model: Any, batch: Batch) -> dict[str, Any]:

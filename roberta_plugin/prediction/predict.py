@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from roberta_plugin.prediction.kinds.base import Kind
 from roberta_plugin.prediction.opening import open_kind
-from roberta_plugin.prediction.records import Line, read_lines, read_records
+from roberta_plugin.prediction.records import Line, check_characters, read_lines, read_records
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
 from roberta_plugin.prediction.writing import NPY, open_output, partial_path
 from roberta_plugin.progress import Progress
@@ -141,6 +141,7 @@ def _answer_window(kind: Kind, settings: PredictSettings, window: list[Line]) ->
         try:
             if line.record is None:
                 raise ValueError(line.error)
+            check_characters(line.record)
             questions.append(kind.read(line.record))
         except ValueError as error:
             errors[line.number] = str(error)

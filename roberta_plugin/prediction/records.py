@@ -85,6 +85,23 @@ def read_records(records: Iterable[Mapping[str, Any] | str]) -> Iterator[tuple[L
         yield Line(number, {"text": record} if isinstance(record, str) else dict(record)), 0
 
 
+def check_characters(record: Mapping[str, Any]) -> None:
+    """Refuse texts that cannot be written as UTF-8, which JSON's escapes can make.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    for name, value in record.items():
+        for text in value if isinstance(value, list) else [value]:
+            try:
+                _ = isinstance(text, str) and text.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"the field {name!r} holds half a surrogate pair, \\u{ord(error.object[error.start]):04x}, which "
+                    "is no character. Correct the escape."
+                ) from None
+
+
 def _from_json(number: int, text: str) -> Line:
     try:
         record = json.loads(text)

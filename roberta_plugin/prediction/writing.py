@@ -39,7 +39,11 @@ class JsonLines:
 
     def write(self, answer: Mapping[str, Any]) -> None:
         """See `Writer`."""
-        self._file.write((json.dumps(answer, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+        try:
+            line = json.dumps(answer, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:  # an id with half a surrogate pair
+            line = json.dumps(answer).encode("ascii")
+        self._file.write(line + b"\n")
 
 
 class Vectors:

@@ -132,7 +132,7 @@ def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> N
         model.load_state_dict(dict(state["model"]))
 
 
-_RANDOM = {torch.Tensor.normal_, torch.Tensor.uniform_}
+_RANDOM: set[Any] = {torch.Tensor.normal_, torch.Tensor.uniform_}
 _RANDOM |= {nn.init.normal_, nn.init.uniform_, nn.init.xavier_uniform_, nn.init.kaiming_uniform_}
 
 

@@ -87,6 +87,8 @@ class QuestionAnswering(Kind):
         for place, each in enumerate(questions):
             try:
                 tokens = self.hub.tokenizer.locate(each.context.translate(LINE_ENDS))
+                if not len(tokens.ids):
+                    raise ValueError("it has no tokens. Give another text.")
             except ValueError as error:
                 answers[place] = ValueError(f"the field 'context': {error}")
                 continue

@@ -10,7 +10,7 @@ import torch
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.hub import RobertaHub, find_checkpoint, find_dictionary
+from roberta_plugin.hub import RobertaHub, find_checkpoint, find_dictionary, running
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
@@ -322,6 +322,23 @@ def test_aligned_words_have_vectors(heads_hub):
     )
     assert [str(word) for word in layers] == ["<s>", "good", 'bad,good"bad.', "</s>"]
     assert layers[1].vector.shape == (4, 24)
+
+
+def test_many_masks_are_scored_in_parts(heads_hub, monkeypatch):
+    texts = ["<mask>" * 30, "good <mask>", "<mask> <mask> bad"]
+    whole = heads_hub.fill_mask(texts, topk=2)
+    spans = heads_hub.score_spans(heads_hub.codec.sequences(["good bad " * 6, "bad"]), [range(2, 11), range(1, 2)])
+    sizes = []
+    head = heads_hub.model.encoder.lm_head
+    monkeypatch.setattr(running, "POSITIONS_AT_ONCE", 7)
+    handle = head.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
+    again_filled = heads_hub.fill_mask(texts, topk=2)
+    assert [[best.text for best in one] for one in again_filled[0]] == [[best.text for best in one] for one in whole[0]]
+    assert [best.text for best in again_filled[1]] == [best.text for best in whole[1]]
+    again = heads_hub.score_spans(heads_hub.codec.sequences(["good bad " * 6, "bad"]), [range(2, 11), range(1, 2)])
+    handle.remove()
+    assert again == pytest.approx(spans, abs=1e-5)
+    assert max(sizes) == 7 and len(sizes) > 5
 
 
 def test_pronouns_are_answered(heads_hub):

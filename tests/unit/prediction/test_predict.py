@@ -170,7 +170,15 @@ def test_embeddings_are_those_of_the_hub(models, tmp_path, pooling):
 
 
 HOSTILE = {
-    "fill_mask": ["no mask", "", "<mask> " + "x" * 90, {"txt": "<mask>"}, {"text": 5}],
+    "fill_mask": [
+        "no mask",
+        "",
+        "\ud83d <mask>",
+        {"id": "\udc00", "text": "<mask>"},
+        "<mask> " + "x" * 90,
+        {"txt": "<mask>"},
+        {"text": 5},
+    ],
     "classification": [{"text": "good"}, {"text": "good", "text_pair": ""}, {"text": None, "text_pair": "a"}],
     "single": [{"text": "good", "text_pair": "bad"}],
     "multiple_choice": [

@@ -12,8 +12,9 @@ def test_lines_are_json_in_utf_8(tmp_path):
     path = tmp_path / "out.jsonl"
     with open_output(path, dim=2) as writer:
         writer.write({"text": "caf\u00e9"})
+        writer.write({"id": "\ud800"})
         assert not path.exists()
-    assert path.read_bytes() == '{"text": "caf\u00e9"}\n'.encode()
+    assert path.read_bytes() == '{"text": "caf\u00e9"}\n{"id": "\\ud800"}\n'.encode()
 
 
 @pytest.mark.parametrize("count", [0, 1, 1234])
