@@ -180,8 +180,8 @@ def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folde
 
 def _missing(pieces: Sequence[str], what: str) -> str:
     return (
-        f"{len(pieces):,} pieces of the {what}, such as {pieces[0]!r}, are not in dict.txt and so are <unk> here, which "
-        "the files of transformers cannot express: only models whose dict.txt has them all, as "
+        f"{len(pieces):,} pieces of the {what}, such as {pieces[0]!r}, are not in dict.txt and so are <unk> here, "
+        "which the files of transformers cannot express: only models whose dict.txt has them all, as "
         "`roberta tokenizer train` writes it, can be exported. `--to fairseq` takes this one, too."
     )
 
