@@ -9,8 +9,8 @@ import torch
 from roberta_plugin.data.tokenizers.training import train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_suites import write_tokenizer
 
 HEAD = "sentence_classification_head"
 TASKS = {  # kind -> fairseq task, classes, what the checkpoint remembers of its data
