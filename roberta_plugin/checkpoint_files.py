@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import pickle
 import re
 import zipfile
 from pathlib import Path
+
+from roberta_plugin.locks import try_lock
 
 _ZIP_START = b"PK\x03\x04"
 REMEDY = "Use another checkpoint, or bring this one back from a copy."
@@ -84,7 +85,7 @@ def explain_refusal(path: str | os.PathLike[str], error: Exception) -> str:
 def lock_unfinished(file: int) -> None:
     """Mark an open temporary file (its descriptor) as being written, until it is closed or the process ends."""
     with contextlib.suppress(OSError):  # without locks, `remove_unfinished` cannot see that the file is in use
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(file)
 
 
 def remove_unfinished(save_dir: Path) -> list[str]:
@@ -97,11 +98,11 @@ def remove_unfinished(save_dir: Path) -> list[str]:
     for path in sorted({*save_dir.glob(".*.pt.*.tmp"), *save_dir.glob("*.pt.tmp")}):
         with open(path, "r+b") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
+                is_free = try_lock(file.fileno())
             except OSError:  # a file system without locks
-                pass
+                is_free = True
+            if not is_free:
+                continue
             path.unlink()
             removed.append(path.name)
     return removed

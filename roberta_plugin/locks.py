@@ -17,6 +17,11 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def wait_for_lock(descriptor: int) -> None:
+    """Lock an open file as `try_lock` does, after the process that holds it, if there is one."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock; False if there is no such file."""
     try:

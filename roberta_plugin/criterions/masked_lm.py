@@ -50,6 +50,7 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
             sample_size = sample["predicted"]["number"]
             sizes = {"num_tokens": sample["ntokens"], "num_pairs": sample["npairs"], "num_predicted": sample_size}
             log |= {"flops": model.training_flops(**sizes), "peak_flops": model.peak_flops(), "noutputs": 1}
+            log["executed_flops"] = model.executed_flops(**sizes)
             log["graphs"] = model.num_compiled_graphs()
         else:
             is_predicted = sample["target"].ne(self.padding_idx)

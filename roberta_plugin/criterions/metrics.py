@@ -47,6 +47,9 @@ def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
 def _log_speed(outputs: list[Mapping[str, Any]]) -> None:
     """Log `tflops` (10^12 FLOP/s of all devices), `mfu` (percent of their peak, where it is known), `stall` (percent).
 
+    `hfu` is `mfu` with the FLOPs that were executed: the last layer computes the predicted positions only, and with
+    --checkpoint-activations layers are computed again.
+
     `stall` is the share of the time that passed outside of training steps: waiting for data, logging, saving. `graphs`,
     with compiled layers, is how many graphs a rank has compiled so far.
     """
@@ -57,6 +60,13 @@ def _log_speed(outputs: list[Mapping[str, Any]]) -> None:
     if peak > 0:
         all_devices = peak / 1e12 * get_data_parallel_world_size()
         metrics.log_derived("mfu", lambda meters: round(100.0 * meters["tflops"].avg / all_devices, 1), priority=911)
+        share = sum(output.get("executed_flops", 0) for output in outputs) / flops
+        metrics.log_scalar("_executed", share, weight=1)
+        metrics.log_derived(
+            "hfu",
+            lambda meters: round(100.0 * meters["_executed"].avg * meters["tflops"].avg / all_devices, 1),
+            priority=911,
+        )
     metrics.log_derived("stall", _stall, priority=912)
     graphs = sum(output.get("graphs", 0) for output in outputs) / num_outputs
     if graphs:

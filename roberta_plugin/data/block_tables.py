@@ -20,7 +20,6 @@ Shapes: n blocks, L long items.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -51,6 +50,7 @@ from roberta_plugin.data.blocks import (
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.rounding import round_up
 from roberta_plugin.files import atomic_write
+from roberta_plugin.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
 
@@ -313,7 +313,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file to be made, if the file system supports locks."""
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            wait_for_lock(lock.fileno())
         except OSError as error:
             logger.info(f"{path.parent} has no file locks ({error.strerror}): every process makes its own table")
         yield

@@ -1,9 +1,12 @@
 """manifest.json: what a data-bin was made from and how, with hashes to check it. data-bin/README.md has a table.
 
-{"format": 1,
+{"format": 2,
  "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},
  "splits": {"train": {"inputs": [{"path", "bytes", "sha256", "format"}], "rules": {...}, "counts": {...},
-                      "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "dict_sha256", "plan_sha256"}}}
+                      "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "dict_sha256", "plan_sha256"}},
+ "sha256": "..."}
+
+Format 1 lacked the last entry, which is the hash of the others.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import checksum_fits, with_checksum
 
 NAME = "manifest.json"
-_FORMAT = 1
+_FORMAT = 2
+_FORMATS = (1, _FORMAT)
 _SPECIALS = 4  # <s> <pad> </s> <unk>, which are not in dict.txt
 _BYTES_AT_ONCE = 2**20
 
@@ -36,7 +41,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         manifest = json.loads(path.read_bytes())
-        known = manifest["format"] == _FORMAT
+        known = manifest["format"] in _FORMATS
         if known:
             _check_form(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -86,6 +91,8 @@ def _check_form(manifest: dict[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError if something is missing that readers rely on."""
     if not isinstance(manifest["tokenizer"]["kind"], str) or not isinstance(manifest["dict_sha256"], str):
         raise TypeError("tokenizer or dict_sha256")
+    if manifest["format"] > 1 and not checksum_fits(manifest):
+        raise ValueError("its checksum differs: a bit flipped, or it was edited")
     for name, split in manifest["splits"].items():
         for key in ("inputs", "outputs", "rules", "counts"):
             if key not in split:
@@ -94,7 +101,7 @@ def _check_form(manifest: dict[str, Any]) -> None:
 
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
     """Write the manifest of a data-bin from the `common` entries and those of each split."""
-    manifest = {"format": _FORMAT, **common, "splits": dict(sorted(splits.items()))}
+    manifest = with_checksum({"format": _FORMAT, **common, "splits": dict(sorted(splits.items()))})
     with atomic_write(Path(folder) / NAME, "w") as file:
         file.write(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
@@ -123,11 +130,6 @@ def sha256_of_files(paths: Sequence[str | os.PathLike[str]], *, workers: int) ->
             return list(executor.map(lambda path: sha256_of_file(path, on_read=check_stop), paths))
         finally:
             is_stopped.set()
-
-
-def sha256_of_json(value: Any) -> str:
-    """SHA-256 of a JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def file_record(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class MaskedLMDataset(BlockDataset):
         num_shards: int = 1,
         pad_to_multiple: int = 1,
         pack: bool = False,
+        sort_by_length: bool | None = None,
         max_length: int = 0,
     ) -> None:
         """Join the sources.
@@ -81,6 +82,7 @@ class MaskedLMDataset(BlockDataset):
             num_shards: how many data folders take turns.
             pad_to_multiple: T, or the length of the row with `pack`, is a multiple of this.
             pack: lay the blocks of a batch end to end in one row instead of padding them.
+            sort_by_length: give blocks of similar length to the same batch (default: unless they are packed).
             max_length: most tokens in a block, <s> included; max_seqlen of packed rows.
         """
         self.sources = list(sources)
@@ -91,6 +93,7 @@ class MaskedLMDataset(BlockDataset):
         self.shard, self.num_shards = shard, num_shards
         self.pad_to_multiple = pad_to_multiple
         self.pack, self.max_length = pack, max_length
+        self.sort_by_length = not pack if sort_by_length is None else sort_by_length
         self._num_blocks = [len(source.blocks) for source in self.sources]
         self._offsets = np.concatenate([[0], np.cumsum(self._num_blocks)])
 
@@ -109,7 +112,7 @@ class MaskedLMDataset(BlockDataset):
             seed=self._seed_of_shard,
             epoch=self.visit(epoch),
             counts=[count for _, count in corpora],
-            lengths=None if self.are_equal_in_length or self.pack else self.lengths,
+            lengths=self.lengths if self.sort_by_length and not self.are_equal_in_length else None,
         )
 
     @cached_property

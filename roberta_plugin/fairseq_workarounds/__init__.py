@@ -60,6 +60,11 @@ Each fault has a number and the file that works around it:
 19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
    No error names the rank. Each rank now writes signs of life; after five minutes without one, the others end and say
    which rank is missing.
+20. **--bf16 and --fp16 add up gradients in half precision** (`gradient_sums`). With --update-freq, what a batch adds to
+   a sum of many is rounded away: 1.2 % of the gradient is lost at 128 batches in bf16. They add up in fp32 here.
+21. **Logging waits for the GPU number by number** (`log_transfers`). After each update, fairseq reads the loss, the
+   perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
+   25. All of them are read at once here.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.
@@ -72,8 +77,10 @@ from roberta_plugin.fairseq_workarounds import (
     checkpoint_writing,
     finished_training,
     foreign_warnings,
+    gradient_sums,
     help_text,
     interruption,
+    log_transfers,
     lost_ranks,
     master_weights,
     save_dir_lock,
@@ -95,10 +102,12 @@ _WORKAROUNDS = (
     interruption,
     save_dir_lock,
     master_weights,
+    gradient_sums,
     amp_scaling,
     state_names,
     foreign_warnings,
     update_end,
+    log_transfers,
     finished_training,
     lost_ranks,
 )

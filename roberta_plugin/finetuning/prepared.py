@@ -33,7 +33,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import prepared_files as checked
-from roberta_plugin.finetuning.prepared_files import FORMAT, OFFSETS
+from roberta_plugin.finetuning.prepared_files import FORMAT, FORMATS, OFFSETS
 from roberta_plugin.finetuning.prepared_files import NAME as NAME
 
 
@@ -115,7 +115,7 @@ class Prepared:
             content = json.loads(path.read_bytes())
         except ValueError as error:
             raise ValueError(f"{path} is damaged ({error}): {checked.REMEDY}.") from error
-        if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
+        if isinstance(content, dict) and content.get("format", FORMAT) not in FORMATS:
             raise ValueError(
                 f"{path} has the format {content['format']!r}, and this version reads {FORMAT}: prepare again."
             )

@@ -23,6 +23,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared_files import FORMAT, NAME, OFFSETS, records_of_files
+from roberta_plugin.json_files import with_checksum
 
 
 class SplitWriter:
@@ -145,7 +146,7 @@ class PreparedWriter:
             "files": records_of_files(self._partial),
         }
         with atomic_write(self._partial / NAME, "w") as file:
-            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            file.write(json.dumps(with_checksum(content), indent=2, ensure_ascii=False) + "\n")
         self._partial.replace(self.folder)
 
 

@@ -8,9 +8,11 @@ attention/             self-attention and its interchangeable backends
 heads                  features                   -> logits of tokens, classes or spans
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 initialization         BERT's initial weights
+compiling              torch.compile of the layers, with enough graphs
 checkpoints/           state dicts of other layouts, heads and options
 cpu/                   what makes a training step fast on a CPU
-flops                  FLOPs of a training step, and the peak speed of devices
+flops                  FLOPs of a training step
+device_peaks           peak FLOP/s of GPUs
 """
 
 from roberta_plugin.models import roberta as roberta

@@ -12,6 +12,7 @@ from roberta_plugin.models.cpu.activations import ACTIVATIONS
 
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
+MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
 
 
 @dataclass
@@ -49,6 +50,13 @@ class FastRobertaConfig(FairseqDataclass):
     )
     attention_backend: ATTENTION_BACKENDS = field(  # type: ignore[valid-type]
         default="auto", metadata={"help": "how attention is computed; auto chooses by device, dropout and batch"}
+    )
+    matmul_precision: MATMUL_PRECISIONS = field(  # type: ignore[valid-type]
+        default="highest",
+        metadata={
+            "help": "of matrix products in an fp32 training. highest: fp32; high: TF32 on a GPU that has it; medium: "
+            "also bf16 on a CPU that has it, with sums in fp32. For the whole process"
+        },
     )
     load_checkpoint_heads: bool = field(
         default=False, metadata={"help": "take over the classification heads found in a checkpoint"}

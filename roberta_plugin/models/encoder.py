@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from roberta_plugin.models.attention.self_attention import SelfAttention
 from roberta_plugin.models.attention.sequences import Sequences
+from roberta_plugin.models.compiling import report_eager
 from roberta_plugin.models.cpu.dropout import Dropout
 from roberta_plugin.models.cpu.linear import Linear
 from roberta_plugin.models.embeddings import LearnedPositions
@@ -53,6 +54,8 @@ class Layer(nn.Module):
         self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
     ) -> Tensor:
         """(B, T, D) -> (B, T, D), or (B, Q, D) for the positions in `queries` (B, Q, D) only."""
+        if self._compiled_call_impl is not None and not torch.compiler.is_compiling():
+            report_eager()
         residual = x if queries is None else queries
         attended = self.self_attn(x, is_padding=is_padding, sequences=sequences, queries=queries)
         x = self.self_attn_layer_norm(residual + self.dropout(attended))

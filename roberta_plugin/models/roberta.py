@@ -12,17 +12,21 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from fairseq.models import FairseqEncoder, FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from roberta_plugin.models.attention.registry import choose_backend
+from roberta_plugin.models.attention.registry import choose_backend, kernel_of
 from roberta_plugin.models.attention.sequences import first_positions
+from roberta_plugin.models.attention.torch_flash import is_exact
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
 from roberta_plugin.models.checkpoints.names import from_older_fairseq
+from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
+from roberta_plugin.models.device_peaks import peak_flops
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
-from roberta_plugin.models.flops import peak_flops, training_flops
+from roberta_plugin.models.flops import executed_flops, training_flops
 from roberta_plugin.models.heads import ClassificationHead, MaskedLMHead, SpanHead
 from roberta_plugin.models.initialization import initialize
 
@@ -105,10 +109,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.classification_heads = nn.ModuleDict()
         self.span_heads = nn.ModuleDict()
         self.apply(initialize)
-        self._has_logged_backend = False
+        self._has_begun = False
         if cfg.compile_layers:
-            for layer in encoder.sentence_encoder.layers:
-                layer.compile()  # in place: parameters keep their names
+            compile_layers(encoder.sentence_encoder.layers)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
@@ -190,8 +193,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
             others: other entries of the batches of fairseq's tasks, such as src_id; ignored, as in fairseq's roberta.
         """
-        if self.training and not self._has_logged_backend:
-            self._log_backend_once(src_tokens, packing)
+        if self.training and not self._has_begun:
+            self._begin_training(src_tokens, packing)
         layout = {"has_padding": has_padding, "packing": packing}
         if predicted is not None:
             return self.encoder.masked_lm_loss(src_tokens, predicted, **layout), {}
@@ -207,46 +210,54 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             return features, extra
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
 
-    def training_flops(self, *, num_tokens: int, num_pairs: int, num_predicted: int) -> float:
-        """FLOPs of a training step on a batch of these sizes; see `flops.training_flops`."""
-        return training_flops(
-            num_layers=self.cfg.encoder_layers,
-            dim=self.cfg.encoder_embed_dim,
-            ffn_dim=self.cfg.encoder_ffn_embed_dim,
-            vocab_size=self.encoder.lm_head.bias.numel(),
-            num_tokens=num_tokens,
-            num_pairs=num_pairs,
-            num_predicted=num_predicted,
-        )
+    def training_flops(self, **counts: int) -> float:
+        """FLOPs of a training step with so many num_tokens, num_pairs and num_predicted; see `flops.training_flops`."""
+        return training_flops(**self._sizes, **counts)
+
+    def executed_flops(self, **counts: int) -> float:
+        """FLOPs that this model executes for that step; see `flops.executed_flops`."""
+        return executed_flops(**self._sizes, **counts, recomputes=self.cfg.checkpoint_activations)
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {
+            "num_layers": self.cfg.encoder_layers,
+            "dim": self.cfg.encoder_embed_dim,
+            "ffn_dim": self.cfg.encoder_ffn_embed_dim,
+            "vocab_size": self.encoder.lm_head.bias.numel(),
+        }
 
     def num_compiled_graphs(self) -> int:
         """Graphs that torch.compile has made in this process so far; more and more if shapes keep changing."""
-        if not self.cfg.compile_layers:
-            return 0
-        from torch._dynamo.utils import counters
-
-        return int(counters["stats"]["unique_graphs"])
+        return num_graphs() if self.cfg.compile_layers else 0
 
     def peak_flops(self) -> float:
         """Peak FLOP/s of the parameters' device in their type; 0 if unknown."""
         return peak_flops(self.encoder.lm_head.bias.device, self.encoder.lm_head.bias.dtype)
 
-    def _log_backend_once(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
-        """Log once per training which attention backend was chosen, and for what."""
-        self._has_logged_backend = True
-        weight = self.encoder.lm_head.bias
-        backend = choose_backend(
-            str(self.cfg.attention_backend),
-            device=weight.device,
-            dtype=weight.dtype,
-            dropout_prob=self.cfg.attention_dropout,
-            max_seqlen=src_tokens.size(1) if packing is None else packing["max_seqlen"],
-            is_packed=packing is not None,
-        )
-        batches = "padded batches" if packing is None else "packed rows"
+    def prefers_packing(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
+        return str(self.cfg.attention_backend) == "auto" and is_exact(device, dtype)
+
+    def _begin_training(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
+        """Once per training: set the precision of products, log which attention backend was chosen and for what."""
+        self._has_begun = True
+        if str(self.cfg.matmul_precision) != "highest":
+            torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
+        weight, name = self.encoder.lm_head.bias, str(self.cfg.attention_backend)
+        device, is_packed, dropout_prob = weight.device, packing is not None, self.cfg.attention_dropout
+        dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
+        length = src_tokens.size(1) if packing is None else packing["max_seqlen"]
+        choice: dict[str, Any] = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob}
+        backend = choose_backend(name, max_seqlen=length, is_packed=is_packed, **choice)
+        heads = self.cfg.encoder_attention_heads
+        choice |= {"num_heads": heads, "head_dim": self.cfg.encoder_embed_dim // heads, "length": length}
+        kernels = [kernel_of(backend, has_padding=has_padding, **choice) for has_padding in (True, False)]
         logger.info(
-            f"attention backend: {backend.name} (--attention-backend {self.cfg.attention_backend}) for {batches} on "
-            f"{weight.device.type} in {str(weight.dtype).removeprefix('torch.')}, dropout {self.cfg.attention_dropout}"
+            f"attention backend: {backend.name} (--attention-backend {name}) for "
+            f"{'packed rows' if is_packed else 'padded batches'} on {device.type} in "
+            f"{str(dtype).removeprefix('torch.')}, dropout {dropout_prob}; kernel: {kernels[0]}"
+            + (f", without padding {kernels[1]}" if kernels[0] != kernels[1] else "")
         )
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.models.flops import HALF_PRECISION_PEAKS
+from roberta_plugin.models.device_peaks import peak_of
 
 ACHIEVED = 0.8  # share of the nominal bandwidth that NCCL reaches with large messages; an assumption
 LATENCY_S = 10e-6  # per message between nodes; an assumption
@@ -28,7 +28,7 @@ def _machine(
     """A node with `adapters` network adapters of `gbit` Gbit/s each."""
     return Machine(
         name=name,
-        peak_tflops=HALF_PRECISION_PEAKS[gpu] / 1e12,
+        peak_tflops=peak_of(gpu) / 1e12,
         memory_gb=memory_gb,
         inside_gb_s=inside_gb_s,
         between_gb_s=adapters * gbit / 8,

@@ -7,6 +7,7 @@ race                  multiple choice
 finetuning            what the last three share    finetuning_options  their options
 block_task            what all tasks share
 epoch_iterator        batches of an epoch for each rank, with the position kept in blocks
+packing_choice        whether blocks are packed when the user has not said so
 ignored_options       fairseq's options that have no effect here
 layer_depth           the depth of each parameter, for --layer-lr-decay
 """

@@ -16,7 +16,7 @@ from fairseq.tasks import FairseqTask
 from roberta_plugin.data.block_batches import BlockBatches
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.fairseq_workarounds import interruption
+from roberta_plugin.fairseq_workarounds import gradient_sums, interruption
 from roberta_plugin.tasks.epoch_iterator import BlockEpochIterator
 from roberta_plugin.tasks.ignored_options import ignored_options
 
@@ -135,9 +135,14 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
             return 1
         return int(values[min(epoch, len(values)) - 1])
 
-    def train_step(self, *arguments: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def train_step(
+        self, sample: Any, model: Any, criterion: Any, optimizer: Any, *arguments: Any, **options: Any
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """fairseq's step with one batch; the logging output also says whether this rank got a stop signal."""
-        loss, sample_size, logging_output = super().train_step(*arguments, **options)
+        gradient_sums.before_backward(optimizer, model)
+        loss, sample_size, logging_output = super().train_step(
+            sample, model, criterion, optimizer, *arguments, **options
+        )
         return loss, sample_size, interruption.announce(logging_output)
 
     def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:

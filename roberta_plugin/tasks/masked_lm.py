@@ -33,6 +33,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_positions,
     check_same_vocabulary,
 )
+from roberta_plugin.tasks.packing_choice import packs_by_default
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class RobertaMaskedLMTask(BlockTask):
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
         self.mask_idx = vocabulary.mask_id  # fairseq's hub interface reads it
+        self.packs = bool(cfg.pack_sequences)
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
@@ -70,6 +72,12 @@ class RobertaMaskedLMTask(BlockTask):
         task = cls(cfg, dictionary, vocabulary)
         task.tokenizer_description = (read_manifest(folders[0]) or {}).get("tokenizer")
         return task
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model, and decide whether its batches are packed."""
+        model = super().build_model(cfg, from_checkpoint)
+        self.packs = self.cfg.pack_sequences or packs_by_default(self.cfg, model)
+        return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the criterion: ours, fairseq's masked_lm, or a user's own.
@@ -130,7 +138,9 @@ class RobertaMaskedLMTask(BlockTask):
             shard=turn,
             num_shards=len(turns) if is_training else 1,
             pad_to_multiple=self.cfg.pad_to_multiple,
-            pack=self.cfg.pack_sequences,
+            pack=self.packs,
+            # by the option alone: the order of an epoch must not depend on the machine
+            sort_by_length=not self.cfg.pack_sequences,
             max_length=self.cfg.tokens_per_sample,
         )
 

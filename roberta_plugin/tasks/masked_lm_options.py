@@ -73,10 +73,16 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         default=False,
         metadata={
             "help": "lay the blocks of a batch end to end instead of padding them; attention stays within a block. "
-            "Batches are cut by --max-tokens; --pad-to-multiple of the same number gives all of them one shape"
+            "Batches are cut by --max-tokens; --pad-to-multiple of the same number gives all of them one shape. The "
+            "default on a GPU in half precision, where attention has a kernel for it"
         },
     )
+    no_pack_sequences: bool = field(default=False, metadata={"help": "pad the blocks of a batch on a GPU too"})
     seed: int = II("common.seed")
+    cpu: bool = II("common.cpu")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+    amp: bool = II("common.amp")
     update_freq: list[int] = II("optimization.update_freq")
     ddp_backend: str = II("distributed_training.ddp_backend")
 
@@ -94,6 +100,8 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
         )
     if cfg.pad_to_multiple < 1:
         raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
+    if cfg.pack_sequences and getattr(cfg, "no_pack_sequences", False):
+        raise ValueError("--pack-sequences and --no-pack-sequences contradict each other: give one of them.")
     recipe = MaskingRecipe(
         mask_prob=cfg.mask_prob,
         leave_unmasked_prob=cfg.leave_unmasked_prob,

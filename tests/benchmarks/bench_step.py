@@ -1,10 +1,13 @@
 """One training step on a CPU: ours beside fairseq's `roberta` and Hugging Face's RobertaForMaskedLM.
 
     python -m tests.benchmarks.bench_step [--write]
+    python -m tests.benchmarks.bench_step --arch base --batch-size 2 [--compile] [--write]
 
-The same 4-layer model (dimension 256, 4 heads, 50,265 symbols), the same batches and the paper's optimizer settings
-(Adam, betas 0.9 and 0.98, decoupled weight decay). A step is forward, backward and update. Sides take turns, step by
-step, so that a change of the machine's speed meets all of them.
+The same model (by default 4 layers, dimension 256, 4 heads; 50,265 symbols), the same batches and the paper's optimizer
+settings (Adam, betas 0.9 and 0.98, decoupled weight decay). A step is forward, backward and update. Sides take turns,
+step by step, so that a change of the machine's speed meets all of them. "masked only": Hugging Face's model with its
+LM head on the predicted positions alone, its fused optimizer, and with --compile also torch.compile. "bf16 products" is
+ours with --matmul-precision medium: fp32 throughout, but for the inputs and results of matrix products.
 """
 
 from __future__ import annotations
@@ -24,13 +27,15 @@ from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
+from roberta_plugin.models.config import SIZES
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.benchmarks.report import Report, machine
 from tests.hugging_face import import_transformers
 from tests.tiny_models import TinyTask
 
-LAYERS, DIM, FFN, HEADS, VOCAB, LENGTH = 4, 256, 1024, 4, 50265, 512
+VOCAB, LENGTH = 50265, 512
+SHAPES = {"4 layers": (4, 256, 1024, 4), **SIZES}
 LR = 1e-4
 
 
@@ -62,10 +67,11 @@ def make_batches(count: int, *, num_blocks: int) -> list[dict]:
     return batches
 
 
-def options(attention_dropout: float) -> Namespace:
-    sizes = {"encoder_layers": LAYERS, "encoder_embed_dim": DIM, "encoder_ffn_embed_dim": FFN}
+def options(arch: str, attention_dropout: float) -> Namespace:
+    layers, dim, ffn_dim, heads = SHAPES[arch]
+    sizes = {"encoder_layers": layers, "encoder_embed_dim": dim, "encoder_ffn_embed_dim": ffn_dim}
     dropout = {"dropout": 0.1, "attention_dropout": attention_dropout, "activation_dropout": 0.0}
-    return Namespace(**sizes, **dropout, encoder_attention_heads=HEADS, max_positions=LENGTH)
+    return Namespace(**sizes, **dropout, encoder_attention_heads=heads, max_positions=LENGTH)
 
 
 def step_of(model: Any, criterion: Any, optimizer: Any) -> Callable[[dict], float]:
@@ -82,8 +88,8 @@ def step_of(model: Any, criterion: Any, optimizer: Any) -> Callable[[dict], floa
     return step
 
 
-def fairseq_step(attention_dropout: float) -> Callable[[dict], float]:
-    task, args = TinyTask(VOCAB - 5, LENGTH), options(attention_dropout)
+def fairseq_step(arch: str, attention_dropout: float) -> Callable[[dict], float]:
+    task, args = TinyTask(VOCAB - 5, LENGTH), options(arch, attention_dropout)
     base_architecture(args)
     model = RobertaModel.build_model(args, task).train()
     criterion = MaskedLmLoss(Namespace(tpu=False), task)
@@ -93,22 +99,35 @@ def fairseq_step(attention_dropout: float) -> Callable[[dict], float]:
     return step_of(model, criterion, optimizer)
 
 
-def our_step(attention_dropout: float) -> Callable[[dict], float]:
+def our_step(arch: str, attention_dropout: float, *, precision: str = "highest") -> Callable[[dict], float]:
     task = TinyTask(VOCAB - 5, LENGTH)
-    model = FastRobertaModel.build_model(options(attention_dropout), task).train()
+    model = FastRobertaModel.build_model(options(arch, attention_dropout), task).train()
     criterion = RobertaMaskedLMCriterion(task)
     optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[LR]), list(model.parameters()))
-    return step_of(model, criterion, optimizer)
+    step = step_of(model, criterion, optimizer)
+
+    def step_in_precision(batch: dict) -> float:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(precision)
+        try:
+            return step(batch)
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    return step_in_precision
 
 
-def hugging_face_step(attention_dropout: float) -> Callable[[dict], float]:
+def hugging_face_step(
+    arch: str, attention_dropout: float, *, masked_only: bool = False, is_compiled: bool = False
+) -> Callable[[dict], float]:
     transformers = import_transformers()
+    layers, dim, ffn_dim, heads = SHAPES[arch]
     config = transformers.RobertaConfig(
         vocab_size=VOCAB,
-        hidden_size=DIM,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=FFN,
+        hidden_size=dim,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=ffn_dim,
         max_position_embeddings=LENGTH + 2,
         type_vocab_size=1,
         layer_norm_eps=1e-5,
@@ -116,13 +135,21 @@ def hugging_face_step(attention_dropout: float) -> Callable[[dict], float]:
         attn_implementation="sdpa",
     )
     model = transformers.RobertaForMaskedLM(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, fused=masked_only or None
+    )
+    encode = torch.compile(model.roberta) if is_compiled else model.roberta
 
     def step(batch: dict) -> float:
         optimizer.zero_grad()
         tokens, targets = batch["net_input"]["src_tokens"], batch["target"]
-        labels = targets.masked_fill(targets.eq(1), -100)  # as its masked collator marks what is not predicted
-        loss = model(input_ids=tokens, attention_mask=tokens.ne(1).long(), labels=labels).loss
+        if masked_only:  # no padding in these batches: no mask needed
+            is_predicted = targets.ne(1)
+            logits = model.lm_head(encode(input_ids=tokens).last_hidden_state[is_predicted])
+            loss = torch.nn.functional.cross_entropy(logits, targets[is_predicted])
+        else:
+            labels = targets.masked_fill(targets.eq(1), -100)  # as its masked collator marks what is not predicted
+            loss = model(input_ids=tokens, attention_mask=tokens.ne(1).long(), labels=labels).loss
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -148,19 +175,29 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
     parser.add_argument("--steps", type=int, default=7, help="measured steps a side")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them")
+    parser.add_argument("--arch", choices=SHAPES, default="4 layers", help="size of the model")
+    parser.add_argument("--compile", action="store_true", help="also Hugging Face's compiled, which takes minutes")
     parser.add_argument("--batch-size", type=int, default=8, help="blocks of 512 tokens in a batch")
     arguments = parser.parse_args()
-    report = Report("training_step_cpu2", "One training step on a CPU", __doc__ or "", machine())
+    theme = "training_step" if arguments.arch == "4 layers" else f"training_step_{arguments.arch}"
+    report = Report(f"{theme}_cpu{torch.get_num_threads()}", "One training step on a CPU", __doc__ or "", machine())
+    arch = arguments.arch
     for attention_dropout in (0.1, 0.0):
         sides = {
-            "fairseq": fairseq_step(attention_dropout),
-            "Hugging Face": hugging_face_step(attention_dropout),
-            "ours": our_step(attention_dropout),
+            "fairseq": fairseq_step(arch, attention_dropout),
+            "Hugging Face": hugging_face_step(arch, attention_dropout),
+            "Hugging Face, masked only": hugging_face_step(arch, attention_dropout, masked_only=True),
+            "ours": our_step(arch, attention_dropout),
+            "ours, bf16 products": our_step(arch, attention_dropout, precision="medium"),
         }
+        if arguments.compile:
+            sides["Hugging Face, masked only, compiled"] = hugging_face_step(
+                arch, attention_dropout, masked_only=True, is_compiled=True
+            )
         batches = make_batches(arguments.steps + arguments.warm_up, num_blocks=arguments.batch_size)
         seconds = measure(sides, batches, warm_up=arguments.warm_up)
         report.table(
-            f"attention dropout {attention_dropout}, {arguments.batch_size} x {LENGTH} tokens",
+            f"{arch}, attention dropout {attention_dropout}, {arguments.batch_size} x {LENGTH} tokens",
             seconds,
             baseline="fairseq",
             amount=arguments.batch_size * LENGTH,

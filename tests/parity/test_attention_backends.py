@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from roberta_plugin.models.attention import packed as packed_attention
 from roberta_plugin.models.attention import registry as attention_backends
-from roberta_plugin.models.attention.registry import BACKENDS, choose_backend
+from roberta_plugin.models.attention.registry import BACKENDS, choose_backend, kernel_of
+from roberta_plugin.models.attention.sdpa import exact_dropout
 from roberta_plugin.models.attention.sequences import Sequences
 
 PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]
@@ -181,16 +181,43 @@ def test_the_choice_follows_device_length_and_dropout(monkeypatch):
         choose("onednn")
 
 
-def test_packed_rows_on_a_gpu_go_to_the_best_kernel_that_is_installed(monkeypatch):
-    modules = {"flash_attn", "torch.nn.attention.varlen"}
-    for module in (attention_backends, packed_attention):
-        monkeypatch.setattr(module, "has_module", lambda name: name in modules)
-    half = {"device": "cuda", "dtype": torch.bfloat16, "is_packed": True}
-    assert choose(**half).name == "flash"
-    modules.remove("flash_attn")
-    assert choose(**half).name == "nested"
-    assert choose(**half, dropout_prob=0.0).name == "varlen"
-    assert choose(device="cuda", is_packed=True).name == "nested"
+def test_a_dropout_that_cudnn_would_round_excludes_it():
+    """It knows sixteenths; torch 2.9 to 2.11 prefer it on Hopper."""
+    cuda = torch.device("cuda")
+    for dropout_prob, is_exact in ((0.0, True), (0.125, True), (0.1, False), (0.05, False)):
+        with exact_dropout(cuda, dropout_prob):
+            assert torch.backends.cuda.cudnn_sdp_enabled() == is_exact
+            assert torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.mem_efficient_sdp_enabled()
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+    with exact_dropout(CPU, 0.1):
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_the_kernel_that_torch_takes_is_known():
+    """A mask excludes flash on a GPU, and dropout on a CPU."""
+    sizes = {"device": CPU, "dtype": torch.float32, "num_heads": 2, "head_dim": 16, "length": 32}
+    for dropout_prob, expected in ((0.0, "flash"), (0.1, "math")):
+        found = kernel_of(BACKENDS["sdpa"], dropout_prob=dropout_prob, has_padding=False, **sizes)
+        assert found == expected
+    assert kernel_of(BACKENDS["eager"], dropout_prob=0.1, has_padding=True, **sizes) == "eager"
+    assert kernel_of(BACKENDS["nested"], dropout_prob=0.1, has_padding=True, **sizes) == "math"
+
+
+def test_nested_rows_do_not_force_the_kernel_for_empty_sequences(monkeypatch):
+    """With a least length of 0 torch refuses every fused kernel, and computes one sequence at a time."""
+    from torch.nested._internal import sdpa
+
+    inputs = make_inputs((1, 2, 20, 16))
+    seen = []
+    choose_kernel = sdpa._select_sdp_backend
+
+    def spy(query, *arguments, **options):
+        seen.append(query._get_min_seqlen())
+        return choose_kernel(query, *arguments, **options)
+
+    monkeypatch.setattr(sdpa, "_select_sdp_backend", spy)
+    BACKENDS["nested"](*inputs, sequences=make_sequences((8, 12, 0), (8, 12, 0)), dropout_prob=0.0)
+    assert seen == [1]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ EXCEPTIONS = {
 ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "machine"},
     "optim": set(),
-    "data": {"files", "machine", "progress"},
+    "data": {"files", "json_files", "locks", "machine", "progress"},
     "files.py": set(),
     "machine.py": set(),
     "progress.py": set(),

@@ -105,7 +105,8 @@ def test_a_damaged_prepared_folder_without_hashes_ends_in_a_clear_error_or_none(
     folder = tmp_path / "set"
     shutil.copytree(sound_set[0], folder)
     content = json.loads((folder / "prepared.json").read_text())
-    del content["files"]
+    del content["files"], content["sha256"]
+    content["format"] = 1
     (folder / "prepared.json").write_text(json.dumps(content))
     assert train_on_set(folder) == sound_set[1]
     damage(folder / name, kind)

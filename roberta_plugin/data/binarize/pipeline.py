@@ -36,13 +36,14 @@ from roberta_plugin.data.binarize.part_files import Counts, Task, is_done
 from roberta_plugin.data.binarize.parts import Job, plan_tasks
 from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, make_plan, prepare_parts
 from roberta_plugin.data.binarize.workers import start_workers
-from roberta_plugin.data.manifest import read_manifest, sha256_of_file, sha256_of_json, write_manifest
+from roberta_plugin.data.manifest import read_manifest, sha256_of_file, write_manifest
 from roberta_plugin.data.mmap_tokens import best_dtype
 from roberta_plugin.data.mmap_tokens_parts import SharedFiles
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
 from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.json_files import sha256_of_json
 from roberta_plugin.machine import num_cores
 
 _BLANK = "blank_line_after_files"

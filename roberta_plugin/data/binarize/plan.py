@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.binarize.folder import clear_parts, folder_lock
-from roberta_plugin.data.manifest import read_manifest, sha256_of_files, sha256_of_json, write_manifest
+from roberta_plugin.data.manifest import read_manifest, sha256_of_files, write_manifest
 from roberta_plugin.data.text_inputs_files import TextInput
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import sha256_of_json
 
 _SMALLEST_PART, _LARGEST_PART = 2**20, 2**24  # bytes of text
 _PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of an ordinary machine

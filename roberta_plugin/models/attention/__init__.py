@@ -2,8 +2,10 @@
 
 self_attention   projections and heads; a backend computes the attention
 base             the signature of a backend
-registry         the backends for padded batches, and the choice among all of them
+registry         all backends, and the choice among them
+sdpa             torch's scaled_dot_product_attention, and which kernel it takes
 packed           backends for packed rows: sequences end to end, without padding
+torch_flash      packed rows through torch's own flash kernel, with dropout
 onednn           a CPU backend that keeps the weights of one head in the cache
 sequences        bounds of the sequences of a packed row (cu_seqlens, max_seqlen)
 """

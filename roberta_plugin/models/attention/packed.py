@@ -1,6 +1,6 @@
 """Attention backends for packed rows: sequences of different lengths end to end, without padding.
 
-They need `sequences`; see `base`.
+They need `sequences`; see `base`. `torch_flash`, which needs nothing but torch, is in a file of its own.
 
 Shapes: H heads, N positions of the row, K head dimension.
 """
@@ -18,7 +18,12 @@ from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
 
 
 class NestedAttention(AttentionBackend):
-    """torch's scaled_dot_product_attention on nested (jagged) tensors: packed rows on a CPU or a GPU."""
+    """torch's scaled_dot_product_attention on nested (jagged) tensors: packed rows on a CPU or a GPU.
+
+    Sequences may be empty, but torch is given a least length of 1: with 0 it refuses all fused kernels and computes
+    each sequence by itself, with three device-to-host syncs per sequence and layer. Its kernels for jagged tensors go
+    by the offsets and do not use the least length.
+    """
 
     name = "nested"
     serves_padded = False
@@ -28,16 +33,8 @@ class NestedAttention(AttentionBackend):
         sequences = mask.sequences
         assert sequences is not None
         cu_seqlens_q, cu_seqlens_k = sequences.cu_seqlens_q.long(), sequences.cu_seqlens_k.long()
-        q, k, v = (
-            torch.nested.nested_tensor_from_jagged(
-                rows_of(x).contiguous(), offsets=cu_seqlens, min_seqlen=0, max_seqlen=max_seqlen
-            ).transpose(1, 2)
-            for x, cu_seqlens, max_seqlen in (
-                (q, cu_seqlens_q, sequences.max_seqlen_q),
-                (k, cu_seqlens_k, sequences.max_seqlen_k),
-                (v, cu_seqlens_k, sequences.max_seqlen_k),
-            )
-        )
+        q = nested_rows(q, cu_seqlens_q, sequences.max_seqlen_q)
+        k, v = (nested_rows(x, cu_seqlens_k, sequences.max_seqlen_k) for x in (k, v))
         output = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_prob)
         return output.transpose(1, 2).values().transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
 
@@ -95,6 +92,24 @@ class FlashAttention(AttentionBackend):
         assert sequences is not None
         output: Tensor = flash_attn_varlen_func(rows_of(q), rows_of(k), rows_of(v), *sequences, dropout_p=dropout_prob)
         return output.transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
+
+
+def nested_rows(x: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
+    """(1, H, N, K) -> a nested tensor (S, H, j, K), j the length of each sequence."""
+    nested: Tensor = torch.nested.nested_tensor_from_jagged(
+        rows_of(x).contiguous(), offsets=cu_seqlens, min_seqlen=1, max_seqlen=max_seqlen
+    )
+    return nested.transpose(1, 2)
+
+
+def nested_kernel_name(q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> str:
+    """The kernel that torch chooses for these nested tensors; "unknown" if it does not say."""
+    try:
+        from torch.nested._internal.sdpa import _select_sdp_backend
+    except ImportError:
+        return "unknown"
+    kind = _select_sdp_backend(q, k, v, None, dropout_prob, False, False)
+    return str(kind.name).removesuffix("_ATTENTION").lower()
 
 
 def rows_of(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The attention backends for padded batches, and the choice among all backends.
+"""All attention backends, and the choice among them.
 
 `eager` is the plain reference; every backend passes the same parity test against it. A backend that cannot run raises
 an error that says why and which one to use.
@@ -15,7 +15,16 @@ from torch import Tensor
 
 from roberta_plugin.models.attention import onednn
 from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
-from roberta_plugin.models.attention.packed import FlashAttention, NestedAttention, VarlenAttention, has_module
+from roberta_plugin.models.attention.packed import (
+    FlashAttention,
+    NestedAttention,
+    VarlenAttention,
+    nested_kernel_name,
+    nested_rows,
+)
+from roberta_plugin.models.attention.sdpa import SdpaAttention, kernel_name
+from roberta_plugin.models.attention.torch_flash import HALF, TorchFlashAttention
+from roberta_plugin.models.attention.torch_flash import is_available as has_torch_flash
 from roberta_plugin.models.cpu.dropout import dropout
 from roberta_plugin.models.cpu.linear import has_onednn, serves
 
@@ -33,20 +42,6 @@ class EagerAttention(AttentionBackend):
             logits = logits.masked_fill(~allowed, float("-inf"))
         weights = F.softmax(logits, dim=-1, dtype=torch.float32).to(v.dtype)
         return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
-
-
-class SdpaAttention(AttentionBackend):
-    """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist.
-
-    For packed rows it builds a mask of all pairs of positions: correct, but slow and large.
-    """
-
-    name = "sdpa"
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`."""
-        allowed = mask.allowed(q, k)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout_prob)
 
 
 class OneDnnAttention(AttentionBackend):
@@ -73,6 +68,7 @@ _ALL: tuple[AttentionBackend, ...] = (
     SdpaAttention(),
     OneDnnAttention(),
     NestedAttention(),
+    TorchFlashAttention(),
     VarlenAttention(),
     FlashAttention(),
 )
@@ -95,8 +91,8 @@ def choose_backend(
 
     On a CPU: `onednn` for few threads and sequences of SHORT positions or more (shorter ones make its matmuls, of one
     head each, too small); else `eager` with dropout, which torch's own kernel lacks on a CPU, or with packed rows; else
-    `sdpa`. On a GPU: `sdpa` for padded batches. Packed rows in half precision go to flash-attn if it is installed, to
-    torch's varlen if there is no dropout, and else to `nested`.
+    `sdpa`. On a GPU: `sdpa` for padded batches. Packed rows in half precision go to torch's own flash kernel, where the
+    GPU has it, and else to `nested`.
 
     Raises:
         ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
@@ -124,9 +120,31 @@ def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, m
         return "eager" if dropout_prob > 0 or is_packed else "sdpa"
     if not is_packed:
         return "sdpa"
-    if dtype in (torch.float16, torch.bfloat16):
-        if has_module("flash_attn"):
-            return "flash"
-        if dropout_prob == 0 and has_module("torch.nn.attention.varlen"):
-            return "varlen"
-    return "nested"
+    return "torch_flash" if dtype in HALF and has_torch_flash(device) else "nested"
+
+
+def kernel_of(
+    backend: AttentionBackend,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    num_heads: int,
+    head_dim: int,
+    length: int,
+    dropout_prob: float,
+    has_padding: bool,
+) -> str:
+    """The kernel that computes such batches in training: `backend` itself, or the one that torch chooses for it.
+
+    Example: on an H200 with dropout 0.1, `sdpa` is "efficient" with padding, since a mask excludes flash, and "flash"
+    without.
+    """
+    if backend.name not in ("sdpa", "nested"):
+        return backend.name
+    q = torch.empty(1, num_heads, length, head_dim, device=device, dtype=dtype, requires_grad=True)
+    if backend.name == "nested":
+        bounds = torch.tensor([0, length], device=device)
+        q = nested_rows(q, bounds, length)
+        return nested_kernel_name(q, q, q, dropout_prob)
+    allowed = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device) if has_padding else None
+    return kernel_name(q, q, q, allowed, dropout_prob)

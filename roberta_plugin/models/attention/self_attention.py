@@ -63,5 +63,5 @@ class SelfAttention(nn.Module):
         bias = torch.cat([projection.bias for projection in projections])
         joined = linear(x, weight, bias)  # (B, T, D) -> (B, T, nD)
         heads = joined.unflatten(-1, (len(projections), self.num_heads, -1))  # -> (B, T, n, H, K)
-        parts: tuple[Tensor, ...] = heads.permute(2, 0, 3, 1, 4).unbind()
-        return parts
+        # Unbound before the axes are swapped: the backward pass then joins the gradients without another copy.
+        return tuple(part.transpose(1, 2) for part in heads.unbind(2))  # -> n x (B, H, T, K)

@@ -2,7 +2,11 @@
 
 torch multiplies fp32 matrices with MKL, which reaches half of oneDNN's speed on processors of AMD and the same on
 Intel's (tests/benchmarks/results). torch contains oneDNN as well, but its operator has no derivative, which is added
-here. The precision is fp32 throughout.
+here.
+
+The precision is fp32 throughout, unless torch may round (--matmul-precision medium): on processors that multiply bf16
+(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast, and all else stays
+in fp32. Sums within a product are in fp32.
 
 Shapes: M rows, K inputs, N outputs.
 """
@@ -10,6 +14,7 @@ Shapes: M rows, K inputs, N outputs.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +33,28 @@ def serves(*tensors: Tensor) -> bool:
     if torch.compiler.is_compiling():
         return False
     return has_onednn() and all(t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() for t in tensors)
+
+
+@cache
+def has_fast_bf16() -> bool:
+    """Whether this processor multiplies bf16 faster than fp32."""
+    capability = torch.backends.cpu.get_capabilities() if hasattr(torch.backends.cpu, "get_capabilities") else {}
+    found = capability.get("avx512_bf16", False) or capability.get("amx_bf16", False)
+    return has_onednn() and bool(found or _flags() & {"avx512_bf16", "amx_bf16"})
+
+
+def _flags() -> set[str]:
+    """What Linux says of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+
+
+def rounds() -> bool:
+    """Whether products are to be made in bf16."""
+    return torch.get_float32_matmul_precision() == "medium" and has_fast_bf16()
 
 
 def onednn_linear(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -61,6 +88,12 @@ class Linear(nn.Linear):
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.in_bf16 = rounds()
+        if ctx.in_bf16:
+            x, weight = x.bfloat16(), weight.bfloat16()
+            ctx.save_for_backward(x, weight)
+            product = onednn_linear(x, weight).float()
+            return product if bias is None else product.add_(bias)
         ctx.save_for_backward(x, weight)
         return onednn_linear(x, weight, bias)
 
@@ -70,8 +103,10 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        bias_grad = gradient.sum(dim=0) if needs_bias else None
+        gradient = gradient.bfloat16() if ctx.in_bf16 else gradient
         return (
-            onednn_linear(gradient, weight.t()) if needs_x else None,
-            onednn_linear(gradient.t(), x.t()) if needs_weight else None,
-            gradient.sum(dim=0) if needs_bias else None,
+            onednn_linear(gradient, weight.t()).float() if needs_x else None,
+            onednn_linear(gradient.t(), x.t()).float() if needs_weight else None,
+            bias_grad,
         )

@@ -33,6 +33,9 @@ class LossModel(LogitsModel):
     def training_flops(self, *, num_tokens, num_pairs, num_predicted):
         return 100.0 * num_tokens + 10.0 * num_pairs + num_predicted
 
+    def executed_flops(self, **counts):
+        return 0.75 * self.training_flops(**counts)
+
     def peak_flops(self):
         return 0.0
 
@@ -135,7 +138,7 @@ def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(
 
     clock = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    two_ranks = {**log, "flops": 8e12, "peak_flops": 2 * 100e12, "noutputs": 2, "graphs": 6}
+    two_ranks = {**log, "flops": 8e12, "executed_flops": 6e12, "peak_flops": 2 * 100e12, "noutputs": 2, "graphs": 6}
     monkeypatch.setattr("roberta_plugin.criterions.metrics.get_data_parallel_world_size", lambda: 2)
     with metrics.aggregate(new_root=True) as meters:
         for _ in range(4):
@@ -147,6 +150,8 @@ def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(
         values = meters.get_smoothed_values()
     assert values["tflops"] == pytest.approx(8 / 2, rel=0.2)
     assert values["mfu"] == pytest.approx(100 * values["tflops"] / 200, abs=0.1)
+    assert values["hfu"] == pytest.approx(0.75 * values["mfu"], abs=0.1)
+    assert not any(name.startswith("_") for name in values)
     assert 0 <= values["stall"] <= 30
     assert values["graphs"] == 3
     assert values["padding"] == pytest.approx(10.0)

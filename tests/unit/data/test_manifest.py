@@ -2,7 +2,8 @@ import hashlib
 
 import pytest
 
-from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_files, sha256_of_json, write_manifest
+from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_files, write_manifest
+from roberta_plugin.json_files import sha256_of_json
 
 
 def test_round_trip_and_absence(tmp_path):
@@ -48,3 +49,17 @@ def test_file_record_and_hash_of_plain_values(tmp_path):
     assert (
         sha256_of_json({"a": 1, "b": [2]}) == sha256_of_json({"b": [2], "a": 1}) != sha256_of_json({"a": 2, "b": [2]})
     )
+
+
+@pytest.mark.parametrize(
+    "edit", [('"num_symbols": 9', '"num_symbols": 8'), ('"format": 2', '"format": 3'), ('"sha256"', '"sha257"')]
+)
+def test_a_changed_manifest_is_refused(edit, tmp_path):
+    write_manifest(tmp_path, {"tokenizer": {"kind": "x"}, "dict_sha256": "", "num_symbols": 9}, {})
+    assert read_manifest(tmp_path)["num_symbols"] == 9
+    path = tmp_path / "manifest.json"
+    text = path.read_text()
+    assert text.count(edit[0]) == 1
+    path.write_text(text.replace(*edit))
+    with pytest.raises(ValueError, match=r"manifest\.json (is damaged|has format 3)"):
+        read_manifest(tmp_path)

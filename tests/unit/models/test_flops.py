@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from roberta_plugin.models.flops import peak_flops, peak_of, training_flops
-from tests.tiny_models import our_model
+from roberta_plugin.models.flops import training_flops
+from tests.tiny_models import make_batch, our_model
 
 
 def test_six_flops_a_weight_and_token():
@@ -38,9 +39,15 @@ def test_base_and_large_cost_what_is_known(sizes, gigaflops):
     assert flops / 512 / 1e9 == pytest.approx(gigaflops, abs=0.006)
 
 
-def test_peaks_are_found_by_the_name_of_the_device():
-    assert peak_of("NVIDIA H200") == 989e12
-    assert peak_of("Tesla V100-SXM2-32GB") == 125e12
-    assert peak_of("Some other device") == 0.0
-    assert peak_flops(torch.device("cpu"), torch.bfloat16) == 0.0
-    assert peak_flops(torch.device("cuda"), torch.float32) == 0.0
+@pytest.mark.parametrize("checkpoint_activations", [False, True])
+def test_what_is_executed_is_what_torch_counts(checkpoint_activations):
+    """torch's counter sees every matrix product of a step, forward and backward."""
+    model = our_model(attention_backend="eager", checkpoint_activations=checkpoint_activations).bfloat16()
+    tokens, _, _ = make_batch((12, 12, 12))
+    positions = torch.tensor([[1, 4, 7]] * 3)
+    predicted = {"positions": positions, "labels": tokens.gather(1, positions)}
+    with FlopCounterMode(display=False) as counter:
+        model(tokens, predicted=predicted, has_padding=False)[0].backward()
+    counts = {"num_tokens": 36, "num_pairs": 3 * 12**2, "num_predicted": 9}
+    assert counter.get_total_flops() == pytest.approx(model.executed_flops(**counts), rel=0.01)
+    assert model.training_flops(**counts) > 1.05 * model.executed_flops(**counts) or checkpoint_activations

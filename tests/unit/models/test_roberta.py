@@ -81,3 +81,29 @@ def test_the_attention_backend_is_said_once_in_training(caplog):
         caplog.text.count("attention backend: sdpa (--attention-backend auto) for padded batches on cpu in float32")
         == 1
     )
+    assert "dropout 0.0; kernel: flash\n" in caplog.text
+
+
+def test_training_learns_as_well_with_rounded_products():
+    """--matmul-precision medium: 25 updates on one batch; validation alone changes no setting of torch's."""
+    tokens, masked, targets = make_batch()
+    before, losses = torch.get_float32_matmul_precision(), {}
+    try:
+        for precision in ("highest", "medium"):
+            torch.set_float32_matmul_precision("highest")
+            model = our_model(matmul_precision=precision, encoder_embed_dim=32)
+            model.eval()(tokens)
+            assert torch.get_float32_matmul_precision() == "highest"
+            optimizer = torch.optim.AdamW(model.train().parameters(), lr=3e-3)
+            losses[precision] = []
+            for _ in range(25):
+                loss, _ = model(tokens, predicted=gathered(masked, targets))
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses[precision].append(loss.item())
+            assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert losses["medium"][-1] < 0.6 * losses["medium"][0]
+    assert losses["medium"] == pytest.approx(losses["highest"], rel=0.05, abs=0.5)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from fairseq import utils as fairseq_utils
 from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
@@ -246,3 +247,59 @@ def test_step_counters_lie_where_the_parameters_are(source):
     assert "step" not in optimizer.param_groups[0]
     run(optimizer, here, [3])
     assert optimizer.optimizer.state[here]["step"].item() == 4
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.5, 1e9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_clipped_as_fairseq_clips_them(max_norm, dtype):
+    parameters = [torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in ((5, 3), (7,), (2, 2, 2))]
+    without = torch.nn.Parameter(torch.zeros(3, dtype=dtype))
+    for number, parameter in enumerate(parameters):
+        parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)).to(dtype)
+    theirs = copy.deepcopy(parameters)
+    for parameter, same in zip(parameters, theirs, strict=True):
+        same.grad = parameter.grad.clone()
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [*parameters, without])
+    found, expected = optimizer.clip_grad_norm(max_norm), fairseq_utils.clip_grad_norm_([*theirs, without], max_norm)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+    for parameter, same in zip(parameters, theirs, strict=True):
+        torch.testing.assert_close(parameter.grad, same.grad)
+    assert optimizer.clip_grad_norm(max_norm, lambda norm: 2 * norm) == pytest.approx(
+        2 * float(min(found, torch.tensor(max_norm or 1e9))), rel=1e-2
+    )
+    optimizer.zero_grad()
+    assert optimizer.clip_grad_norm(max_norm) == 0
+
+
+@pytest.mark.parametrize("scale", [4.0, torch.tensor(4.0)], ids=["number", "tensor"])
+def test_the_step_divides_gradients_by_a_scale(scale):
+    torch.manual_seed(9)
+    parameter = torch.nn.Parameter(torch.randn(5, 3))
+    start = parameter.detach().clone()
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [parameter], weight_decay=0.1)
+    for step in range(6):
+        parameter.grad = 4 * gradients(step)
+        optimizer.step(scale=scale)
+    assert torch.allclose(parameter.double(), reference(start, range(6)), atol=1e-6)
+    assert not hasattr(optimizer.optimizer, "grad_scale")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", ["ours", "fairseq"])
+def test_a_state_goes_on_on_a_gpu(source, gpu):
+    """Step counters too: the fused kernel reads them there."""
+    torch.manual_seed(9)
+    parameter = torch.nn.Parameter(torch.randn(5, 3, device=gpu))
+    start = parameter.detach().cpu().clone()
+    config, cls = (RobertaAdamWConfig, RobertaAdamW) if source == "ours" else (FairseqAdamConfig, FairseqAdam)
+    first = make(cls, config, [parameter], weight_decay=0.1, **({} if source == "ours" else {"tpu": False}))
+    second = make(RobertaAdamW, RobertaAdamWConfig, [parameter], weight_decay=0.1)
+    for optimizer, steps in ((first, range(10)), (second, range(10, 20))):
+        for step in steps:
+            parameter.grad = gradients(step).to(gpu)
+            optimizer.clip_grad_norm(0.0)
+            optimizer.step()
+        second.load_state_dict(copy.deepcopy(first.state_dict())) if optimizer is first else None
+    assert second.optimizer.state[parameter]["step"].device.type == torch.device(gpu).type
+    assert torch.allclose(parameter.detach().cpu().double(), reference(start, range(20)), atol=1e-5)

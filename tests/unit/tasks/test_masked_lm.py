@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
 from roberta_plugin.data.binarize.pipeline import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
@@ -17,6 +18,7 @@ from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from roberta_plugin.tasks.packing_choice import packs_by_default
 from tests.tiny_corpus import write_data_bin
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
@@ -285,3 +287,48 @@ def test_checkpoints_remember_the_tokenizer_and_the_vocabulary(tmp_path):
             (folder / "manifest.json").write_text(json.dumps(manifest))
         task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(folder), seed=1))
         assert task.state_dict() == {"data": {"tokenizer": tokenizer, "vocabulary": task.vocabulary.sha256}}
+
+
+class OnGpu:
+    """A model that a GPU would pack rows for."""
+
+    def __init__(self, answer=True):
+        self.answer = answer
+
+    def prefers_packing(self, device, dtype):
+        return self.answer and device.type == "cuda" and dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("changes", "packs"),
+    [
+        ({}, True),
+        ({"no_pack_sequences": True}, False),
+        ({"sample_break_mode": "none"}, False),
+        ({"cpu": True}, False),
+        ({"bf16": False}, False),
+        ({"bf16": False, "fp16": True}, False),
+        ({"answer": False}, False),
+        ({"cuda": False}, False),
+    ],
+    ids=str,
+)
+def test_blocks_are_packed_by_default_where_a_gpu_has_the_kernel(changes, packs, monkeypatch, caplog):
+    settings = {"cpu": False, "bf16": True, "fp16": False, "amp": False, "sample_break_mode": "complete", **changes}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: settings.get("cuda", True))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    with caplog.at_level(logging.INFO):
+        assert packs_by_default(Namespace(**settings), OnGpu(settings.get("answer", True))) is packs
+    assert ("--no-pack-sequences pads them" in caplog.text) is packs
+    assert not packs_by_default(Namespace(**settings), object())
+
+
+def test_packing_by_default_keeps_the_order_of_the_epoch(tiny_data_bin):
+    """A run that moves between machines sees every block once."""
+    padded, packed = make_task(tiny_data_bin), make_task(tiny_data_bin)
+    packed.packs = True
+    orders = [load(task).order(1).addresses(0, 60).indices.tolist() for task in (padded, packed)]
+    assert orders[0] == orders[1]
+    assert load(packed).pack and not load(padded).pack
+    with pytest.raises(ValueError, match="--pack-sequences and --no-pack-sequences contradict"):
+        make_task(tiny_data_bin, pack_sequences=True, no_pack_sequences=True)

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from roberta_plugin.models.cpu.linear import Linear, has_onednn, linear, onednn_linear, serves
+from roberta_plugin.models.cpu import linear as cpu_linear
+from roberta_plugin.models.cpu.linear import Linear, has_fast_bf16, has_onednn, linear, onednn_linear, rounds, serves
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
@@ -64,3 +65,40 @@ def test_what_it_does_not_serve_takes_torchs_own_way():
     assert serves(torch.zeros(2, 2))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert Linear(4, 3)(torch.randn(2, 4)).dtype == torch.bfloat16
+
+
+@pytest.fixture
+def may_round():
+    """As --matmul-precision medium; where the processor multiplies bf16."""
+    if not has_fast_bf16():
+        pytest.skip("this processor has neither AVX512-BF16 nor AMX")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_products_in_bf16_round_no_more_than_their_factors_and_results(may_round):
+    """The gradient of the bias is no product: it stays exact."""
+    x, weight, bias = (torch.randn(shape, requires_grad=True) for shape in ((33, 256), (96, 256), (96,)))
+    references = [tensor.detach().double().requires_grad_() for tensor in (x, weight, bias)]
+    found, expected = linear(x, weight, bias), F.linear(*references)
+    factors = torch.randn_like(found)
+    (found * factors).sum().backward()
+    (expected * factors).sum().backward()
+    assert found.dtype == x.grad.dtype == weight.grad.dtype == torch.float32
+    pairs = [(found, expected), (x.grad, references[0].grad), (weight.grad, references[1].grad)]
+    for one, reference in pairs:
+        error = float((one.double() - reference).norm() / reference.norm())
+        assert 1e-4 < error < 2.0**-8, "either not in bf16, or less exact than bf16"
+    torch.testing.assert_close(bias.grad.double(), references[2].grad, atol=1e-5, rtol=1e-5)
+
+
+def test_fp32_is_the_default_and_what_a_processor_without_bf16_does(monkeypatch):
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not rounds()
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    monkeypatch.setattr(cpu_linear, "has_fast_bf16", lambda: False)
+    assert not rounds()
+    monkeypatch.setattr(cpu_linear, "has_fast_bf16", lambda: True)
+    assert rounds()

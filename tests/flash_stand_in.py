@@ -1,0 +1,81 @@
+"""A CPU stand-in for torch's flash-attention operators, which only GPUs have.
+
+It is registered with torch's dispatcher under the operators' own names, so that torch's schema checks the arguments of a
+call and torch's own derivative calls the backward operator. Like the kernels it computes nothing beyond `max_q` and
+`max_k` positions of a sequence, and what they leave uninitialized is NaN here.
+
+Shapes: N positions of a row, H heads, K head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+
+def _parts(q, k, cum_q, cum_k, max_q, max_k, dropout_p, seed):
+    """Each sequence's slices of q and k, and the factors of its weights."""
+    generator = torch.Generator().manual_seed(int(seed))
+    for (q_start, q_end), (k_start, k_end) in zip(pairwise(cum_q.tolist()), pairwise(cum_k.tolist()), strict=True):
+        at_q, at_k = slice(q_start, min(q_end, q_start + max_q)), slice(k_start, min(k_end, k_start + max_k))
+        shape = (q.size(1), at_q.stop - at_q.start, at_k.stop - at_k.start)
+        yield at_q, at_k, torch.rand(shape, generator=generator).ge(dropout_p) / (1 - dropout_p)
+
+
+def _weights(q, k, scale) -> Tensor:
+    return torch.softmax(torch.einsum("ihd,jhd->hij", q, k) * scale, dim=-1)
+
+
+def _check(q, k, v, cum_q, cum_k):
+    assert q.dtype == k.dtype == v.dtype and q.dtype in (torch.float16, torch.bfloat16), q.dtype
+    assert cum_q.dtype == cum_k.dtype == torch.int32 and cum_q.is_contiguous() and cum_k.is_contiguous()
+    assert q.dim() == k.dim() == v.dim() == 3 and q.size(2) % 8 == 0
+    assert q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
+
+
+def _forward(
+    q, k, v, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None, **others
+):  # the names and the order of torch's schema
+    _check(q, k, v, cum_q, cum_k)
+    assert not is_causal and not return_debug_mask and not any(value is not None for value in others.values())
+    seed = torch.randint(2**31, (2,))
+    output = torch.full_like(q, torch.nan)
+    for at_q, at_k, factors in _parts(q, k, cum_q, cum_k, max_q, max_k, dropout_p, seed[0]):
+        weights = _weights(q[at_q].float(), k[at_k].float(), scale) * factors
+        output[at_q] = torch.einsum("hij,jhd->ihd", weights, v[at_k].float()).to(q.dtype)
+    return output, q.new_zeros(q.size(1), q.size(0), dtype=torch.float32), seed, seed[1], q.new_empty(0)
+
+
+def _backward(
+    grad_out, q, k, v, out, logsumexp, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, *,
+    scale=None, **others,
+):  # fmt: skip
+    _check(q, k, v, cum_q, cum_k)
+    gradients = [torch.full_like(x, torch.nan) for x in (q, k, v)]
+    for at_q, at_k, factors in _parts(q, k, cum_q, cum_k, max_q, max_k, dropout_p, rng_state[0]):
+        q_part, k_part, v_part = q[at_q].float(), k[at_k].float(), v[at_k].float()
+        grad = grad_out[at_q].float()
+        weights = _weights(q_part, k_part, scale)
+        weights_grad = torch.einsum("ihd,jhd->hij", grad, v_part) * factors
+        logits_grad = weights * (weights_grad - (weights_grad * weights).sum(-1, keepdim=True)) * scale
+        parts = (
+            torch.einsum("hij,jhd->ihd", logits_grad, k_part),
+            torch.einsum("hij,ihd->jhd", logits_grad, q_part),
+            torch.einsum("hij,ihd->jhd", weights * factors, grad),
+        )
+        for whole, at, part in zip(gradients, (at_q, at_k, at_k), parts, strict=True):
+            whole[at] = part.to(whole.dtype)
+    return tuple(gradients)
+
+
+@contextmanager
+def flash_on_cpu() -> Iterator[None]:
+    """Where the operators run on CPU tensors."""
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("_flash_attention_forward", _forward, "CPU")
+        library.impl("_flash_attention_backward", _backward, "CPU")
+        yield

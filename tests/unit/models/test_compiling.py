@@ -1,0 +1,97 @@
+"""Compiled layers: training, validation, padding and last batches all run in graphs, and the end of that is logged."""
+
+import logging
+
+import pytest
+import torch
+
+from roberta_plugin.models import compiling
+from roberta_plugin.models.attention import sdpa
+from roberta_plugin.models.attention.registry import BACKENDS
+from tests.tiny_models import gathered, make_batch, our_model
+
+KINDS = [(17, 17, 17), (17, 9, 13), (12, 12), (30, 7, 7), (21, 14, 3), (5, 5, 5, 5, 5)]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    compiling._has_reported.clear()
+    torch._dynamo.utils.counters.clear()
+    before = torch._dynamo.config.recompile_limit
+    yield
+    torch._dynamo.config.recompile_limit = before
+    torch._dynamo.reset()
+
+
+def compiled_model():
+    """Compiled by a backend that runs the graphs as they are, which takes seconds."""
+    model = our_model(attention_backend="sdpa", encoder_layers=2)
+    compiling.compile_layers(model.encoder.sentence_encoder.layers, backend="eager")
+    return model
+
+
+def run(model, device="cpu"):
+    """Train, validate, train: full, padded and last batches; the losses."""
+    losses = []
+    for is_training in (True, False, True):
+        model.train(is_training)
+        for lengths in KINDS:
+            tokens, masked, targets = make_batch(lengths)
+            predicted = {k: v.to(device) if torch.is_tensor(v) else v for k, v in gathered(masked, targets).items()}
+            tokens, has_padding = tokens.to(device), len(set(lengths)) > 1
+            with torch.set_grad_enabled(is_training):
+                if is_training:
+                    loss = model(tokens, predicted=predicted, has_padding=has_padding)[0]
+                    loss.backward()
+                else:
+                    loss = model(tokens, masked_tokens=masked.to(device), has_padding=has_padding)[0].sum()
+            losses.append(float(loss.detach()))
+    return losses
+
+
+def test_every_kind_of_batch_runs_in_a_graph(caplog):
+    with caplog.at_level(logging.WARNING):
+        found = run(compiled_model())
+    assert found == pytest.approx(run(our_model(attention_backend="sdpa", encoder_layers=2)), rel=1e-4, abs=1e-4)
+    assert not caplog.text
+    first = compiling.num_graphs()
+    assert 8 < first < compiling.GRAPHS, "torch's own limit would have done: the test shows nothing"
+
+
+def test_a_layer_that_torch_no_longer_compiles_is_logged_once(caplog):
+    model = compiled_model()
+    torch._dynamo.config.recompile_limit = 2
+    with caplog.at_level(logging.WARNING):
+        found = run(model)
+    assert found == pytest.approx(run(our_model(attention_backend="sdpa", encoder_layers=2)), rel=1e-4, abs=1e-4)
+    assert caplog.text.count("--compile-layers: torch has given up compiling after") == 1
+
+
+def test_a_higher_limit_of_the_user_stays():
+    for before, after in ((8, compiling.GRAPHS), (500, 500)):
+        torch._dynamo.config.recompile_limit = before
+        compiling.raise_limit()
+        assert torch._dynamo.config.recompile_limit == after
+
+
+@pytest.mark.parametrize("dropout_prob", [0.0, 0.1])
+def test_the_choice_of_kernels_breaks_no_graph(dropout_prob, monkeypatch):
+    """Also where it excludes cuDNN, as on a GPU."""
+    monkeypatch.setattr(sdpa, "GPU", "cpu")
+    q = torch.randn(1, 2, 8, 16)
+    attend = torch.compile(
+        lambda q: BACKENDS["sdpa"](q, q, q, dropout_prob=dropout_prob), backend="eager", fullgraph=True
+    )
+    assert attend(q).shape == q.shape
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_compiled_layers_through_train_validate_train_on_a_gpu(gpu, caplog):
+    """By torch's compiler itself."""
+    plain, compiled = our_model().to(gpu), our_model(compile_layers=True).to(gpu)
+    with caplog.at_level(logging.WARNING):
+        assert run(compiled, gpu) == pytest.approx(run(plain, gpu), rel=1e-3, abs=1e-3)
+    assert "has given up" not in caplog.text
