@@ -5,5 +5,5 @@ building   these -> a model, from an allow-list of names and options
 options    these -> the options that build a model like it
 heads      heads and sizes beside those of the model that loads it
 pairs      segment embeddings and next-sentence prediction, which only one of the two may have
-names      parameter names: ours <-> older fairseq <-> Hugging Face
+names      parameter names: older fairseq -> ours
 """
