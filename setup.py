@@ -4,7 +4,8 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-TEST = ["pytest>=8", "hypothesis>=6", "transformers>=4.48", "safetensors>=0.4"]
+ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta export --to onnx`
+TEST = ["pytest>=8", "hypothesis>=6", "transformers>=4.48", *ONNX]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
 
 setup(
@@ -27,6 +28,8 @@ setup(
         "sacremoses>=0.1.1",
         "submitit>=1.5.2",
         "tokenizers>=0.21",
+        "safetensors>=0.4",
+        "protobuf>=4",  # reads the scores in SentencePiece models
         "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids
         "zstandard>=0.22",
         "pyyaml>=6",
@@ -36,8 +39,9 @@ setup(
         "tqdm>=4.66",
         "regex>=2024.4",
         "scipy>=1.11",
+        "syntok>=1.4",  # sentences, for `roberta binarize --split-sentences`
         "textblob>=0.19",  # noun phrases for WNLI; includes its English lexicon
     ],
-    extras_require={"test": TEST, "dev": DEV},
+    extras_require={"onnx": ONNX, "test": TEST, "dev": DEV},
     entry_points={"console_scripts": ["roberta = roberta_plugin.cli:main"]},
 )

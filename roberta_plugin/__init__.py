@@ -15,6 +15,7 @@ The floors of the house, top to bottom; a module imports only what stands below 
     training/             one fairseq-train: options, process, log
     prediction/           a model's answers about new text, for every kind of task
     hub/                  a trained model in a few lines of Python
+    conversion/           models from and for Hugging Face, fairseq and ONNX Runtime
     tasks/  criterions/   registration with fairseq, and wiring
     fairseq_workarounds/  faults of fairseq that we work around, by number
     optim/                roberta_adamw

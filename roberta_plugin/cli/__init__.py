@@ -9,6 +9,8 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
     predict                           a model and new text -> its answers
     plan  launch  jobs  sweep         before, during and across trainings
+    study                             variants of pretraining beside the paper's tables
+    export  import_model              models for and from other programs
     profile                           where a training step spends its time
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
     __main__                          `python -m roberta_plugin.cli`
@@ -35,12 +37,16 @@ VERBS = {
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
     "predict": "a model's answers about new text: masks, labels, numbers, options, answers, vectors",
+    "export": "write a model for transformers, ONNX Runtime or fairseq",
+    "import": "read a model of Hugging Face or of fairseq",
     "profile": "show what a training step spends its time on",
     "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
     "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
     "jobs": "show the progress of launched trainings",
     "sweep": "run a grid of trainings, and compare them",
+    "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",
 }
+MODULES = {"import": "import_model"}  # where the verb is a word of Python
 USER_ERROR = 2
 INTERRUPTED = 130
 
@@ -81,7 +87,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
         if name == verb:
-            importlib.import_module(f"{__name__}.{name}").add_parser(subparsers)
+            importlib.import_module(f"{__name__}.{MODULES.get(name, name)}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

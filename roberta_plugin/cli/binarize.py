@@ -84,6 +84,12 @@ def add_parser(subparsers: Any) -> None:
         help="end each text file with a blank line, so that its last document does not run into the next file",
     )
     parser.add_argument(
+        "--split-sentences",
+        action="store_true",
+        help="make each sentence a line of the .bin, which pairs of texts need (--input-format segment-pair and "
+        "sentence-pair); SPLIT.paragraphs then says which lines began a line of the text",
+    )
+    parser.add_argument(
         "--skip-bad-lines",
         action="store_true",
         help="skip and count lines that are not valid UTF-8 or not valid records (default: stop with an error)",
@@ -115,7 +121,12 @@ def run(args: argparse.Namespace) -> int:
 
     splits = splits_of(args)
     tokenizer = load_tokenizer(args.tokenizer)
-    rules = LineRules(keep_spaces=args.keep_spaces, json_field=args.json_field, skip_bad_lines=args.skip_bad_lines)
+    rules = LineRules(
+        keep_spaces=args.keep_spaces,
+        json_field=args.json_field,
+        skip_bad_lines=args.skip_bad_lines,
+        split_sentences=args.split_sentences,
+    )
     with terminated_like_interrupted():
         vocabulary = vocabulary_of(args, splits, tokenizer, rules)
         for split, files in splits.items():

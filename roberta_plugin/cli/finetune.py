@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="AXIS=LABEL",
-        help="keep one value of an axis of the grid, such as lr=1e-5, instead of trying all",
+        help="keep one value of an axis of the grid, such as lr=1e-5, or some, as lr=1e-4,3e-4, instead of trying all",
     )
     parser.add_argument(
         "--set",

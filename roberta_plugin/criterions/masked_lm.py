@@ -1,4 +1,4 @@
-"""Masked-LM loss: the cross-entropy of the predicted positions, summed (paper section 2.1).
+"""Masked-LM loss: the cross-entropy of the predicted positions, summed (paper section 2.1), and BERT's second task.
 
 Works with our models, which compute the loss inside `forward` without forming the logits, and with any fairseq model
 that follows `roberta` (`forward(**net_input, masked_tokens=...)[0]` = logits of the predicted positions).
@@ -26,7 +26,12 @@ class RobertaMaskedLMCriterionConfig(FairseqDataclass):
 
 @register_criterion("roberta_masked_lm", dataclass=RobertaMaskedLMCriterionConfig)
 class RobertaMaskedLMCriterion(FairseqCriterion):
-    """Sum of the cross-entropy over predicted positions; `sample_size` is their number."""
+    """Sum of the cross-entropy over predicted positions; `sample_size` is their number.
+
+    With next-sentence prediction, the loss of each batch is (mean over predicted positions + mean over pairs) times the
+    number of predicted positions, so that after the trainer's division by the sum of the sample sizes the update
+    follows the sum of both means, as BERT's does. `loss` of the log remains that of the masked LM alone.
+    """
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -46,7 +51,7 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
             raise ValueError("The criterion roberta_masked_lm returns the summed loss only: call it with reduce=True.")
         log = {key: sample[key] for key in ("ntokens", "nsentences")} | {"npositions": sample["target"].numel()}
         if model.training and "predicted" in sample and getattr(model, "computes_masked_lm_loss", False):
-            loss, _ = model(**sample["net_input"], predicted=sample["predicted"])
+            loss, extra = model(**sample["net_input"], predicted=sample["predicted"])
             sample_size = sample["predicted"]["number"]
             sizes = {"num_tokens": sample["ntokens"], "num_pairs": sample["npairs"], "num_predicted": sample_size}
             log |= {"flops": model.training_flops(**sizes), "peak_flops": model.peak_flops(), "noutputs": 1}
@@ -55,13 +60,19 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
         else:
             is_predicted = sample["target"].ne(self.padding_idx)
             targets = sample["target"][is_predicted]  # (B, T) -> (M,)
-            logits = model(**sample["net_input"], masked_tokens=is_predicted)[0]  # (M, V)
+            logits, extra = model(**sample["net_input"], masked_tokens=is_predicted)[:2]  # (M, V)
             loss = F.cross_entropy(logits.float(), targets, reduction="sum")
             sample_size = targets.numel()
             if not model.training:
                 log["num_correct"] = logits.argmax(dim=-1).eq(targets).sum()
                 log["num_counted"] = sample_size
-        return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
+        log |= {"loss": loss.detach(), "sample_size": sample_size}
+        if "next_sentence" in sample:
+            next_sentence, of_pairs = next_sentence_loss(extra["next_sentence_logits"], sample["next_sentence"])
+            # The mean over the pairs, times what the trainer divides by: as in BERT, the sum of two means.
+            loss = loss + next_sentence * (sample_size / len(sample["next_sentence"]))
+            log |= of_pairs
+        return loss, sample_size, log
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
@@ -72,3 +83,16 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
         return True
+
+
+def next_sentence_loss(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Summed cross-entropy () of next-sentence prediction in nats, and sums to log.
+
+    Args:
+        logits: of each pair (S, 2); those beyond the B pairs belong to the padding of a packed row.
+        labels: 0 where the second text follows the first, 1 where it is random (B,).
+    """
+    logits = logits[: len(labels)].float()  # (S, 2) -> (B, 2)
+    loss = F.cross_entropy(logits, labels, reduction="sum")
+    num_correct = logits.argmax(dim=-1).eq(labels).sum()
+    return loss, {"nsp_loss": loss.detach(), "nsp_correct": num_correct, "nsp_counted": len(labels)}

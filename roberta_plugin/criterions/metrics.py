@@ -42,6 +42,17 @@ def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
     if num_counted > 0:
         num_correct = sum(output.get("num_correct", 0) for output in outputs)
         metrics.log_scalar("accuracy", 100.0 * num_correct / num_counted, num_counted, round=2)
+    _log_next_sentence(outputs)
+
+
+def _log_next_sentence(outputs: list[Mapping[str, Any]]) -> None:
+    """Log `nsp_loss` (bits per pair) and `nsp_accuracy` (percent), in training too."""
+    num_pairs = sum(output.get("nsp_counted", 0) for output in outputs)
+    if num_pairs > 0:
+        loss = sum(output.get("nsp_loss", 0) for output in outputs) / num_pairs / math.log(2)
+        metrics.log_scalar("nsp_loss", loss, num_pairs, round=3)
+        correct = sum(output.get("nsp_correct", 0) for output in outputs)
+        metrics.log_scalar("nsp_accuracy", 100.0 * correct / num_pairs, num_pairs, round=2)
 
 
 def _log_speed(outputs: list[Mapping[str, Any]]) -> None:

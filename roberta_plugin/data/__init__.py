@@ -3,6 +3,7 @@
 Once, by `roberta tokenizer train` and `roberta binarize`:
 
     text_inputs          text files and pipes (also compressed, JSONL) -> lines of text
+    sentences            lines                                   -> sentences, one a line (--split-sentences)
     tokenizers/          lines                                   -> tokenizer ids (three kinds, one interface)
     vocabulary           tokenizer ids, dict.txt                 -> model ids; knows <s> <pad> </s> <unk> <mask>
     binarize/            the three above, in parallel            -> mmap_tokens files and manifest
@@ -20,10 +21,14 @@ In every epoch, by `fairseq-train`:
     block_order          (seed, epoch, position)                 -> the block at this position of the epoch
     block_batches        positions of the epoch                  -> block addresses of batches, one at a time
     batches              blocks                                  -> padded arrays of ids (B, T)
+    pair_chunks          lines of the .bin                       -> sentences that become a pair (--input-format)
+    pairs                (seed, pass, pair)                      -> two texts: consecutive, or of two documents
+    pair_batches         pairs                                   -> padded arrays of ids and segments (B, T)
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
     packing              a padded batch                          -> one row without padding (--pack-sequences)
     block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer requests them
     masked_lm_dataset    all of this as one fairseq dataset
+    pair_dataset         the same for pairs
 
 Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, built on this one.
 

@@ -22,7 +22,7 @@ from torch.utils.data import get_worker_info
 
 from roberta_plugin.data.array_files import keeping_pages
 from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
-from roberta_plugin.data.block_order import Order, check_token_limit, cut_in_parts
+from roberta_plugin.data.block_order import Addresses, Order, check_token_limit, cut_in_parts
 from roberta_plugin.data.rounding import round_up
 
 _BLOCKS_IN_WINDOW = 2**17  # lengths in memory at a time
@@ -84,7 +84,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         with keeping_pages():
             bounds = first_block + cut_in_parts(
                 (
-                    self.lengths(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))).indices)
+                    self.lengths_of(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))))
                     for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
                 ),
                 max_tokens=max_tokens,
@@ -98,6 +98,10 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     @abstractmethod
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Tokens of the blocks `indices` (n,)."""
+
+    def lengths_of(self, addresses: Addresses) -> NDArray[np.int32]:
+        """The same of blocks at some addresses (n,), where the length depends on the pass."""
+        return self.lengths(addresses.indices)
 
     are_equal_in_length = False
     """Whether all blocks, except one per file, have as many tokens as the longest."""

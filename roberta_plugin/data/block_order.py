@@ -82,6 +82,7 @@ class EpochOrder:
         epoch: int,
         counts: Sequence[int] | None = None,
         lengths: Callable[[NDArray[np.int64]], NDArray[np.int32]] | None = None,
+        lengths_of: Callable[[Addresses], NDArray[np.int32]] | None = None,
     ) -> None:
         """Describe the order.
 
@@ -91,14 +92,17 @@ class EpochOrder:
             epoch: number of the epoch, from 1.
             counts: blocks that an epoch takes from each corpus (default: all of each).
             lengths: maps global indices to tokens of the blocks; None if all are equal, so grouping is not needed.
+            lengths_of: the same from addresses, where the length of a block depends on its pass.
         """
+        if lengths is not None:
+            lengths_of = lambda addresses: lengths(addresses.indices)  # noqa: E731
         self._num_blocks = list(num_blocks)
         self._counts = self._num_blocks if counts is None else list(counts)
         assert len(self._counts) == len(self._num_blocks)
-        self._seed, self._epoch, self._lengths = seed, epoch, lengths
+        self._seed, self._epoch, self._lengths_of = seed, epoch, lengths_of
         self._first_index = np.concatenate([[0], np.cumsum(self._num_blocks)])
         self._first_draw = np.concatenate([[0], np.cumsum(self._counts)])
-        self._pool_size = _POOL_WITHOUT_GROUPS if lengths is None else GROUP_SIZE * GROUPS_IN_POOL
+        self._pool_size = _POOL_WITHOUT_GROUPS if lengths_of is None else GROUP_SIZE * GROUPS_IN_POOL
         self._pools: dict[int, Addresses] = {}  # the last two, because a batch may span both
 
     def __len__(self) -> int:
@@ -121,10 +125,10 @@ class EpochOrder:
     def _make_pool(self, number: int) -> Addresses:
         start = number * self._pool_size
         pool = self._draw(np.arange(start, min(start + self._pool_size, len(self))))
-        if self._lengths is None:
+        if self._lengths_of is None:
             return pool
         rng = np.random.default_rng((_GROUPING, self._seed, self._epoch, number))
-        grouped = _group_by_length(self._lengths(pool.indices), rng=rng)
+        grouped = _group_by_length(self._lengths_of(pool), rng=rng)
         return Addresses(pool.indices[grouped], pool.passes[grouped])
 
     def _draw(self, positions: NDArray[np.int64]) -> Addresses:

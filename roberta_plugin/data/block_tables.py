@@ -72,15 +72,15 @@ def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode)
         return EqualBlocks(tokens.num_tokens, block_length=block_length)
     if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
         return make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode)
-    made_of = _description(tokens, block_length, break_mode)
+    made_of = describe_table(tokens, block_length, break_mode)
     if break_mode == "eos":
-        found = _open_or_make(made_of, tokens.prefix, lambda file: _write_long_items(file, made_of, tokens))
+        found = open_table(made_of, tokens.prefix, lambda file: _write_long_items(file, made_of, tokens))
         return ItemBlocks(tokens, found, block_length=block_length)
-    found = _open_or_make(made_of, tokens.prefix, lambda file: _write_packed(file, made_of, tokens))
+    found = open_table(made_of, tokens.prefix, lambda file: _write_packed(file, made_of, tokens))
     return UnequalBlocks(found.arrays["starts"], found.arrays["lengths"], **found.numbers)
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
     """The contents of a table: numbers about all blocks, and mapped arrays."""
 
     numbers: dict[str, int]
@@ -93,7 +93,7 @@ class ItemBlocks:
     num_separators = 0
     are_equal_in_length = False
 
-    def __init__(self, tokens: MmapTokens, long_items: _Table, *, block_length: int) -> None:
+    def __init__(self, tokens: MmapTokens, long_items: Table, *, block_length: int) -> None:
         self._tokens = tokens
         self._block_length = block_length
         # Of each long item (L,): its number, its first block, and the block after its last.
@@ -138,7 +138,7 @@ class ItemBlocks:
         return items, np.where(is_piece, indices - first, 0)
 
 
-def _description(tokens: MmapTokens, block_length: int, break_mode: BreakMode) -> dict[str, Any]:
+def describe_table(tokens: MmapTokens, block_length: int, break_mode: str) -> dict[str, Any]:
     """What a table is made from; equal descriptions have equal tables."""
     index = os.stat(f"{tokens.prefix}.idx")
     return {
@@ -163,7 +163,7 @@ def _write_packed(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) 
             numbers["longest"] = max(numbers["longest"], int(part.lengths.max(initial=0)))
             yield {"lengths": part.lengths, "starts": part.starts}
 
-    _write(file, made_of, numbers, {"lengths": length_type, "starts": np.dtype("<i8")}, parts())
+    write_table(file, made_of, numbers, {"lengths": length_type, "starts": np.dtype("<i8")}, parts())
 
 
 def _write_long_items(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) -> None:
@@ -181,10 +181,10 @@ def _write_long_items(file: IO[bytes], made_of: dict[str, Any], tokens: MmapToke
             yield {"items": start + items, "first": after - 1 - extras, "after": after}
             extra += int(extras.sum())
 
-    _write(file, made_of, numbers, dict.fromkeys(("items", "first", "after"), np.dtype("<i8")), parts())
+    write_table(file, made_of, numbers, dict.fromkeys(("items", "first", "after"), np.dtype("<i8")), parts())
 
 
-def _write(
+def write_table(
     file: IO[bytes],
     made_of: dict[str, Any],
     numbers: dict[str, int],
@@ -224,7 +224,7 @@ def _temporary_file_beside(file: IO[bytes]) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=folder)
 
 
-def _read(file: IO[bytes], made_of: dict[str, Any]) -> _Table | None:
+def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
     """The table in a file, or None if it is damaged or belongs to other data or another version."""
     try:
         head = json.loads(file.read(_HEAD_BYTES))
@@ -239,7 +239,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> _Table | None:
             offset += round_up(length * dtype.itemsize, 8)
         if os.fstat(file.fileno()).st_size != offset or _checksum(file) != head["crc32"]:
             return None
-        return _Table(head["numbers"], arrays)
+        return Table(head["numbers"], arrays)
     except (ValueError, KeyError, TypeError):  # JSON's error is a ValueError
         return None
 
@@ -253,7 +253,7 @@ def _checksum(file: IO[bytes]) -> int:
     return checksum
 
 
-def _open_or_make(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]], None]) -> _Table:
+def open_table(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]], None]) -> Table:
     """The table, from an existing file or made in the first writable folder."""
     paths = _possible_paths(made_of, prefix)
     for path in paths:
@@ -292,7 +292,7 @@ def _possible_paths(made_of: dict[str, Any], prefix: str) -> list[Path]:
     return [data.parent / name, cache / f"{key}-{name}"]
 
 
-def _open(path: Path, made_of: dict[str, Any]) -> _Table | None:
+def _open(path: Path, made_of: dict[str, Any]) -> Table | None:
     try:
         with open(path, "rb") as file:
             return _read(file, made_of)

@@ -47,6 +47,13 @@ class MaskingRecipe:
     freq_weighted_replacement: bool = False
     """Draw random tokens by their counts instead of uniformly."""
 
+    def mask_numbers(self, passes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The mask that each pass uses, counted from 1 (n,).
+
+        Example: with 10 static masks, 40 passes use each of the masks 1 to 10 four times (paper section 4.1).
+        """
+        return (passes - 1) % self.num_static_masks + 1 if self.num_static_masks else passes
+
     def check(self) -> None:
         """Refuse values that cannot work.
 
@@ -81,6 +88,14 @@ class Masked(NamedTuple):
     """The original ids at `positions` (B, Q), then pad."""
     num_predicted: int
     """M, the number of predicted positions in the batch."""
+
+    def with_first(self, *, pad_id: int) -> Masked:
+        """The same with one more entry before the others: position 0, where <s> is, without a label."""
+        before = np.zeros((len(self.positions), 1), dtype=np.int64)
+        return self._replace(
+            positions=np.concatenate([before, self.positions], axis=1),  # (B, Q) -> (B, Q + 1)
+            labels=np.concatenate([before + pad_id, self.labels], axis=1),
+        )
 
 
 class Masker:
@@ -163,9 +178,7 @@ class Masker:
             passes: how many times each block has come up, including this time (B,).
             indices: number of each block in the data (B,).
         """
-        if self.recipe.num_static_masks:
-            passes = (passes - 1) % self.recipe.num_static_masks + 1
-        keys = add_to_keys(make_keys(seed, _CHOICE, indices=indices), passes)
+        keys = add_to_keys(make_keys(seed, _CHOICE, indices=indices), self.recipe.mask_numbers(passes))
         chosen = self._choose(tokens, keys)
         at = np.flatnonzero(chosen)
         targets = np.full_like(tokens, self.pad_id)

@@ -10,7 +10,7 @@ Shapes: B blocks in a batch, T positions, N blocks in the dataset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import check_batch, fill_rows, pad_width
 from roberta_plugin.data.block_dataset import BlockDataset
-from roberta_plugin.data.block_order import EpochOrder
+from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.blocks import Blocks
 from roberta_plugin.data.dynamic_masking import Masked, Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -85,7 +85,7 @@ class MaskedLMDataset(BlockDataset):
             sort_by_length: give blocks of similar length to the same batch (default: unless they are packed).
             max_length: most tokens in a block, <s> included; max_seqlen of packed rows.
         """
-        self.sources = list(sources)
+        self.sources: list[Any] = list(sources)  # of pairs in `PairDataset`
         self.masker = masker
         self.bos_id, self.pad_id, self.vocab_size = bos_id, pad_id, vocab_size
         self.seed = seed
@@ -106,13 +106,16 @@ class MaskedLMDataset(BlockDataset):
 
     def order(self, epoch: int) -> EpochOrder:
         """See `BlockDataset.order`."""
+        return self._order(epoch, self.lengths_of if self.sort_by_length and not self.are_equal_in_length else None)
+
+    def _order(self, epoch: int, lengths_of: Callable[[Addresses], NDArray[np.int32]] | None) -> EpochOrder:
         corpora = self.mixture or [(size, size) for size in self._num_blocks]
         return EpochOrder(
             [size for size, _ in corpora],
             seed=self._seed_of_shard,
             epoch=self.visit(epoch),
             counts=[count for _, count in corpora],
-            lengths=self.lengths if self.sort_by_length and not self.are_equal_in_length else None,
+            lengths_of=lengths_of,
         )
 
     @cached_property
@@ -139,14 +142,29 @@ class MaskedLMDataset(BlockDataset):
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         """The masked batch of some blocks, in arrays; see the class for what is in it."""
         tokens, lengths = self._gather(indices)
+        return self._masked_batch(tokens, lengths, passes=passes, indices=indices)
+
+    def _masked_batch(
+        self,
+        tokens: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        *,
+        passes: NDArray[np.int64],
+        indices: NDArray[np.int64],
+        keeps_first: bool = False,
+    ) -> dict[str, Any]:
+        """The batch of tokens (B, T); with `keeps_first`, the first entry of `predicted` is <s>, without a label."""
         masked = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices)
+        if keeps_first:
+            masked = masked.with_first(pad_id=self.pad_id)
+        is_kept = np.arange(masked.labels.shape[1]) < int(keeps_first)  # (Q,)
         batch = {
             "id": np.array(indices),
             "pass": np.array(passes),
             "nsentences": len(indices),
             "ntokens": int(lengths.sum()),
             "npairs": int((lengths * lengths).sum()),
-            **(self._packed(masked, lengths) if self.pack else self._padded(masked, lengths)),
+            **(self._packed(masked, lengths, is_kept) if self.pack else self._padded(masked, lengths)),
         }
         batch["net_input"]["src_lengths"] = lengths
         batch["predicted"]["number"] = masked.num_predicted
@@ -161,9 +179,10 @@ class MaskedLMDataset(BlockDataset):
             "predicted": {"positions": masked.positions, "labels": masked.labels},
         }
 
-    def _packed(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
+    def _packed(self, masked: Masked, lengths: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> dict[str, Any]:
         max_seqlen = max(self.max_length, int(lengths.max()))
-        row = pack(masked, lengths, pad_id=self.pad_id, multiple=self.pad_to_multiple, max_seqlen=max_seqlen)
+        multiple = self.pad_to_multiple
+        row = pack(masked, lengths, pad_id=self.pad_id, multiple=multiple, max_seqlen=max_seqlen, is_kept=is_kept)
         predicted = {"positions": row.predicted, "labels": row.labels, "cu_seqlens": row.cu_seqlens_q}
         return {
             "net_input": {
@@ -190,9 +209,7 @@ class MaskedLMDataset(BlockDataset):
             check_batch(batch, vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
         return batch, all_lengths
 
-    def _by_source(
-        self, indices: NDArray[np.int64]
-    ) -> Iterator[tuple[SplitFile, NDArray[np.int64], NDArray[np.int64]]]:
+    def _by_source(self, indices: NDArray[np.int64]) -> Iterator[tuple[Any, NDArray[np.int64], NDArray[np.int64]]]:
         """Each source that holds some of the blocks, their rows in `indices`, and their numbers in the source."""
         if len(self.sources) == 1:
             yield self.sources[0], np.arange(len(indices)), indices

@@ -52,7 +52,15 @@ class PackedRow(NamedTuple):
     the last block."""
 
 
-def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: int, max_seqlen: int) -> PackedRow:
+def pack(
+    masked: Masked,
+    lengths: NDArray[np.int64],
+    *,
+    pad_id: int,
+    multiple: int,
+    max_seqlen: int,
+    is_kept: NDArray[np.bool_] | None = None,
+) -> PackedRow:
     """Lay the blocks of a masked batch end to end.
 
     Args:
@@ -61,6 +69,7 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
         pad_id: id of <pad>.
         multiple: N is a multiple of this.
         max_seqlen: no sequence has more positions.
+        is_kept: entries of `predicted` to keep although they have no label (Q,), such as <s>.
     """
     num_tokens = int(lengths.sum())
     num_positions = round_up(num_tokens, multiple)
@@ -68,6 +77,8 @@ def pack(masked: Masked, lengths: NDArray[np.int64], *, pad_id: int, multiple: i
     positions = np.broadcast_to(np.arange(masked.tokens.shape[1]), is_token.shape)
 
     is_predicted = masked.labels != pad_id  # (B, Q)
+    if is_kept is not None:
+        is_predicted |= is_kept
     starts = np.cumsum(lengths) - lengths
     counts = is_predicted.sum(axis=1)
     room = num_predicted = int(counts.sum())

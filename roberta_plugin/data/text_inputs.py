@@ -42,11 +42,13 @@ class LineRules:
             fairseq's need False; True is better for code and verse, where leading spaces have a meaning.
         json_field: field of a JSON Lines record that holds the text.
         skip_bad_lines: skip and count lines that are not valid UTF-8 or not valid records, instead of raising.
+        split_sentences: make each sentence a line of the .bin (see `sentences`); lines are read as without it.
     """
 
     keep_spaces: bool = False
     json_field: str = "text"
     skip_bad_lines: bool = False
+    split_sentences: bool = False
 
 
 FAIRSEQ_RULES = LineRules()

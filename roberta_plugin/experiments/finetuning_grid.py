@@ -56,7 +56,7 @@ def grid_of(
         model: options of the architecture.
         checkpoint: what training starts from; None: random weights.
         changes: options of fairseq-train that replace or extend the recipe's.
-        only: axis -> the one label that is kept of it, or a value that the recipe does not have.
+        only: axis -> the label that is kept of it, or a value that the recipe does not have; or several: `1e-4,3e-4`.
         seeds: replace the recipe's.
         slurm: resources of each run.
         num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
@@ -91,11 +91,12 @@ def grid_of(
 
 
 def _restricted(name: str, choices: Any, label: str) -> Any:
+    labels = label.split(",")
     if isinstance(choices, Mapping):
-        if label not in choices:
+        if not choices.keys() >= set(labels):
             raise ValueError(f"--only {name}={label}: the axis has the labels {', '.join(choices)}.")
-        return {label: choices[label]}
-    return [label]
+        return {label: choices[label] for label in labels}
+    return labels
 
 
 def _changed(axis: str, choices: Any, changes: Mapping[str, str]) -> Any:

@@ -51,15 +51,26 @@ def starting_model(path: Path) -> Start:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint itself, or the best one of the fine-tuning in a folder.
+    """The checkpoint itself, that of an imported model's folder, or the best one of the fine-tuning in a folder.
 
     Raises:
-        FileNotFoundError: if the folder holds no finished run.
+        FileNotFoundError: if the folder holds none.
+        ValueError: if it is a model of another format, which must be imported first.
     """
-    from roberta_plugin.hub.files import best_of_finetuning
+    from roberta_plugin.conversion.fairseq_archive import is_archive
+    from roberta_plugin.conversion.fairseq_checkpoint import is_checkpoint
+    from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
+    from roberta_plugin.conversion.run_folders import best_of_finetuning, find_checkpoint
 
+    if is_archive(path) or (is_huggingface_folder(path) and not is_checkpoint(path)):
+        raise ValueError(
+            f"--model {path} is a model of another format. Import it first: roberta import {path} --output-dir FOLDER; "
+            "then give --model FOLDER --tokenizer FOLDER."
+        )
     if not path.is_dir():
         return path
+    if is_checkpoint(path):
+        return find_checkpoint(path, None)
     best = best_of_finetuning(path)
     if best is None:
         report = path / "runs" / "report.json"

@@ -99,12 +99,18 @@ class SweepReport:
         return next((cell for cell in self.facts["cells"] if cell["name"] == self.facts["best_cell"]), None)
 
 
-def sweep(settings: SweepSettings, *, say: Callable[[str], None] = print) -> SweepReport:
+def sweep(
+    settings: SweepSettings,
+    *,
+    say: Callable[[str], None] = print,
+    progress: Callable[[Sequence[RunFolder]], SweepProgress] = SweepProgress,
+) -> SweepReport:
     """Train what is left of a sweep, write the report, and return it.
 
     Args:
         settings: what to train.
         say: receives messages for the user.
+        progress: makes the display of the progress, from the runs that are to be done.
 
     Raises:
         FileNotFoundError: if the grid file or its data are missing.
@@ -125,9 +131,9 @@ def sweep(settings: SweepSettings, *, say: Callable[[str], None] = print) -> Swe
     jobs: dict[str, str] = {}
     try:
         if chosen and settings.slurm is not None:
-            jobs = _train_on_slurm(chosen, grid, root=root, settings=settings, say=say)
+            jobs = _train_on_slurm(chosen, grid, root=root, settings=settings, say=say, show=progress)
         elif chosen:
-            _train_here(chosen, settings=settings, num_runs=len(folders), say=say)
+            _train_here(chosen, settings=settings, num_runs=len(folders), say=say, show=progress)
     finally:
         if settings.keep != "all":
             keep_weights(folders)
@@ -160,13 +166,18 @@ def stop_orphans(folders: Sequence[RunFolder], say: Callable[[str], None]) -> No
 
 
 def _train_here(
-    folders: Sequence[RunFolder], *, settings: SweepSettings, num_runs: int, say: Callable[[str], None]
+    folders: Sequence[RunFolder],
+    *,
+    settings: SweepSettings,
+    num_runs: int,
+    say: Callable[[str], None],
+    show: Callable[[Sequence[RunFolder]], SweepProgress],
 ) -> None:
     say(
         f"{len(folders)} of {num_runs} runs to do, {settings.parallel} at a time; "
         f"logs: {settings.output_dir}/CELL/seed-N/log.txt"
     )
-    with SweepProgress(folders) as progress:
+    with show(folders) as progress:
 
         def report(folder: RunFolder, event: str) -> None:
             if settings.keep != "all":
@@ -190,6 +201,7 @@ def _train_on_slurm(
     root: Path,
     settings: SweepSettings,
     say: Callable[[str], None],
+    show: Callable[[Sequence[RunFolder]], SweepProgress],
 ) -> dict[str, str]:
     """Submit the runs as a job array, and wait for them where asked."""
     code, resources = folders[0].code, grid.slurm
@@ -200,7 +212,7 @@ def _train_on_slurm(
     say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
     if not settings.wait:
         return jobs
-    with SweepProgress(folders) as progress:
+    with show(folders) as progress:
         while queued_runs(root):
             time.sleep(_SLURM_POLL_S)
             progress.look()

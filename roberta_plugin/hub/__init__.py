@@ -7,7 +7,6 @@
 
 interface      RobertaHub, with the calls of fairseq's RoBERTa hub interface
 core           ids of many sequences -> what is read of them
-files          a folder -> its checkpoint, dict.txt, tokenizer and labels
 texts          texts <-> ids, with <mask>
 batching       sequences -> batches of similar length, and results in order
 running        a batch -> features, or the logits of a head or of masked positions
@@ -18,7 +17,7 @@ fairseq_names  `hub.bpe` and `hub.task`
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
-from roberta_plugin.hub.files import find_checkpoint, find_dictionary, find_tokenizer
+from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.hub.fill_mask import MASK, Filling
 from roberta_plugin.hub.interface import RobertaHub
 

@@ -24,11 +24,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin import register
+from roberta_plugin.conversion.pretrained import is_foreign, open_pretrained
+from roberta_plugin.conversion.run_folders import (
+    check_bpe,
+    find_checkpoint,
+    find_dictionary,
+    find_tokenizer,
+    training_data,
+)
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import alignment, pronouns, running
 from roberta_plugin.hub.core import HubCore, Pooling
 from roberta_plugin.hub.fairseq_names import Bpe, HubTask, fairseq_dictionary
-from roberta_plugin.hub.files import check_bpe, find_checkpoint, find_dictionary, find_tokenizer, training_data
 from roberta_plugin.hub.fill_mask import MASK, fill
 from roberta_plugin.hub.texts import Text
 from roberta_plugin.models.checkpoints.building import build_model
@@ -57,7 +64,8 @@ class RobertaHub(HubCore):
         No code of the file runs: see `models/checkpoints/building.py`.
 
         Args:
-            folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself.
+            folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a
+                folder of Hugging Face, or an archive of fairseq (.tar.gz).
             checkpoint_file: its name; by default the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
             data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
                 the checkpoint if it has one, else the folder that the checkpoint was trained on.
@@ -75,6 +83,13 @@ class RobertaHub(HubCore):
                 raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
             is_relative = str(data_name_or_path).startswith(".")
             data = Path(folder, data_name_or_path) if is_relative else data_name_or_path
+        if checkpoint_file is None and data is None and tokenizer is None and is_foreign(Path(folder)):
+            opened = open_pretrained(Path(folder))
+            check_bpe(bpe, opened.tokenizer)
+            hub = cls(
+                opened.model, tokenizer=opened.tokenizer, vocabulary=opened.vocabulary, trained_on=opened.trained_on
+            )
+            return hub.eval()
         path = find_checkpoint(Path(folder), checkpoint_file)
         state = load_state(path, for_use=True)
         dictionary_path = find_dictionary(path, state, data)

@@ -79,12 +79,15 @@ class SentenceEncoder(nn.Module):
         layers: list[Layer],
         dropout_prob: float,
         checkpoint_activations: bool = False,
+        num_segments: int = 0,
     ) -> None:
         super().__init__()
         self.pad_id = pad_id
         self.checkpoint_activations = checkpoint_activations
         self.embed_tokens = nn.Embedding(vocab_size, dim, padding_idx=pad_id)
         self.embed_positions = LearnedPositions(max_positions, dim, pad_id=pad_id)
+        # As in BERT; fairseq's first encoder had the same name for it.
+        self.segment_embeddings = nn.Embedding(num_segments, dim) if num_segments else None
         self.layernorm_embedding = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout_prob)
         self.layers = nn.ModuleList(layers)
@@ -98,6 +101,7 @@ class SentenceEncoder(nn.Module):
         keep_hidden: bool = False,
         packing: Mapping[str, Any] | None = None,
         predicted: Mapping[str, Any] | None = None,
+        segments: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Ids (B, T) -> features (B, T, D), and with `keep_hidden` the embeddings and each layer's output.
 
@@ -109,6 +113,7 @@ class SentenceEncoder(nn.Module):
                 and attention stays within each.
             predicted: {"positions" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}: return the
                 features (B, Q, D) of these positions only; the last layer computes no others.
+            segments: segment of each token (B, T), for a model with segment embeddings; None: all of segment 0.
         """
         is_padding, sequences, positions = None, None, None
         if packing is not None:
@@ -119,6 +124,8 @@ class SentenceEncoder(nn.Module):
             is_padding = is_padding if has_padding or is_padding.any() else None
         embedded_positions = self.embed_positions(tokens, is_padding=is_padding, positions=positions)
         x = self.embed_tokens(tokens) + embedded_positions  # (B, T) -> (B, T, D)
+        if self.segment_embeddings is not None:
+            x = x + (self.segment_embeddings.weight[0] if segments is None else self.segment_embeddings(segments))
         x = self.dropout(self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)

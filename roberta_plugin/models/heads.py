@@ -1,4 +1,4 @@
-"""Heads on top of the features: masked LM, classification, and spans of the text.
+"""Heads on top of the features: masked LM, next-sentence prediction, classification, and spans of the text.
 
 Shapes: B blocks, T positions, D model dimension, M predicted positions in the batch, V vocabulary, C classes.
 """
@@ -75,6 +75,23 @@ class ClassificationHead(nn.Module):
         x = self.dropout(features[:, 0])  # (B, T, D) -> (B, D): <s>
         x = self.dropout(self.activation(self.dense(x)))
         logits: Tensor = self.out_proj(x)
+        return logits
+
+
+class NextSentenceHead(nn.Module):
+    """Features of <s> -> logits of "B follows A" (class 0) and "B is random" (class 1).
+
+    BERT's pooler, a dense layer with tanh, and a linear layer (Devlin et al. 2019, section 3.1, task 2).
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dense = Linear(dim, dim)
+        self.out_proj = Linear(dim, 2)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, D) -> (B, 2)."""
+        logits: Tensor = self.out_proj(torch.tanh(self.dense(features)))
         return logits
 
 

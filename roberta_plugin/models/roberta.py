@@ -17,26 +17,29 @@ from fairseq.models import FairseqEncoder, FairseqEncoderModel, register_model, 
 from torch import Tensor, nn
 
 from roberta_plugin.models.attention.registry import choose_backend, kernel_of
-from roberta_plugin.models.attention.sequences import first_positions
+from roberta_plugin.models.attention.sequences import first_of_predicted, first_positions
 from roberta_plugin.models.attention.torch_flash import is_exact
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
 from roberta_plugin.models.checkpoints.names import from_older_fairseq
+from roberta_plugin.models.checkpoints.pairs import reconcile_pairs
 from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.device_peaks import peak_flops
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
 from roberta_plugin.models.flops import executed_flops, training_flops
-from roberta_plugin.models.heads import ClassificationHead, MaskedLMHead, SpanHead
+from roberta_plugin.models.heads import ClassificationHead, MaskedLMHead, NextSentenceHead, SpanHead
 from roberta_plugin.models.initialization import initialize
 
 logger = logging.getLogger(__name__)
 
 
 class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
-    """The sentence encoder and the masked-LM head on top of it."""
+    """The sentence encoder, and on top of it the masked-LM head and, where wanted, that of next-sentence prediction."""
 
-    def __init__(self, cfg: FastRobertaConfig, dictionary: Any) -> None:
+    def __init__(
+        self, cfg: FastRobertaConfig, dictionary: Any, *, num_segments: int = 0, predicts_next_sentence: bool = False
+    ) -> None:
         super().__init__(dictionary)
         self.cfg = cfg
         dim, activation = cfg.encoder_embed_dim, ACTIVATIONS[str(cfg.activation_fn)]
@@ -61,22 +64,30 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             layers=layers,
             dropout_prob=cfg.dropout,
             checkpoint_activations=cfg.checkpoint_activations,
+            num_segments=num_segments,
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(dim, activation=activation, vocab_size=len(dictionary), weight=embeddings)
+        self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
 
     def forward(
         self, src_tokens: Tensor, *, return_all_hiddens: bool = False, **layout: Any
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D), {"inner_states": ...}; `layout` is has_padding and packing of the model's forward."""
+        """Features (B, T, D), {"inner_states": ...}; `layout`: has_padding, packing and segments of the forward."""
         features, hidden = self.sentence_encoder(src_tokens, keep_hidden=return_all_hiddens, **layout)
         # (B, T, D) -> (T, B, D)
         return features, {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
 
-    def masked_lm_loss(self, src_tokens: Tensor, predicted: Mapping[str, Any], **layout: Any) -> Tensor:
+    def masked_lm_loss(
+        self, src_tokens: Tensor, predicted: Mapping[str, Any], **layout: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Summed cross-entropy () of the labels at the predicted positions; see `FastRobertaModel.forward`."""
         features, _ = self.sentence_encoder(src_tokens, predicted=predicted, **layout)
-        return self.lm_head.loss(features, predicted["labels"], pad_id=self.sentence_encoder.pad_id)
+        loss = self.lm_head.loss(features, predicted["labels"], pad_id=self.sentence_encoder.pad_id)
+        if self.next_sentence_head is None:
+            return loss, {}
+        first = first_of_predicted(features, predicted)
+        return loss, {"next_sentence_logits": self.next_sentence_head(first)}
 
     def first_features(self, src_tokens: Tensor, **layout: Any) -> Tensor:
         """Features (S, 1, D) of each sequence's <s>; the last layer computes no others."""
@@ -101,6 +112,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     """RoBERTa (Liu et al. 2019)."""
 
     supports_packing = True  # forward takes `packing`: task roberta_masked_lm asks for this
+    supports_pairs = True  # forward takes `segments`, and has a head for next-sentence prediction
     computes_masked_lm_loss = True  # forward takes `predicted`: criterion roberta_masked_lm asks for this
 
     def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
@@ -117,7 +129,13 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
         """Build the model for the task's vocabulary; without --max-positions, for the task's length."""
         cfg = read_config(args, max_positions=task.max_positions() or _tokens_per_sample(task))
-        return cls(cfg, RobertaEncoder(cfg, task.source_dictionary))
+        encoder = RobertaEncoder(
+            cfg,
+            task.source_dictionary,
+            num_segments=getattr(task, "num_segments", 0),
+            predicts_next_sentence=getattr(task, "predicts_next_sentence", False),
+        )
+        return cls(cfg, encoder)
 
     @classmethod
     def from_pretrained(
@@ -166,6 +184,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
+        segments: Tensor | None = None,
         **others: Any,
     ) -> tuple[Any, dict[str, Any]]:
         """Ids -> (logits, features or the loss, {"inner_states": ...}).
@@ -177,6 +196,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             span_head_name             that head's `SpanLogits`
             features_only              features (B, T, D)
             masked_tokens              logits of these positions only (M, V)
+
+        With a head for next-sentence prediction, the loss and the logits come with "next_sentence_logits" (B, 2) in the
+        second result; then the first entry of `predicted` for each block must be its <s>.
 
         Args:
             src_tokens: ids (B, T), each row beginning with <s>, padded on the right.
@@ -191,13 +213,14 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
             has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
+            segments: 0 for the first text of a pair and 1 for the second (B, T); None: all 0.
             others: other entries of the batches of fairseq's tasks, such as src_id; ignored, as in fairseq's roberta.
         """
         if self.training and not self._has_begun:
             self._begin_training(src_tokens, packing)
-        layout = {"has_padding": has_padding, "packing": packing}
+        layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
         if predicted is not None:
-            return self.encoder.masked_lm_loss(src_tokens, predicted, **layout), {}
+            return self.encoder.masked_lm_loss(src_tokens, predicted, **layout)  # type: ignore[no-any-return]
         if classification_head_name is not None and not return_all_hiddens:
             features = self.encoder.first_features(src_tokens, **layout)
             return self.classification_heads[classification_head_name](features), {"inner_states": None}
@@ -208,6 +231,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             return self.span_heads[span_head_name](features), extra
         if features_only:
             return features, extra
+        if (head := self.encoder.next_sentence_head) is not None:
+            extra["next_sentence_logits"] = head(first_of_predicted(features, packing or {}))
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
 
     def training_flops(self, **counts: int) -> float:
@@ -300,6 +325,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         state_dict.clear()
         state_dict.update(renamed)
         check_sizes(self, state_dict)
+        reconcile_pairs(self, state_dict)
         reconcile_heads(self, state_dict)
 
 

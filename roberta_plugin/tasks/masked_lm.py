@@ -22,6 +22,9 @@ from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.pair_chunks import PairFormat, Targets, open_chunks
+from roberta_plugin.data.pair_dataset import PairDataset
+from roberta_plugin.data.pairs import NUM_SPECIALS, PairSource
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
@@ -29,14 +32,17 @@ from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
 from roberta_plugin.tasks.ignored_options import token_limit_name
 from roberta_plugin.tasks.masked_lm_options import (
     RobertaMaskedLMConfig,
+    break_mode,
     check_config,
     check_positions,
     check_same_vocabulary,
+    pair_format,
 )
 from roberta_plugin.tasks.packing_choice import packs_by_default
 
 logger = logging.getLogger(__name__)
 
+MANY_TOKENS_A_LINE = 64  # sentences of English have 20 to 30
 COMBINED_VALIDATION = "valid"  # the split that fairseq loads with combine=True for --combine-valid-subsets
 
 
@@ -54,6 +60,10 @@ class RobertaMaskedLMTask(BlockTask):
         self.recipe = check_config(cfg)
         self.mask_idx = vocabulary.mask_id  # fairseq's hub interface reads it
         self.packs = bool(cfg.pack_sequences)
+        self.pair_format = pair_format(cfg)
+        # What a model of ours asks for.
+        self.predicts_next_sentence = bool(cfg.next_sentence_prediction)
+        self.num_segments = 2 if self.pair_format and not cfg.no_segment_embeddings else 0
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
@@ -74,8 +84,18 @@ class RobertaMaskedLMTask(BlockTask):
         return task
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model, and decide whether its batches are packed."""
+        """Build the model, and decide whether its batches are packed.
+
+        Raises:
+            ValueError: if the model lacks what the pairs need, naming the options.
+        """
         model = super().build_model(cfg, from_checkpoint)
+        if (self.num_segments or self.predicts_next_sentence) and not getattr(model, "supports_pairs", False):
+            raise ValueError(
+                f"{type(model).__name__} has neither segment embeddings nor a head for next-sentence prediction: use "
+                "--arch fast_roberta_base (or another size of fast_roberta), or train on pairs with "
+                "--no-segment-embeddings and without --next-sentence-prediction."
+            )
         self.packs = self.cfg.pack_sequences or packs_by_default(self.cfg, model)
         return model
 
@@ -89,6 +109,10 @@ class RobertaMaskedLMTask(BlockTask):
         criterion = CRITERION_REGISTRY.get(name)
         if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
             raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
+        if name == "masked_lm" and self.predicts_next_sentence:
+            raise ValueError(
+                "--next-sentence-prediction needs --criterion roberta_masked_lm: masked_lm has no loss for it."
+            )
         return super().build_criterion(cfg, from_checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
@@ -120,37 +144,48 @@ class RobertaMaskedLMTask(BlockTask):
         is_training = combine and split != COMBINED_VALIDATION
         turn = (epoch - 1) % len(turns) if is_training else 0
         corpora = turns[turn] if is_training else corpora_with(split, turns)
-        files = [
-            [self.open(prefix) for prefix in split_prefixes(os.path.join(corpus.folder, split), combine=combine)]
-            for corpus in corpora
-        ]
-        sizes = [sum(len(source.blocks) for source in sources) for sources in files]
-        self.datasets[split] = MaskedLMDataset(
-            [source for sources in files for source in sources],
-            self.build_masker(),
-            bos_id=self.vocabulary.bos_id,
-            pad_id=self.vocabulary.pad_id,
-            vocab_size=len(self.vocabulary),
-            seed=self.cfg.seed,
-            mixture=list(zip(sizes, self.counts(corpora, sizes), strict=True))
+        prefixes = [split_prefixes(os.path.join(corpus.folder, split), combine=combine) for corpus in corpora]
+        files: list[list[Any]] = [[self.open(prefix) for prefix in of_corpus] for of_corpus in prefixes]
+        sources = [source for of_corpus in files for source in of_corpus]
+        sizes = [sum(map(num_blocks, of_corpus)) for of_corpus in files]
+        options: dict[str, Any] = {
+            "bos_id": self.vocabulary.bos_id,
+            "pad_id": self.vocabulary.pad_id,
+            "vocab_size": len(self.vocabulary),
+            "seed": self.cfg.seed,
+            "mixture": list(zip(sizes, self.counts(corpora, sizes), strict=True))
             if is_training and len(sizes) > 1
             else None,
-            shard=turn,
-            num_shards=len(turns) if is_training else 1,
-            pad_to_multiple=self.cfg.pad_to_multiple,
-            pack=self.packs,
+            "shard": turn,
+            "num_shards": len(turns) if is_training else 1,
+            "pad_to_multiple": self.cfg.pad_to_multiple,
+            "pack": self.packs,
             # by the option alone: the order of an epoch must not depend on the machine
-            sort_by_length=not self.cfg.pack_sequences,
-            max_length=self.cfg.tokens_per_sample,
+            "sort_by_length": not self.cfg.pack_sequences,
+            "max_length": self.cfg.tokens_per_sample,
+        }
+        if self.pair_format is None:
+            self.datasets[split] = MaskedLMDataset(sources, self.build_masker(), **options)
+            return
+        self.datasets[split] = PairDataset(
+            sources,
+            self.build_masker(),
+            eos_id=self.vocabulary.eos_id,
+            with_segments=bool(self.num_segments),
+            with_next_sentence=self.predicts_next_sentence,
+            **options,
         )
 
-    def open(self, prefix: str) -> SplitFile:
-        """Open one .bin file, cut it into blocks, and log their number."""
+    def open(self, prefix: str) -> SplitFile | PairSource:
+        """Open one .bin file, cut it into blocks or pairs, and log their number."""
         tokens = MmapTokens(prefix)
+        if self.pair_format is not None:
+            targets = Targets(self.cfg.tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
+            return open_pairs(tokens, pair_format=self.pair_format, targets=targets)
         blocks = open_blocks(
             tokens,
             block_length=self.cfg.tokens_per_sample - 1,  # one less, for <s>
-            break_mode=str(self.cfg.sample_break_mode),  # type: ignore[arg-type]
+            break_mode=break_mode(self.cfg),  # type: ignore[arg-type]
         )
         logger.info(f"{prefix}: {len(tokens):,} lines, {tokens.num_tokens:,} tokens, {len(blocks):,} blocks")
         if blocks.num_split:
@@ -188,6 +223,42 @@ class RobertaMaskedLMTask(BlockTask):
     def max_positions(self) -> int:
         """Maximum tokens per block; models without --max-positions take their number of positions from it."""
         return int(self.cfg.tokens_per_sample)
+
+
+def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets) -> PairSource:
+    """The pairs of one .bin file; says how many there are, and what does not look like sentences of documents."""
+    source = PairSource(tokens, open_chunks(tokens, pair_format=pair_format, targets=targets))
+    counts, prefix = source.chunks.counts, tokens.prefix
+    logger.info(
+        f"{prefix}: {counts.num_sentences:,} sentences of {counts.num_tokens:,} tokens in "
+        f"{len(source.chunks.documents):,} documents: {len(source):,} pairs, {source.num_following:,} consecutive"
+    )
+    if counts.num_single_documents or counts.num_empty_documents:
+        logger.info(
+            f"{prefix}: {counts.num_single_documents:,} documents are one sentence, which is only paired with another "
+            f"document; {counts.num_empty_documents:,} are empty and left out"
+        )
+    if counts.num_long_sentences:
+        logger.info(
+            f"{prefix}: {counts.num_long_sentences:,} sentences are longer than {targets.longest} tokens, what a pair "
+            "can hold: each is cut at random whenever it comes up"
+        )
+    if 2 * source.num_following < len(source) - 2:
+        logger.warning(
+            f"{prefix}: only {source.num_following / len(source):.1%} of the pairs are consecutive, not half: too many "
+            "documents are one line. Binarize the text with `roberta binarize --split-sentences`"
+        )
+    elif counts.num_tokens > MANY_TOKENS_A_LINE * counts.num_sentences:
+        logger.warning(
+            f"{prefix}: a line has {counts.num_tokens / counts.num_sentences:.0f} tokens on average, more than a "
+            "sentence; if lines are paragraphs, binarize the text with `roberta binarize --split-sentences`"
+        )
+    return source
+
+
+def num_blocks(source: SplitFile | PairSource) -> int:
+    """Blocks, or pairs, of one .bin file."""
+    return len(source) if isinstance(source, PairSource) else len(source.blocks)
 
 
 def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:

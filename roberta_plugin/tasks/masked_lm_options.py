@@ -4,14 +4,19 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional
+from typing import Optional, get_args
 
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
 from roberta_plugin.data.dynamic_masking import MaskingRecipe
 from roberta_plugin.data.mixture import parse_turns
+from roberta_plugin.data.pair_chunks import PairFormat
+from roberta_plugin.data.pairs import NUM_SPECIALS
+
+BREAK_MODES = {"full-sentences": "complete", "doc-sentences": "complete_doc"}
+INPUT_FORMAT_CHOICES = ChoiceEnum([*BREAK_MODES, *get_args(PairFormat)])
 
 
 @dataclass
@@ -40,6 +45,26 @@ class RobertaMaskedLMConfig(FairseqDataclass):
             "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
             "(DOC-SENTENCES); eos = one sentence"
         },
+    )
+    input_format: Optional[INPUT_FORMAT_CHOICES] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={
+            "help": "the paper's input formats (section 4.2): full-sentences (= --sample-break-mode complete), "
+            "doc-sentences (complete_doc); segment-pair = BERT's pairs of texts of one document or two, sentence-pair "
+            "= pairs of sentences; both need one sentence a line (default: as --sample-break-mode says)"
+        },
+    )
+    short_seq_prob: float = field(
+        default=0.0,
+        metadata={"help": "share of segment pairs that are shorter, of random length (BERT: 0.1)"},
+    )
+    next_sentence_prediction: bool = field(
+        default=False,
+        metadata={"help": "for pairs: predict as well whether the second text follows the first, as BERT does"},
+    )
+    no_segment_embeddings: bool = field(
+        default=False,
+        metadata={"help": "for pairs: leave out the embeddings of the first and second text that BERT has"},
     )
     tokens_per_sample: int = field(default=512, metadata={"help": "most tokens in a block, <s> included"})
     mask_prob: float = field(default=0.15, metadata={"help": "share of the tokens to predict"})
@@ -102,6 +127,7 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
         raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
     if cfg.pack_sequences and getattr(cfg, "no_pack_sequences", False):
         raise ValueError("--pack-sequences and --no-pack-sequences contradict each other: give one of them.")
+    check_format(cfg)
     recipe = MaskingRecipe(
         mask_prob=cfg.mask_prob,
         leave_unmasked_prob=cfg.leave_unmasked_prob,
@@ -112,6 +138,45 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
     )
     recipe.check()
     return recipe
+
+
+def pair_format(cfg: RobertaMaskedLMConfig) -> PairFormat | None:
+    """The format of the pairs, or None where blocks are no pairs."""
+    return next((name for name in get_args(PairFormat) if name == str(cfg.input_format)), None)
+
+
+def break_mode(cfg: RobertaMaskedLMConfig) -> str:
+    """--sample-break-mode, or what --input-format means by it."""
+    return BREAK_MODES.get(str(cfg.input_format), str(cfg.sample_break_mode))
+
+
+def check_format(cfg: RobertaMaskedLMConfig) -> None:
+    """Refuse contradictions between --input-format and other options.
+
+    Raises:
+        ValueError: naming the options.
+    """
+    given, mode = cfg.input_format, str(cfg.sample_break_mode)
+    if given is not None and mode not in ("none", BREAK_MODES.get(str(given))):
+        raise ValueError(f"--input-format {given} contradicts --sample-break-mode {mode}: give only one of the two.")
+    if not 0.0 <= cfg.short_seq_prob <= 1.0:
+        raise ValueError(f"--short-seq-prob must lie between 0 and 1, got {cfg.short_seq_prob}.")
+    if cfg.short_seq_prob and str(given) != "segment-pair":
+        raise ValueError(
+            f"--short-seq-prob {cfg.short_seq_prob} is for --input-format segment-pair only: leave it out."
+        )
+    if pair_format(cfg) is None:
+        for option in ("next_sentence_prediction", "no_segment_embeddings"):
+            if getattr(cfg, option):
+                raise ValueError(
+                    f"--{option.replace('_', '-')} is for pairs of texts: give --input-format segment-pair or "
+                    "sentence-pair with it, or leave it out."
+                )
+    elif cfg.tokens_per_sample < NUM_SPECIALS + 2:
+        raise ValueError(
+            f"--tokens-per-sample must be at least {NUM_SPECIALS + 2} for pairs (<s> A </s></s> B </s>), got "
+            f"{cfg.tokens_per_sample}."
+        )
 
 
 def check_same_vocabulary(folders: list[Path]) -> None:

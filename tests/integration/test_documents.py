@@ -138,6 +138,14 @@ def test_the_snippets_for_python_run_as_written(after_the_tour, monkeypatch, cap
     assert np.load(folder / "vectors.npy").shape == (2, 128)
 
 
+def test_pairs_train_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    (script,) = blocks("examples/README.pretraining.md", "pairs")
+    printed = shell(shorter(script), folder)
+    assert "| nsp_accuracy " in printed and "num_updates: 6 >= max_update: 6" in printed
+    assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
+
+
 @pytest.mark.slow
 def test_own_labels_fine_tune_as_multiple_choice(after_the_tour, monkeypatch):
     folder, _ = after_the_tour

@@ -1,7 +1,8 @@
 """Tasks of a binarization, and the part files that they write.
 
 Used by the other files of `binarize`. A part file is a line of JSON with its counts, then the tokens of each item
-(int32), then the ids of all items in the integer type of the .bin.
+(int32), then the ids of all items in the integer type of the .bin and, where sentences are split, a byte for each item
+that says whether it begins a line of the text.
 """
 
 from __future__ import annotations
@@ -99,6 +100,14 @@ def read_ids(path: Path, dtype: np.dtype[Any]) -> NDArray[np.integer[Any]]:
         counts = Counts(**json.loads(file.readline()))
         file.seek(4 * counts.items, 1)
         return np.fromfile(file, dtype=dtype, count=counts.tokens)
+
+
+def read_begins(path: Path, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
+    """Whether each item of a part begins a line of the text (items,)."""
+    with open(path, "rb") as file:
+        counts = Counts(**json.loads(file.readline()))
+        file.seek(4 * counts.items + dtype.itemsize * counts.tokens, 1)
+        return np.fromfile(file, dtype=np.uint8, count=counts.items)
 
 
 def part_path(folder: Path, task: int, number: int) -> Path:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.binarize.part_files import Counts, Span, Task, done_path, part_path, read_counts
 from roberta_plugin.data.binarize.sharing import Sharing
+from roberta_plugin.data.sentences import split_lines
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -196,12 +197,14 @@ def _skip_part(path: Path, blocks: Iterable[Block]) -> None:
 
 
 def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
-    """Encode blocks of text into a part file: a line of JSON with the counts, then sizes, then ids."""
+    """Encode blocks of text into a part file; see `part_files` for its format."""
     counts = Counts()
+    paragraphs: list[NDArray[np.uint8]] = []
     sizes: list[NDArray[np.int32]] = []
     ids: list[NDArray[np.integer[Any]]] = []
     for block in blocks:
-        lines, num_bad = block.lines(job.rules)
+        lines, begins, num_bad = items_of(block, job.rules)
+        paragraphs.append(begins)
         block_ids, block_sizes = encode_items(job, lines)
         ids.append(block_ids)
         sizes.append(block_sizes)
@@ -215,8 +218,17 @@ def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
         )
     with atomic_write(path) as file:
         file.write(json.dumps(asdict(counts)).encode() + b"\n")
-        for array in itertools.chain(sizes, ids):
+        for array in itertools.chain(sizes, ids, paragraphs):
             file.write(array.data)
+
+
+def items_of(block: Block, rules: LineRules) -> tuple[list[str], NDArray[np.uint8], int]:
+    """The lines of the .bin in a block, which of them begin a line of the text (none is listed unless sentences are
+    split), and the number of bad lines."""
+    lines, num_bad = block.lines(rules)
+    if not rules.split_sentences:
+        return lines, np.empty(0, dtype=np.uint8), num_bad
+    return *split_lines(lines), num_bad
 
 
 def encode_items(job: Job, lines: Sequence[str]) -> tuple[NDArray[np.integer[Any]], NDArray[np.int32]]:

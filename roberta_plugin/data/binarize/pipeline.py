@@ -32,17 +32,19 @@ from roberta_plugin.data.binarize.folder import (
     write_vocabulary,
 )
 from roberta_plugin.data.binarize.merge import PartsInOrder
-from roberta_plugin.data.binarize.part_files import Counts, Task, is_done
+from roberta_plugin.data.binarize.part_files import Counts, Task, is_done, read_begins
 from roberta_plugin.data.binarize.parts import Job, plan_tasks
 from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, make_plan, prepare_parts
 from roberta_plugin.data.binarize.workers import start_workers
-from roberta_plugin.data.manifest import read_manifest, sha256_of_file, write_manifest
+from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_file, write_manifest
 from roberta_plugin.data.mmap_tokens import best_dtype
 from roberta_plugin.data.mmap_tokens_parts import SharedFiles
+from roberta_plugin.data.sentences import paragraphs_path
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
 from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import sha256_of_json
 from roberta_plugin.machine import num_cores
 
@@ -105,6 +107,8 @@ def binarize(
     folder = Path(destination)
     sources = find_inputs(inputs, text_format=text_format)
     all_rules = {**asdict(rules), _BLANK: blank_line_after_files}
+    if not rules.split_sentences:
+        del all_rules["split_sentences"]  # as in the manifests of earlier versions
     plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, part_bytes)
     parts = folder / f"{split}.parts"
     manifest = read_manifest(folder)
@@ -189,10 +193,17 @@ def _run(
         pool.place(files, done.placements, meanwhile=done.count_and_hash)
     outputs = _records(files, plan.split, done.sha256())
     files.sync()
+    paragraphs = Path(paragraphs_path(folder / plan.split))
     with folder_lock(folder):
         manifest = read_manifest(folder)
         check_vocabulary(folder, manifest, job.tokenizer, vocabulary)  # another split may have been written meanwhile
         write_vocabulary(folder, job.tokenizer, vocabulary)
+        paragraphs.unlink(missing_ok=True)
+        if job.rules.split_sentences:
+            with atomic_write(paragraphs) as file:
+                for placement in done.placements:
+                    file.write(read_begins(placement.path, job.to_model.dtype).data)
+            outputs[paragraphs.name] = file_record(paragraphs)
         files.publish(folder / plan.split)
         return _add_split(folder, manifest, plan, vocabulary, digests, done.counts, outputs)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.binarize.merge import Placement, place_part
 from roberta_plugin.data.binarize.part_files import Task
-from roberta_plugin.data.binarize.parts import Reading, encode_task, numbered_blocks, write_part
+from roberta_plugin.data.binarize.parts import Reading, encode_task, items_of, numbered_blocks, write_part
 from roberta_plugin.data.binarize.sharing import Sharing
 from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mmap_tokens_parts import SharedFiles
@@ -218,7 +218,7 @@ def _place(files: SharedFiles, placement: Placement) -> None:
 def _count(task: Task) -> NDArray[np.int64]:
     counts = np.zeros(len(_job.tokenizer.symbols), dtype=np.int64)
     for _, block in numbered_blocks(_job, task, _report):
-        counts += np.bincount(_job.tokenizer.encode_lines(block.lines(_job.rules)[0])[0], minlength=len(counts))
+        counts += np.bincount(_job.tokenizer.encode_lines(items_of(block, _job.rules)[0])[0], minlength=len(counts))
     return counts
 
 

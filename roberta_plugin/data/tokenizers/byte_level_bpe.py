@@ -99,12 +99,7 @@ class ByteLevelBpe:
         Raises:
             ValueError: naming the file and the line, if they are not in GPT-2's format.
         """
-        pieces = _read_pieces(folder / "encoder.json")
-        merges = _read_merges(folder / "vocab.bpe")
-        try:
-            return cls(pieces, merges, use_fast_engine=use_fast_engine)
-        except ValueError as error:
-            raise ValueError(f"In {folder}: {error}") from error
+        return read_files(folder / "encoder.json", folder / "vocab.bpe", use_fast_engine=use_fast_engine)
 
     def save(self, folder: Path) -> None:
         """Write encoder.json and vocab.bpe."""
@@ -243,6 +238,19 @@ class ByteLevelBpe:
     def _file_contents(self) -> tuple[bytes, bytes]:
         merges = "".join(f"{first} {second}\n" for first, second in self.merges)
         return json.dumps(self._ids).encode(), f"#version: 0.2\n{merges}".encode()
+
+
+def read_files(encoder_json: Path, vocab_bpe: Path, *, use_fast_engine: bool = True) -> ByteLevelBpe:
+    """The tokenizer in two files in GPT-2's format, whatever they are called.
+
+    Raises:
+        ValueError: naming the file and the line, if they are not in that format.
+    """
+    pieces, merges = _read_pieces(encoder_json), _read_merges(vocab_bpe)
+    try:
+        return ByteLevelBpe(pieces, merges, use_fast_engine=use_fast_engine)
+    except ValueError as error:
+        raise ValueError(f"In {encoder_json.parent}: {error}") from error
 
 
 def _rebuild(pieces: list[str], merges: list[tuple[str, str]], use_fast_engine: bool) -> ByteLevelBpe:

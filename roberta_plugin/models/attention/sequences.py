@@ -61,3 +61,17 @@ def first_positions(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[s
         "cu_seqlens": torch.arange(len(cu_seqlens), dtype=cu_seqlens.dtype, device=cu_seqlens.device),
         "max_seqlen": 1,
     }
+
+
+def first_of_predicted(features: Tensor, layout: Mapping[str, Any]) -> Tensor:
+    """Features (B, Q, D) of which the first of each sequence is its <s> -> features of <s> (S, D).
+
+    Args:
+        features: of padded blocks, or of one packed row.
+        layout: with "cu_seqlens" (S + 1,) in a packed row, else without; the padding at the end of a row gives some
+            rows more, without a meaning.
+    """
+    cu_seqlens = layout.get("cu_seqlens")
+    if cu_seqlens is None:
+        return features[:, 0]  # (B, Q, D) -> (B, D)
+    return features[0, cu_seqlens[:-1].long().clamp(max=features.size(1) - 1)]  # (1, Q, D) -> (S, D)

@@ -4,5 +4,6 @@ loading    a file -> tensors and plain values, nothing run
 building   these -> a model, from an allow-list of names and options
 options    these -> the options that build a model like it
 heads      heads and sizes beside those of the model that loads it
-names      parameter names: ours <-> older fairseq <-> Hugging Face
+pairs      segment embeddings and next-sentence prediction, which only one of the two may have
+names      parameter names: older fairseq -> ours
 """

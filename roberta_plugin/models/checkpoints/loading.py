@@ -16,6 +16,7 @@ import torch
 from roberta_plugin.checkpoint_files import check_checkpoint, explain_refusal
 
 _ADVICE = "Give a .pt file that fairseq-train wrote."
+_IMPORT = "Turn its folder into a checkpoint with `roberta import`."
 
 
 _OPTIMIZER = "last_optimizer_state"
@@ -40,7 +41,7 @@ def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> 
     if not head:
         raise ValueError(f"{path} is empty: it was not written or copied to the end. {_ADVICE}")
     if head[8:] == b"{":
-        raise ValueError(f"{path} is a safetensors file, which lacks the options of the model. {_ADVICE}")
+        raise ValueError(f"{path} is a safetensors file, which lacks the options of the model. {_IMPORT}")
     try:
         # Not torch's context manager: it removes the class from the process-wide list at its end.
         torch.serialization.add_safe_globals([argparse.Namespace])
@@ -75,7 +76,8 @@ def _check_content(path: Path, state: Any) -> None:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         is_foreign = isinstance(state, dict) and any(str(name).startswith(("roberta.", "lm_head.")) for name in state)
         what = "is a state dict of Hugging Face" if is_foreign else "has no entry `model`"
-        raise ValueError(f"{path} {what}, not a checkpoint in fairseq's layout. {_ADVICE}")
+        advice = _IMPORT if is_foreign else _ADVICE
+        raise ValueError(f"{path} {what}, not a checkpoint in fairseq's layout. {advice}")
     strange = [name for name, value in state["model"].items() if not isinstance(value, torch.Tensor)]
     if strange:
         raise ValueError(f"{path}: the entry {strange[0]!r} of `model` is not a tensor: the file is damaged. {_ADVICE}")

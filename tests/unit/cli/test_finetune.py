@@ -21,6 +21,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.json_files import with_checksum
 from tests.tiny_benchmarks import MERGES, words_tokenizer, write_prepared, write_tokenizer
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
@@ -31,6 +32,11 @@ def parse(*words):
     parser = argparse.ArgumentParser()
     finetune.add_parser(parser.add_subparsers())
     return parser.parse_args(["finetune", *map(str, words)])
+
+
+def edit(path, old, new):
+    """Change a prepared.json, and its checksum."""
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text().replace(old, new)))))
 
 
 @pytest.fixture
@@ -103,7 +109,7 @@ def test_data_for_another_task_and_a_model_too_short_are_refused(words, tmp_path
     with pytest.raises(ValueError, match="is prepared for RTE, not for CoLA"):
         args.run(args)
     path = tmp_path / "set" / "prepared.json"
-    path.write_text(path.read_text().replace('"max_length": 30', '"max_length": 90'))
+    edit(path, '"max_length": 30', '"max_length": 90')
     args = parse(*words)
     with pytest.raises(ValueError, match=r"has 40 positions, and .* sequences of up to 90 tokens"):
         args.run(args)
@@ -298,7 +304,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
 
 def test_a_folder_of_earlier_versions_with_a_split_valid1_still_trains(words, tmp_path):
     path = tmp_path / "set" / "prepared.json"
-    path.write_text(path.read_text().replace('"valid"', '"valid1"'))
+    edit(path, '"valid"', '"valid1"')
     args = parse(*words)
     write_grid(args)
     assert grid_of(args)["train"]["ignore-unused-valid-subsets"] == "true"

@@ -56,6 +56,18 @@ def assert_gathered(masked):
         assert masked.labels[row, :count].tolist() == masked.targets[row, positions].tolist()
 
 
+def test_forty_percent_are_masked_on_request_and_keep_their_place_among_static_masks():
+    """The rate that later work found, with the paper's ten static masks: four times each in forty passes."""
+    tokens = make_tokens(200, 256)
+    masker = make_masker(mask_prob=0.4, num_static_masks=10)
+    seen = {}
+    for number in range(1, 41):
+        _, targets = mask(masker, tokens, passes=number)
+        seen.setdefault((targets != PAD).tobytes(), []).append(number)
+        assert abs((targets != PAD).sum() / (~SPECIAL[tokens]).sum() - 0.4) < 0.005
+    assert sorted(seen.values()) == [[first + 10 * turn for turn in range(4)] for first in range(1, 11)]
+
+
 def test_shares_are_those_of_the_paper():
     tokens = make_tokens(2000, 256)
     masked, targets = mask(make_masker(), tokens)

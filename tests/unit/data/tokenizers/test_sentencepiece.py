@@ -57,3 +57,13 @@ def test_what_cannot_be_used_is_named(folder, tmp_path):
         load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match="--vocab-size 5"):
         train_sentencepiece([folder / "text.txt"], vocab_size=5, folder=tmp_path)
+
+
+def test_word_starts_are_the_first_pieces_of_words(folder):
+    """For --mask-whole-words: as many starts as there are words, whatever their pieces."""
+    tokenizer = load_tokenizer(folder)
+    starts = tokenizer.word_starts()
+    for line in ("the cat sat on the mat", "thenceforth others", "hat"):
+        ids = tokenizer.encode(line)
+        assert starts[ids].sum() == len(line.split()) and starts[ids[0]]
+    assert len(tokenizer.encode("thenceforth others")) > 2

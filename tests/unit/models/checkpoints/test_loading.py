@@ -106,4 +106,5 @@ def test_what_is_no_checkpoint_is_refused_in_one_sentence_that_names_it(tmp_path
         load_state(path)
     assert str(path) in str(found.value)
     assert "\n" not in str(found.value)
-    assert "Give a .pt file that fairseq-train wrote." in str(found.value)
+    advice = ("Give a .pt file that fairseq-train wrote.", "Turn its folder into a checkpoint with `roberta import`.")
+    assert str(found.value).endswith(advice)

@@ -3,11 +3,13 @@
 import pytest
 import torch
 
-from roberta_plugin.models.checkpoints.names import from_hugging_face, to_hugging_face
+from roberta_plugin.conversion.heads import Head
+from roberta_plugin.conversion.huggingface_weights import from_hugging_face, to_hugging_face
 from tests.hugging_face import import_transformers
 from tests.tiny_models import MAX_POSITIONS, make_batch, our_model
 
 transformers = import_transformers()
+MASKED_LM = Head(kind="masked_lm", name="masked_lm")
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 
 
@@ -40,7 +42,9 @@ def assert_same_outputs(theirs, ours):
 
 def test_hugging_face_loads_our_weights():
     ours, theirs = our_model().eval(), hugging_face_model()
-    missing, unexpected = theirs.load_state_dict(to_hugging_face(ours.state_dict()), strict=False)
+    missing, unexpected = theirs.load_state_dict(
+        to_hugging_face({"model": ours.state_dict()}, MASKED_LM, is_tied=False), strict=False
+    )
     assert not unexpected
     assert set(missing) <= {"roberta.embeddings.position_ids"}
     assert_same_outputs(theirs, ours)
@@ -50,19 +54,19 @@ def test_we_load_hugging_faces_weights():
     theirs, ours = hugging_face_model(), our_model(seed=5).eval()
     with torch.no_grad():
         theirs.roberta.embeddings.token_type_embeddings.weight.normal_()  # must not be lost
-    ours.load_state_dict(from_hugging_face(theirs.state_dict()))
+    ours.load_state_dict(from_hugging_face(theirs.state_dict(), MASKED_LM)[0])
     assert_same_outputs(theirs, ours)
 
 
 def test_there_and_back_is_the_identity():
     state = our_model().state_dict()
-    back = from_hugging_face(to_hugging_face(state))
+    back = from_hugging_face(to_hugging_face({"model": state}, MASKED_LM), MASKED_LM)[0]
     assert back.keys() == state.keys()
     assert all(torch.equal(back[name], value) for name, value in state.items())
 
 
 def test_a_state_dict_of_another_model_is_refused():
     with pytest.raises(ValueError, match=r"bert\.pooler\.weight has no counterpart"):
-        from_hugging_face({"bert.pooler.weight": torch.zeros(1)})
+        from_hugging_face({"bert.pooler.weight": torch.zeros(1)}, MASKED_LM)
     with pytest.raises(ValueError, match="has no counterpart"):
-        to_hugging_face({"encoder.sentence_encoder.layers.0.lora.weight": torch.zeros(1)})
+        to_hugging_face({"model": {"encoder.sentence_encoder.layers.0.lora.weight": torch.zeros(1)}}, MASKED_LM)

@@ -1,0 +1,127 @@
+"""The two procedures: a model of ours into another format, and a model from another format into ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from roberta_plugin import __version__
+from roberta_plugin.conversion.fairseq_archive import Layout, write_fairseq, write_ours
+from roberta_plugin.conversion.huggingface import write_huggingface
+from roberta_plugin.conversion.huggingface_folder import MAX_SHARD_BYTES
+from roberta_plugin.conversion.model_card import write_card
+from roberta_plugin.conversion.output_folder import check_output, output_folder
+from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.pretrained import read_any
+
+Format = Literal["huggingface", "fairseq", "onnx"]
+FORMATS: tuple[Format, ...] = ("huggingface", "fairseq", "onnx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings:
+    """What `export_model` does."""
+
+    checkpoint: Path
+    """A checkpoint file, the folder of one, the folder of a run or of `roberta finetune`; or any other known format."""
+    to: Format
+    """The format to write."""
+    output_dir: Path
+    """A new or empty folder, or one of an earlier export."""
+    data: Path | None = None
+    """Folder with dict.txt and the tokenizer, where they are not found beside the checkpoint."""
+    head: str | None = None
+    """The head to export; by default the one that was fine-tuned, else that of the masked LM."""
+    labels: tuple[str, ...] | None = None
+    """Names of the classes, where the checkpoint does not name them."""
+    layout: Layout = "today"
+    """Of fairseq: today's, or that of the models released in 2019."""
+    half: bool = False
+    """Store parameters in half precision (fairseq)."""
+    int8_sample: Path | None = None
+    """Also write a model with 8-bit weights, and measure what that changes on the lines of this text file (onnx)."""
+    license: str = "other"
+    """Licence for the model card."""
+    max_shard_bytes: int = MAX_SHARD_BYTES
+    """Most bytes of one file of weights (huggingface)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportSettings:
+    """What `import_model` does."""
+
+    source: Path
+    """A folder of Hugging Face, a safetensors file in one, an archive of fairseq, or a checkpoint."""
+    output_dir: Path
+    """A new or empty folder, or one of an earlier import."""
+    data: Path | None = None
+    """Folder with dict.txt and the tokenizer, where the source has none."""
+    labels: tuple[str, ...] | None = None
+    """Names of the classes, where the source does not name them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """What a procedure did."""
+
+    folder: Path
+    model: PortableModel
+    notes: tuple[str, ...]
+    """What the user should know, in sentences."""
+
+
+def export_model(settings: ExportSettings) -> Converted:
+    """Write a model in another format.
+
+    Raises:
+        FileNotFoundError: if a file of the model is missing.
+        ValueError: if the model cannot be expressed in the format, or the folder holds something else.
+    """
+    check_output(settings.output_dir)
+    if settings.to not in FORMATS:
+        raise ValueError(f"--to must be one of {', '.join(FORMATS)}, got {settings.to!r}.")
+    model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
+    record = {"source": str(model.path), "to": settings.to, "head": model.head.name, "version": __version__}
+    with output_folder(settings.output_dir, record) as folder:
+        notes = list(model.notes)
+        if settings.to == "huggingface":
+            write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
+        elif settings.to == "fairseq":
+            write_fairseq(model, folder, layout=settings.layout, half=settings.half)
+        else:
+            from roberta_plugin.conversion.onnx_model import write_onnx
+
+            notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
+        write_card(model, folder, to=settings.to, license_name=settings.license)
+    return Converted(folder=settings.output_dir, model=model, notes=tuple(notes))
+
+
+def import_model(settings: ImportSettings) -> Converted:
+    """Make a folder of ours, with model.pt, dict.txt and the tokenizer, from a model in another format.
+
+    Raises:
+        FileNotFoundError: if a file of the model is missing.
+        ValueError: if it is no RoBERTa, damaged, or the folder holds something else.
+    """
+    check_output(settings.output_dir)
+    model = _labelled(read_any(settings.source, data=settings.data), settings.labels)
+    record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
+    with output_folder(settings.output_dir, record) as folder:
+        write_ours(model, folder)
+    return Converted(folder=settings.output_dir, model=model, notes=model.notes)
+
+
+def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableModel:
+    if labels is None:
+        return model
+    if model.head.kind != "classification" or len(labels) != model.head.num_outputs:
+        raise ValueError(
+            f"--labels names {len(labels)} classes, and the head {model.head.name} of {model.path} has "
+            f"{model.head.num_outputs if model.head.kind == 'classification' else 'none'}."
+        )
+    data = dict(model.state.get("task_state") or {})
+    entry = dict(data.get("data") or {})
+    entry["settings"] = {**(entry.get("settings") or {}), "labels": list(labels)}
+    state = {**model.state, "task_state": {**data, "data": entry}}
+    return replace(model, labels=labels, state=state)

@@ -1,0 +1,139 @@
+"""A Hugging Face folder <-> a portable model: the parts of the `huggingface_*` files put together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roberta_plugin.conversion.heads import MASKED_LM, Head
+from roberta_plugin.conversion.huggingface_config import from_config, head_of, to_config
+from roberta_plugin.conversion.huggingface_folder import CONFIG, read_config, read_weights, write_weights
+from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, special_ids, their_symbols, write_tokenizer
+from roberta_plugin.conversion.huggingface_tokenizers_back import read_tokenizer
+from roberta_plugin.conversion.huggingface_vocabulary import changed_places
+from roberta_plugin.conversion.huggingface_weights import ORIGINAL, from_hugging_face, to_hugging_face
+from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
+from roberta_plugin.files import atomic_write
+from roberta_plugin.models.checkpoints.names import TOKENS
+from roberta_plugin.models.initialization import STANDARD_DEVIATION
+
+_TASKS = {  # kind of head -> fairseq's name of our task, and what its checkpoints say of their data
+    "masked_lm": ("roberta_masked_lm", "", ""),
+    "classification": ("roberta_sentence_prediction", "", "classification"),
+    "regression": ("roberta_sentence_prediction", "", "regression"),
+    "multiple_choice": ("race", "multiple_choice", ""),
+    "question_answering": ("squad2", "squad2", ""),
+}
+
+
+def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
+    """Write config.json, the weights and the tokenizer into an existing folder.
+
+    Raises:
+        ValueError: if the model has no counterpart among Hugging Face's classes.
+    """
+    model_type = model_type_of(model)
+    ids = {symbol: number for number, symbol in special_ids(model.vocabulary).items()}
+    named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
+    config = to_config(model, model_type=model_type, special_ids=named)
+    parameters = to_hugging_face(
+        model.state,
+        model.head,
+        is_tied=config["tie_word_embeddings"],
+        order=changed_places(model.vocabulary.symbols),
+    )
+    write_weights(folder, parameters, max_shard_bytes=max_shard_bytes)
+    max_length = config["max_position_embeddings"] - 2
+    write_tokenizer(model, folder, model_type=model_type, max_length=max_length)
+    with atomic_write(folder / CONFIG, "w") as file:
+        json.dump(config, file, indent=2, ensure_ascii=False)
+
+
+def read_huggingface(path: Path) -> PortableModel:
+    """The model in a Hugging Face folder, or of a safetensors file in one.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if it is not a RoBERTa, or its files do not fit each other.
+    """
+    folder, file = (path.parent, path) if path.is_file() else (path, None)
+    config = read_config(folder)
+    where = folder / CONFIG
+    options = from_config(config, where)
+    head, labels = head_of(config, where)
+    found = read_tokenizer(folder, num_symbols=config["vocab_size"])
+    notes = list(found.notes)
+    is_bare = head is None
+    head = head or Head(kind="masked_lm", name=MASKED_LM)
+    symbols = their_symbols(found.vocabulary)
+    try:
+        parameters, merged = from_hugging_face(read_weights(folder, file=file), head, order=changed_places(symbols))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    check_vocabulary(len(parameters[TOKENS]), found.vocabulary, path=path, words=folder)
+    if _complete(parameters, head, is_tied=not options["untie_weights_roberta"]):
+        has_answers = "no head at all" if is_bare else f"a head for {head.kind} only"
+        notes.append(f"The model has {has_answers}: the parts that it lacks were made anew and know nothing.")
+    name, data_task, kind = _TASKS[head.kind]
+    if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
+        data_task = "squad1"
+    task: dict[str, Any] = {"_name": name, "max_positions": options["max_positions"]}
+    if head.kind == MASKED_LM:
+        task = {"_name": name, "tokens_per_sample": options["max_positions"]}
+    else:
+        task["classification_head_name"] = head.name
+    state = {
+        "args": None,
+        "cfg": {"task": task, "model": options},
+        "model": parameters,
+        "task_state": task_state(
+            task=data_task,
+            labels=labels,
+            kind=kind,
+            tokenizer=found.tokenizer,
+            vocabulary=found.vocabulary,
+            max_length=options["max_positions"],
+        ),
+        **({ORIGINAL: merged} if merged else {}),
+    }
+    return PortableModel(
+        state=state,
+        tokenizer=found.tokenizer,
+        vocabulary=found.vocabulary,
+        head=head,
+        labels=labels,
+        path=path,
+        source="huggingface",
+        notes=tuple(notes),
+    )
+
+
+def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> bool:
+    """Add the parts that every model of ours has and theirs may lack, in place; whether any was missing."""
+    words = parameters[TOKENS]
+    dim = words.size(1)
+    generator = torch.Generator().manual_seed(1)
+    fresh: dict[str, Tensor] = {
+        "encoder.lm_head.dense.weight": torch.empty(dim, dim).normal_(std=STANDARD_DEVIATION, generator=generator),
+        "encoder.lm_head.dense.bias": torch.zeros(dim),
+        "encoder.lm_head.layer_norm.weight": torch.ones(dim),
+        "encoder.lm_head.layer_norm.bias": torch.zeros(dim),
+        "encoder.lm_head.bias": torch.zeros(len(words)),
+    }
+    if head.kind == "question_answering":
+        module = f"{head.module}.answerable"
+        fresh |= {
+            f"{module}.dense.weight": torch.zeros(dim, dim),
+            f"{module}.dense.bias": torch.zeros(dim),
+            f"{module}.out_proj.weight": torch.zeros(1, dim),
+            f"{module}.out_proj.bias": torch.zeros(1),
+        }
+    missing = fresh.keys() - parameters.keys()
+    parameters |= {name: fresh[name].to(words.dtype) for name in missing}
+    if is_tied or "encoder.lm_head.weight" not in parameters:
+        parameters["encoder.lm_head.weight"] = words
+    return bool(missing)

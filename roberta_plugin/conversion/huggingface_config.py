@@ -1,0 +1,163 @@
+"""Options of a model <-> Hugging Face's config.json.
+
+Both describe the same architecture, and theirs has more choices: what is not RoBERTa is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.conversion.heads import FORMATS, MASKED_LM, Head, Kind
+from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS
+from roberta_plugin.models.checkpoints.options import model_options, saved_options
+from roberta_plugin.models.cpu.activations import ACTIVATIONS
+
+# model_type -> begin of the names of its classes
+MODEL_TYPES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+ENCODER_ONLY = "Model"  # end of the name of the class without a head
+HEAD_NAMES: dict[Kind, str] = {  # names of imported heads: the defaults of our tasks
+    "masked_lm": MASKED_LM,
+    "classification": "sentence_classification_head",
+    "regression": "sentence_classification_head",
+    "multiple_choice": "sentence_classification_head",
+    "question_answering": "span_head",
+}
+_SIZES = {
+    "num_hidden_layers": "encoder_layers",
+    "hidden_size": "encoder_embed_dim",
+    "intermediate_size": "encoder_ffn_embed_dim",
+    "num_attention_heads": "encoder_attention_heads",
+}
+_DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"}
+_EPSILON = 1e-5  # of layer normalization
+
+
+def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str, int]) -> dict[str, Any]:
+    """The content of config.json.
+
+    Args:
+        model: the model to describe.
+        model_type: one of `MODEL_TYPES`.
+        special_ids: bos_token_id, pad_token_id and eos_token_id.
+
+    Raises:
+        ValueError: if Hugging Face's classes cannot compute what this model does.
+    """
+    options, saved = model_options(model.state), saved_options(model.state)[1]
+    _check_expressible(model, options, saved)
+    kind = model.head.kind
+    num_positions = int(options["max-positions"])
+    config: dict[str, Any] = {
+        "architectures": [MODEL_TYPES[model_type] + FORMATS[kind].suffix],
+        "model_type": model_type,
+        **{theirs: int(options[ours.replace("_", "-")]) for theirs, ours in _SIZES.items()},
+        **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in _DROPOUTS.items()},
+        "classifier_dropout": float(saved.get("pooler_dropout") or 0.0),
+        "hidden_act": options["activation-fn"],
+        "vocab_size": len(model.vocabulary),
+        "max_position_embeddings": num_positions + ROWS_BEFORE_POSITIONS,
+        "type_vocab_size": 1,
+        "layer_norm_eps": _EPSILON,
+        "initializer_range": 0.02,
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": not saved.get("untie_weights_roberta"),
+        "dtype": str(next(iter(model.parameters.values())).dtype).removeprefix("torch."),
+        **special_ids,
+    }
+    if kind in ("classification", "regression"):
+        labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
+        config["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        config["label2id"] = {label: number for number, label in enumerate(labels)}
+        is_regression = kind == "regression"
+        config["problem_type"] = "regression" if is_regression else "single_label_classification"
+    return config
+
+
+def _check_expressible(model: PortableModel, options: Mapping[str, str], saved: Mapping[str, Any]) -> None:
+    kind, problems = model.head.kind, []
+    if saved.get("encoder_normalize_before"):
+        problems.append("it normalizes before each layer")
+    if kind == MASKED_LM and options["activation-fn"] != "gelu":
+        problems.append(f"its masked-LM head has the activation {options['activation-fn']}, and theirs gelu")
+    if kind != MASKED_LM and options["pooler-activation-fn"] != "tanh":
+        problems.append(f"its head has the activation {options['pooler-activation-fn']}, and theirs tanh")
+    for name, value in model.parameters.items():
+        if name.startswith(model.head.module) and name.endswith(".dense.weight") and value.size(0) != value.size(1):
+            problems.append(f"the inner dimension of its head is {value.size(0)}, and theirs {value.size(1)}")
+    if problems:
+        raise ValueError(f"{model.path} has no counterpart among Hugging Face's classes: {'; '.join(problems)}.")
+
+
+def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The options of `fast_roberta` that a config.json describes.
+
+    Raises:
+        ValueError: naming the entry, if it describes another model than a RoBERTa.
+    """
+    found = config.get("model_type")
+    if found not in MODEL_TYPES:
+        raise ValueError(
+            f"{path}: the model_type is {found!r}, which is not read: only {', '.join(MODEL_TYPES)} are RoBERTa."
+        )
+    required = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "layer_norm_eps": _EPSILON,
+        "pad_token_id": 1,
+    }
+    for name, wanted in required.items():
+        if config.get(name, wanted) != wanted:
+            raise ValueError(f"{path}: {name} is {config[name]!r}, and RoBERTa here has {wanted!r}: it is not read.")
+    for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
+        value = config.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
+    activation = config.get("hidden_act", "gelu")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"{path}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
+    return {
+        "_name": "fast_roberta",
+        **{ours: config[theirs] for theirs, ours in _SIZES.items()},
+        **{ours: float(config.get(theirs) or 0.0) for theirs, ours in _DROPOUTS.items()},
+        "activation_dropout": 0.0,
+        "pooler_dropout": float(config.get("classifier_dropout") or 0.0),
+        "activation_fn": activation,
+        "pooler_activation_fn": "tanh",
+        "max_positions": config["max_position_embeddings"] - ROWS_BEFORE_POSITIONS,
+        "untie_weights_roberta": config.get("tie_word_embeddings") is False,
+        "load_checkpoint_heads": False,
+    }
+
+
+def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[str, ...]]:
+    """The head that a config.json names, and the labels of its classes; None for a bare encoder.
+
+    Raises:
+        ValueError: if it has a head that ours have no counterpart for.
+    """
+    architecture = str((config.get("architectures") or [""])[0])
+    suffix = architecture.removeprefix(MODEL_TYPES[config["model_type"]])
+    if suffix == ENCODER_ONLY:
+        return None, ()
+    kinds: dict[str, Kind] = {format_.suffix: kind for kind, format_ in reversed(FORMATS.items())}
+    if suffix not in kinds:
+        raise ValueError(
+            f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
+            f"{', '.join(MODEL_TYPES[config['model_type']] + known for known in (*kinds, ENCODER_ONLY))}."
+        )
+    kind = kinds[suffix]
+    names = config.get("id2label") or {}
+    num_labels = len(names) or int(config.get("num_labels", 2))
+    if kind == "classification" and (num_labels == 1 or config.get("problem_type") == "regression"):
+        kind = "regression"
+    if config.get("problem_type") == "multi_label_classification":
+        raise ValueError(f"{path}: problem_type is multi_label_classification: heads here choose one class.")
+    labels = tuple(str(names[str(number)]) for number in range(num_labels) if str(number) in names)
+    if kind != "classification" or all(label.startswith("LABEL_") for label in labels):
+        labels = ()
+    num_outputs = {"masked_lm": 0, "multiple_choice": 1, "question_answering": 2}.get(kind, num_labels)
+    return Head(kind=kind, name=HEAD_NAMES[kind], num_outputs=num_outputs), labels

@@ -1,0 +1,167 @@
+"""The model card: README.md of an exported folder, with the metadata that the Hugging Face hub reads.
+
+It states what the run recorded, and leaves clearly marked gaps for what only its makers know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.conversion.heads import Kind
+from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.files import atomic_write
+from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.models.flops import training_flops
+
+CARD = "README.md"
+TO_FILL_IN = "*To be filled in.*"
+_PIPELINES: dict[Kind, str] = {  # names of tasks on the hub
+    "masked_lm": "fill-mask",
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "multiple_choice": "multiple-choice",
+    "question_answering": "question-answering",
+}
+_ANSWERS: dict[Kind, str] = {
+    "masked_lm": "fills `<mask>` in a text",
+    "classification": "chooses a class for a text or a pair of texts",
+    "regression": "gives a number for a text or a pair of texts",
+    "multiple_choice": "scores each option of a question",
+    "question_answering": "finds the answer to a question in a passage",
+}
+_RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
+
+
+def write_card(model: PortableModel, folder: Path, *, to: str, license_name: str) -> None:
+    """Write README.md into an exported folder."""
+    with atomic_write(folder / CARD, "w") as file:
+        file.write(card(model, to=to, license_name=license_name))
+
+
+def card(model: PortableModel, *, to: str, license_name: str) -> str:
+    """The text of the card."""
+    head = model.head
+    metadata = {
+        "license": license_name,
+        "library_name": {"huggingface": "transformers", "fairseq": "fairseq"}.get(to, "onnx"),
+        "pipeline_tag": _PIPELINES[head.kind],
+        "tags": ["roberta", head.kind.replace("_", "-")],
+    }
+    # JSON is YAML: nothing in a name can break out of its value
+    front = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())
+    parts = [
+        f"---\n{front}---\n\n# RoBERTa {model.path.parent.name}\n",
+        f"A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {_ANSWERS[head.kind]}. Exported by roberta_plugin.\n",
+        _section("Use", _usage(model, to)),
+        _section("Model", _list(_sizes(model))),
+        _section("Data", _list(_data(model)) or TO_FILL_IN),
+        _section("Training", _list(_training(model)) or TO_FILL_IN),
+        _section("Evaluation", _evaluation(model) or TO_FILL_IN),
+        _section("Limitations", f"{TO_FILL_IN} What it was not made for; what is known of its biases."),
+        _section("Licence", license_name if license_name != "other" else TO_FILL_IN),
+    ]
+    return "\n".join(parts)
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}\n"
+
+
+def _list(rows: Mapping[str, Any]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in rows.items())
+
+
+def _usage(model: PortableModel, to: str) -> str:
+    if to == "fairseq":
+        return "See the file NOTE."
+    if to == "onnx":
+        return (
+            "`model.onnx` takes `input_ids` and `attention_mask`, int64 of any batch and length; "
+            "`tokenizer.json` makes them."
+        )
+    kind = model.head.kind
+    if kind in ("masked_lm", "classification", "regression"):
+        extra = ', function_to_apply="none"' if kind == "regression" else ""
+        call = f'pipe = pipeline("{_PIPELINES[kind]}", "FOLDER"{extra})'
+        return f"```python\nfrom transformers import pipeline\n\n{call}\n```"
+    classes = {"multiple_choice": "AutoModelForMultipleChoice", "question_answering": "AutoModelForQuestionAnswering"}
+    name = classes[kind]
+    text = f'```python\nfrom transformers import {name}\n\nmodel = {name}.from_pretrained("FOLDER")\n```'
+    if kind == "question_answering":
+        text += (
+            "\n\nWhether the passage holds the answer at all is the one logit of another head in the same folder "
+            "(above 0: it does):\n\n```python\nfrom transformers import AutoModelForSequenceClassification\n\n"
+            'answerable = AutoModelForSequenceClassification.from_pretrained("FOLDER", num_labels=1)\n```'
+        )
+    return text
+
+
+def _sizes(model: PortableModel) -> dict[str, Any]:
+    options = model.state["cfg"]["model"]
+    # tied parameters are in the state twice
+    distinct = {value.data_ptr(): value.numel() for value in model.parameters.values()}
+    rows = {
+        "Parameters": f"{sum(distinct.values()):,}",
+        "Layers": options.get("encoder_layers"),
+        "Dimension": options.get("encoder_embed_dim"),
+        "Attention heads": options.get("encoder_attention_heads"),
+        "Longest input": f"{options.get('max_positions')} tokens",
+        "Vocabulary": f"{len(model.vocabulary):,} symbols, {model.tokenizer.name}",
+    }
+    if model.labels:
+        rows["Classes"] = ", ".join(model.labels)
+    return rows
+
+
+def _data(model: PortableModel) -> dict[str, Any]:
+    """What the checkpoint and the manifest of its data-bin say."""
+    task = saved_options(model.state)[0]
+    trained_on = (model.state.get("task_state") or {}).get("data") or {}
+    rows: dict[str, Any] = {}
+    if trained_on.get("task"):
+        rows["Fine-tuned on"] = trained_on["task"]
+    folder = Path(str(task.get("data") or ""))
+    manifest = folder / "manifest.json"
+    if str(folder) not in ("", ".") and manifest.is_file():
+        content = json.loads(manifest.read_bytes())
+        for name, split in (content.get("splits") or {}).items():
+            tokens = (split.get("counts") or {}).get("tokens")
+            files = ", ".join(Path(source["path"]).name for source in split.get("inputs", ()))
+            rows[f"Split {name}"] = f"{tokens:,} tokens of {files}" if tokens else files
+    return rows
+
+
+def _training(model: PortableModel) -> dict[str, Any]:
+    """Recipe, updates, hours and FLOPs, as far as the checkpoint records them."""
+    training = model.training
+    rows = {name.replace("_", " "): training[name] for name in _RECIPE if name in training}
+    rows |= {name: training[name] for name in ("updates", "hours") if name in training}
+    num_tokens = training.get("tokens")
+    if num_tokens:
+        rows["tokens (full blocks)"] = f"{num_tokens:,}"
+        options = model.state["cfg"]["model"]
+        length = int(options["max_positions"])
+        total = training_flops(
+            num_layers=options["encoder_layers"],
+            dim=options["encoder_embed_dim"],
+            ffn_dim=options["encoder_ffn_embed_dim"],
+            vocab_size=len(model.vocabulary),
+            num_tokens=num_tokens,
+            num_pairs=num_tokens * length,
+            num_predicted=round(0.15 * num_tokens),
+        )
+        rows["FLOPs (computed from these)"] = f"{total:.2e}"
+    return rows
+
+
+def _evaluation(model: PortableModel) -> str:
+    """The table that `roberta finetune` wrote: the checkpoint is OUTPUT_DIR/runs/RUN/checkpoints/FILE."""
+    parents = model.path.parents
+    path = parents[3] / "results" / "results.md" if len(parents) > 3 else Path("results.md")
+    if model.path.parent.name != "checkpoints" or not path.is_file():
+        return ""
+    return re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)

@@ -1,0 +1,221 @@
+"""A portable model -> model.onnx for ONNX Runtime, with any batch size and length, and 8-bit weights as an option.
+
+Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json makes them. Outputs, by kind of head:
+
+    masked_lm                                       logits (B, T, V)
+    classification, regression, multiple_choice     logits (B, C); one row per option of a question
+    question_answering                              start_logits (B, T), end_logits (B, T), answerable (B,)
+
+The graph is made of a plain form of the encoder: the model's own has kernels for CPUs and shortcuts that depend on the
+values in a batch, which a graph cannot hold.
+
+Shapes: B sequences, T positions, V vocabulary, C classes, D model dimension, H heads, K dimension of a head, N lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from roberta_plugin.conversion.heads import Kind
+from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
+from roberta_plugin.conversion.portable import PortableModel
+
+MODEL, INT8_MODEL = "model.onnx", "model.int8.onnx"
+OUTPUTS: dict[Kind, tuple[str, ...]] = {
+    "masked_lm": ("logits",),
+    "classification": ("logits",),
+    "regression": ("logits",),
+    "multiple_choice": ("logits",),
+    "question_answering": ("start_logits", "end_logits", "answerable"),
+}
+_OPSET = 18
+_MAX_LINES = 64
+_MASKED = 7  # every seventh token of a line is masked to measure 8-bit weights
+
+
+class PlainRoberta(nn.Module):
+    """Encoder and one head of our model in operations that every runtime has."""
+
+    def __init__(self, model: Any, *, kind: Kind, head: str) -> None:
+        super().__init__()
+        self.encoder = model.encoder.sentence_encoder
+        self.num_heads = int(model.cfg.encoder_attention_heads)
+        self.lm_head = model.encoder.lm_head if kind == "masked_lm" else None
+        self.class_head = dict(model.classification_heads.items()).get(head)
+        self.span_head = model.span_heads[head] if kind == "question_answering" else None
+        self.pad_id = int(self.encoder.pad_id)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        """Ids and mask (B, T) -> the outputs named in `OUTPUTS`."""
+        encoder = self.encoder
+        rows = torch.cumsum(attention_mask, dim=1) * attention_mask + self.pad_id  # (B, T)
+        x = F.embedding(input_ids, encoder.embed_tokens.weight) + F.embedding(rows, encoder.embed_positions.weight)
+        x = encoder.layernorm_embedding(x)  # (B, T, D)
+        hidden = (1 - attention_mask)[:, None, None, :].to(x.dtype) * torch.finfo(x.dtype).min  # (B, 1, 1, T)
+        for layer in encoder.layers:
+            x = layer.self_attn_layer_norm(x + self._attend(layer.self_attn, x, hidden))
+            inner = layer.activation(_linear(layer.fc1, x))
+            x = layer.final_layer_norm(x + _linear(layer.fc2, inner))
+        if self.lm_head is not None:
+            transformed = self.lm_head.layer_norm(self.lm_head.activation(_linear(self.lm_head.dense, x)))
+            return F.linear(transformed, self.lm_head.weight, self.lm_head.bias)  # (B, T, V)
+        if self.span_head is not None:
+            start, end = _linear(self.span_head.span, x).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
+            return start, end, _classify(self.span_head.answerable, x)[:, 0]
+        return _classify(self.class_head, x)
+
+    def _attend(self, attention: Any, x: Tensor, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D); `hidden` (B, 1, 1, T) is added to the scores."""
+        num_rows, length, dim = x.shape
+        q, k, v = (
+            _linear(projection, x).view(num_rows, length, self.num_heads, dim // self.num_heads).transpose(1, 2)
+            for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )  # 3 x (B, H, T, K)
+        scores = q @ k.transpose(2, 3) * (dim // self.num_heads) ** -0.5 + hidden  # (B, H, T, T)
+        mixed = (scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(num_rows, length, dim)
+        return _linear(attention.out_proj, mixed)
+
+
+def _linear(module: Any, x: Tensor) -> Tensor:
+    return F.linear(x, module.weight, module.bias)
+
+
+def _classify(head: Any, x: Tensor) -> Tensor:
+    """(B, T, D) -> (B, C)."""
+    return _linear(head.out_proj, head.activation(_linear(head.dense, x[:, 0])))
+
+
+def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) -> list[str]:
+    """Write model.onnx, the tokenizer and, if asked, model.int8.onnx into an existing folder.
+
+    Args:
+        model: the model to write.
+        folder: where.
+        int8_sample: text file on whose lines 8-bit weights are compared with the model's own.
+
+    Returns:
+        What the user should know, in sentences: what the export and 8-bit weights change.
+
+    Raises:
+        ValueError: if packages are missing, or the tokenizer cannot be written.
+    """
+    from roberta_plugin.conversion.pretrained import build
+
+    _check_packages()
+    kind = model.head.kind
+    plain = PlainRoberta(build(model), kind=kind, head=model.head.name).eval()
+    length = int(model.state["cfg"]["model"]["max_positions"])
+    ids = torch.full((2, min(8, length)), 5)
+    ids[:, 0] = model.vocabulary.bos_id
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=length)}
+    with _quiet(), torch.no_grad():
+        torch.onnx.export(
+            plain,
+            (ids, torch.ones_like(ids)),
+            folder / MODEL,
+            input_names=["input_ids", "attention_mask"],
+            output_names=list(OUTPUTS[kind]),
+            dynamic_shapes=(sizes, sizes),
+            opset_version=_OPSET,
+            dynamo=True,
+            external_data=sum(value.nbytes for value in model.parameters.values()) > 1 << 30,
+        )
+    model_type = model_type_of(model)
+    write_tokenizer(model, folder, model_type=model_type, max_length=length)
+    return [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
+
+
+def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
+    """Write the model with 8-bit weights, and say what that changes on the lines of a text."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]
+
+    batches = list(_sample_batches(model, sample))
+    with _quiet():
+        quantize_dynamic(folder / MODEL, folder / INT8_MODEL, weight_type=QuantType.QInt8)
+    full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (MODEL, INT8_MODEL))
+    sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6 for name in (MODEL, INT8_MODEL)]
+    what = f"8-bit weights: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB; on {len(batches)} lines of {sample}"
+    if model.head.kind == "masked_lm":
+        losses = [
+            float(np.mean([_loss(logits, labels) for logits, (_, labels) in zip(found, batches, strict=True)]))
+            for found in (full, small)
+        ]
+        return f"{what} the masked-LM loss is {losses[1]:.4f} instead of {losses[0]:.4f}."
+    same = np.mean([a.argmax() == b.argmax() for a, b in zip(full, small, strict=True)])
+    change = max(float(np.abs(a - b).max()) for a, b in zip(full, small, strict=True))
+    return f"{what} {same:.1%} of the answers are the same, and logits change by at most {change:.4f}."
+
+
+def _sample_batches(model: PortableModel, sample: Path) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Ids (1, T) and labels (1, T), -1 where nothing is predicted, of the first lines of a text file."""
+    if not sample.is_file():
+        raise ValueError(
+            f"--int8 {sample} does not exist: name a text file, on whose lines 8-bit weights are measured."
+        )
+    to_model = model.vocabulary.tokenizer_to_model(model.tokenizer)
+    limit = int(model.state["cfg"]["model"]["max_positions"]) - 2
+    lines = [line for line in sample.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"--int8 {sample} has no lines with text: name another file.")
+    for line in lines[:_MAX_LINES]:
+        text = to_model[model.tokenizer.encode(line)][:limit].astype(np.int64)
+        ids = np.concatenate([[model.vocabulary.bos_id], text, [model.vocabulary.eos_id]])[None]
+        labels = np.full_like(ids, -1)
+        if model.head.kind == "masked_lm":
+            labels[0, 1:-1:_MASKED] = ids[0, 1:-1:_MASKED]
+            ids[0, 1:-1:_MASKED] = model.vocabulary.mask_id
+        yield ids, labels
+
+
+def _loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+    """Mean cross-entropy of the labels (1, T), in nats; logits (1, T, V)."""
+    is_predicted = labels >= 0
+    chosen, wanted = torch.tensor(logits[is_predicted]), torch.tensor(labels[is_predicted])
+    return float(F.cross_entropy(chosen, wanted))
+
+
+def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+    """First output for each batch of ids (1, T) without padding."""
+    import onnxruntime  # type: ignore[import-untyped]
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return [session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0] for ids in batches]
+
+
+def _check_packages() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"--to onnx needs the packages onnx, onnxruntime and onnxscript ({error}): {_INSTALL}"
+        ) from error
+
+
+_INSTALL = "pip install -c .constraints.txt onnx onnxruntime onnxscript"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter and the quantizer print their progress and warn of each other's versions."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,82 @@
+"""A model on its way from one format to another: everything that belongs to it, in memory.
+
+Readers make a `PortableModel`, writers store one; each format needs one of each, not one per pair of formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from roberta_plugin.conversion.heads import Head
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
+
+SourceKind = Literal["checkpoint", "fairseq", "huggingface"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortableModel:
+    """A model, its tokenizer and its vocabulary.
+
+    Attributes:
+        state: what a checkpoint file holds, its parameters by our names.
+        tokenizer: text -> tokenizer ids.
+        vocabulary: tokenizer ids -> model ids.
+        head: the head that answers.
+        labels: names of its classes; empty if unknown, or if it has none.
+        path: the file or folder that was read, for messages.
+        source: what that was.
+        training: what the checkpoint records of its training: updates, hours, tokens, lr, ...
+        notes: what the user should know, in sentences.
+    """
+
+    state: dict[str, Any]
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    head: Head
+    labels: tuple[str, ...] = ()
+    path: Path
+    source: SourceKind
+    training: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters by our names."""
+        parameters: dict[str, Tensor] = self.state["model"]
+        return parameters
+
+
+def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, words: Path) -> None:
+    """Refuse a vocabulary of another size than the model's.
+
+    Raises:
+        ValueError: naming both.
+    """
+    if num_rows != len(vocabulary):
+        raise ValueError(
+            f"{path} has embeddings of {num_rows:,} symbols, and the vocabulary of {words} has {len(vocabulary):,}: "
+            "they belong to different models. Give the vocabulary that this model was trained with."
+        )
+
+
+def task_state(
+    *, task: str, labels: tuple[str, ...], kind: str, tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int
+) -> dict[str, Any]:
+    """What checkpoints of ours record of their data, for a model that was made elsewhere: see `identity.of`."""
+    settings: Mapping[str, Any] = {"max_length": max_length, "labels": list(labels), "kind": kind}
+    described = tokenizer.description()
+    return {
+        identity.KEY: {
+            "task": task,
+            "settings": dict(settings),
+            "tokenizer": described,
+            "vocabulary": vocabulary.sha256,
+        }
+    }

@@ -1,0 +1,127 @@
+"""A trained model from wherever it is: `open_pretrained`, and the reading that all commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq.data import Dictionary
+from torch import nn
+
+from roberta_plugin.conversion.fairseq_archive import is_archive, unpacked
+from roberta_plugin.conversion.fairseq_checkpoint import is_checkpoint, read_checkpoint
+from roberta_plugin.conversion.heads import Head, choose_head, heads_of, labels_of
+from roberta_plugin.conversion.huggingface import read_huggingface
+from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
+from roberta_plugin.conversion.portable import PortableModel, SourceKind
+from roberta_plugin.finetuning import identity
+from roberta_plugin.models.checkpoints.building import build_model
+
+if TYPE_CHECKING:
+    from roberta_plugin.data.tokenizers.base import Tokenizer
+    from roberta_plugin.data.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedModel:
+    """A model that is ready for use.
+
+    Attributes:
+        model: in evaluation mode, on the CPU, with all of its heads.
+        tokenizer: text -> tokenizer ids.
+        vocabulary: tokenizer ids -> model ids.
+        dictionary: the same vocabulary as fairseq's class.
+        labels: names of the classes of each classification head whose classes have names.
+        heads: the heads by name; `masked_lm` is one of them.
+        trained_on: what the model remembers of its data, in the form of `finetuning/identity.py`.
+        source: what was opened: a checkpoint, an archive of fairseq, a folder of Hugging Face.
+        notes: what the user should know, in sentences.
+    """
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    dictionary: Dictionary
+    labels: Mapping[str, tuple[str, ...]]
+    heads: Mapping[str, Head]
+    trained_on: Mapping[str, Any]
+    source: SourceKind
+    notes: tuple[str, ...]
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a path is something that only `open_pretrained` opens: a Hugging Face folder or file, or an archive."""
+    if is_archive(path):
+        return True
+    return is_huggingface_folder(path) and not (path.is_dir() and is_checkpoint(path))
+
+
+def open_pretrained(path: Path) -> PretrainedModel:
+    """Open a Hugging Face folder, an imported or exported folder, an archive of fairseq, or a checkpoint.
+
+    Raises:
+        FileNotFoundError: if something is missing.
+        ValueError: if it is none of these, damaged, or no RoBERTa.
+    """
+    from roberta_plugin import register
+
+    register()
+    portable = read_any(path)
+    heads = heads_of(portable.state)
+    return PretrainedModel(
+        model=build(portable),
+        tokenizer=portable.tokenizer,
+        vocabulary=portable.vocabulary,
+        dictionary=_fairseq_dictionary(portable.vocabulary),
+        labels={head.name: labels_of(portable.state, head) for head in heads if labels_of(portable.state, head)},
+        heads={head.name: head for head in heads},
+        trained_on=identity.of_checkpoint(portable.state),
+        source=portable.source,
+        notes=portable.notes,
+    )
+
+
+def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -> PortableModel:
+    """The model in a file or folder of any known format.
+
+    Raises:
+        FileNotFoundError: if there is nothing, or something is missing.
+        ValueError: if the format is not known, or the files do not fit each other.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"There is no {path}: give a folder or file with a model.")
+    if is_archive(path):
+        with unpacked(path) as folder:
+            try:
+                return read_checkpoint(folder, data=data, head=head, source="fairseq")
+            except (FileNotFoundError, ValueError) as error:
+                raise type(error)(str(error).replace(str(folder), str(path))) from error
+    if is_checkpoint(path):
+        return read_checkpoint(path, data=data, head=head)
+    if is_huggingface_folder(path):
+        model = read_huggingface(path)
+        choose_head(model.state, head, path)  # raises where it has no such head
+        return model
+    raise ValueError(
+        f"The format of {path} is not known. Known are checkpoints of fairseq (a .pt file, or a folder with "
+        "checkpoint_best.pt, checkpoint_last.pt or model.pt), archives of fairseq (.tar.gz) and folders of Hugging "
+        "Face (config.json with model.safetensors or pytorch_model.bin)."
+    )
+
+
+def build(portable: PortableModel) -> nn.Module:
+    """The model itself, in evaluation mode, on the CPU, in fp32.
+
+    Raises:
+        ValueError: if the parameters do not fit the options.
+    """
+    return build_model(portable.state, portable.path, dictionary=_fairseq_dictionary(portable.vocabulary))
+
+
+def _fairseq_dictionary(vocabulary: Vocabulary) -> Dictionary:
+    dictionary = Dictionary()
+    for symbol in vocabulary.symbols[dictionary.nspecial :]:
+        dictionary.add_symbol(symbol, overwrite=True)
+    return dictionary

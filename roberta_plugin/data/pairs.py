@@ -1,0 +1,220 @@
+"""Pairs of texts: (seed, pass, index) -> which tokens stand in `<s> A </s></s> B </s>`, and whether B follows A.
+
+Stage of the flow in `roberta_plugin/data/__init__.py`, for next-sentence prediction (paper section 4.2). The rules are
+those of BERT's create_pretraining_data.py (Devlin et al. 2019, appendix A.2):
+
+    - A is the first part of a chunk, up to a random sentence; B is the rest of it or, in half of the pairs, begins at a
+      random sentence of another random document and is as long as the chunk allows.
+    - If B is random, the rest of the chunk is not lost: it is used later ("put back").
+    - Too long a pair loses tokens one by one, the longer text first, from its front or its back at random.
+
+BERT reads documents in order, draws as it goes, and writes the pairs to a file. Here a pair is computed from its index,
+so no pair has to be stored and any process can make any of them. What this changes:
+
+    - The chunks are fixed (`pair_chunks`). What BERT puts back becomes the beginning of its next chunk; here it is A of
+      a second pair, with a random text of its own. A pass of J chunks of several sentences and K single sentences has
+      J - M pairs that follow on, and 2 M + K random ones, where M = (J - K) / 3 chunks are split: one at random of each
+      J / M neighbours, about three. So the two kinds are equally many in every pass, and every sentence of the corpus
+      is once in a text of its own. BERT's coin is fair on average only, and single sentences come on top.
+    - BERT draws the length of a short pair for each document; here it is drawn for each chunk.
+    - BERT tries ten random documents; here it is always another one, and each other one is equally likely.
+    - Of a single sentence that is too long by more than 512 tokens, BERT keeps the middle; here any part.
+    - Static masks (BERT's ten copies of the data) come with their own pairs, as BERT's do.
+
+In sentence-pair, the chunk is two sentences, and a random B is one sentence. `</s>` of the lines does not occur inside
+A and B.
+
+Shapes: n pairs; (2, n) first and second text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.array_files import take_mapped
+from roberta_plugin.data.counter_random import add_to_keys, bits64, make_keys
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.pair_chunks import Chunks
+
+NUM_SPECIALS = 4  # <s>, and the three </s> of a pair
+_OF_PAIRS = 3  # beside the purposes of `block_order` and `dynamic_masking`
+_CHOICE, _SPLIT, _PAIR = range(3)  # what random bits are for: part of their key
+_DOCUMENT, _SENTENCE, _FRONT = range(3)  # words of the bits of a pair
+_WHOLE, _FIRST_HALF, _SECOND_HALF, _ALONE = range(4)  # what a pair takes from its chunk
+_HALF = np.uint64(32)
+_SENTENCES_AT_ONCE = 32
+_BINOMIAL_LIMIT = 512
+
+
+class Pairs(NamedTuple):
+    """Where the texts of some pairs are."""
+
+    starts: NDArray[np.int64]
+    """First token of each text in the .bin (2, n)."""
+    spans: NDArray[np.int64]
+    """Tokens of each text in the .bin, the </s> of its sentences included (2, n)."""
+    contents: NDArray[np.int64]
+    """The same without </s> (2, n)."""
+    fronts: NDArray[np.int64]
+    """Tokens that are cut off the front of each text (2, n)."""
+    lengths: NDArray[np.int64]
+    """Tokens that remain of each text (2, n)."""
+    follows: NDArray[np.bool_]
+    """Whether B follows A in its document (n,)."""
+
+
+class PairSource:
+    """The pairs of one .bin file, numbered from 0 in every pass."""
+
+    def __init__(self, tokens: MmapTokens, chunks: Chunks) -> None:
+        self.tokens, self.chunks = tokens, chunks
+        joint, single = chunks.num_joint, chunks.num_single
+        self.num_split = max(0, (joint - single + 1) // 3)
+        self._key: tuple[tuple[int, ...], NDArray[np.uint64]] | None = None  # the last one
+
+    def __len__(self) -> int:
+        return self.chunks.num_joint + self.num_split + self.chunks.num_single
+
+    @property
+    def num_following(self) -> int:
+        """Pairs of a pass whose second text follows the first."""
+        return self.chunks.num_joint - self.num_split
+
+    @property
+    def longest(self) -> int:
+        """No pair has more tokens, special ones included."""
+        return self.chunks.targets.longest + NUM_SPECIALS
+
+    def pairs(self, indices: NDArray[np.int64], *, passes: NDArray[np.int64], seed: tuple[int, ...]) -> Pairs:
+        """The pairs `indices` (n,) of their passes (n,), which count from 1; `seed` may be several numbers."""
+        keys = self._keys(passes, seed)  # (3, n)
+        chunk, half = self._chunks_of(indices, keys[_CHOICE])
+        first, size, document = self._bounds(chunk)
+        cut = first + 1 + scale(bits64(keys[_SPLIT], chunk), np.maximum(size - 1, 0))  # sentences of the first part
+        begins = np.where(half == _SECOND_HALF, cut, first)
+        stops = np.where((half == _SECOND_HALF), first + size, np.minimum(cut, first + size))
+        items, item_ends = np.stack([begins, stops]), np.stack([stops, first + size])
+        bits = bits64(keys[_PAIR][:, None], 4 * indices[:, None] + np.arange(3))  # (n, 3)
+        follows = half == _WHOLE
+        random = np.flatnonzero(~follows)
+        if len(random):
+            starts, limits = self._random_sentences(document[random], bits[random])
+            wanted = self._wanted(begins[random], stops[random])
+            items[1, random], item_ends[1, random] = starts, self._enough(starts, limits, wanted)
+        ends = item_ends.ravel() - 1  # the last sentence of each text
+        starts = self.tokens.starts_of(items.ravel())
+        spans = self.tokens.starts_of(ends) + self.tokens.sizes_of(ends) - starts
+        contents = spans.reshape(2, -1) - (item_ends - items)
+        lengths = shorten(contents, longest=self.chunks.targets.longest)
+        fronts = fronts_of(contents - lengths, bits[:, _FRONT])
+        return Pairs(starts.reshape(2, -1), spans.reshape(2, -1), contents, fronts, lengths, follows)
+
+    def _keys(self, passes: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.uint64]:
+        """A key for each purpose and each pass (3, n)."""
+        if self._key is None or self._key[0] != seed:
+            self._key = seed, make_keys(*seed, _OF_PAIRS, indices=np.zeros(1, dtype=np.int64))
+        keys = add_to_keys(self._key[1].repeat(len(passes)), passes)
+        return bits64(keys, np.arange(3)[:, None])
+
+    def _chunks_of(
+        self, indices: NDArray[np.int64], keys: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The chunk of each pair (n,), joint ones before single ones, and what part of it A is (n,)."""
+        joint, split = self.chunks.num_joint, self.num_split
+        if not split:
+            return indices, np.where(indices < joint, _WHOLE, _ALONE)
+        is_joint, is_second = indices < joint, (indices >= joint) & (indices < joint + split)
+        group = np.where(is_second, indices - joint, ((indices + 1) * split - 1) // joint)
+        group = np.minimum(group, split - 1)  # of single chunks, for which it means nothing
+        begin = group * joint // split
+        chosen = begin + scale(bits64(keys, group), (group + 1) * joint // split - begin)
+        half = np.where(is_joint, np.where(indices == chosen, _FIRST_HALF, _WHOLE), _ALONE)
+        chunk = np.where(is_joint, indices, np.where(is_second, chosen, indices - split))
+        return chunk, np.where(is_second, _SECOND_HALF, half)
+
+    def _bounds(self, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """First item, number of sentences and document of some chunks (n,)."""
+        is_single = chunks >= self.chunks.num_joint
+        if not is_single.any():
+            return self.chunks.joint(chunks)
+        first, size, document = (np.ones(len(chunks), dtype=np.int64) for _ in range(3))
+        first[is_single], document[is_single] = self.chunks.single(chunks[is_single] - self.chunks.num_joint)
+        joint = np.flatnonzero(~is_single)
+        first[joint], size[joint], document[joint] = self.chunks.joint(chunks[joint])
+        return first, size, document
+
+    def _random_sentences(
+        self, documents: NDArray[np.int64], bits: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A random sentence of a random other document for each pair, and the end of that document; both (n,)."""
+        other = scale(bits[:, _DOCUMENT], np.full(len(documents), len(self.chunks.documents) - 1))
+        other += other >= documents
+        first = take_mapped(self.chunks.documents, other)
+        size = take_mapped(self.chunks.document_sizes, other).astype(np.int64)
+        return first + scale(bits[:, _SENTENCE], size), first + size
+
+    def _wanted(self, first: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens that B of each pair should have (n,)."""
+        if self.chunks.pair_format == "sentence-pair":
+            return np.ones(len(first), dtype=np.int64)
+        last = stops - 1
+        content = self.tokens.starts_of(last) + self.tokens.sizes_of(last) - self.tokens.starts_of(first)
+        return self.chunks.targets.of(first) - (content - (stops - first))
+
+    def _enough(
+        self, starts: NDArray[np.int64], limits: NDArray[np.int64], wanted: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The item after the sentences from `starts` on that have `wanted` tokens, at least one, before `limits`."""
+        ends, missing = starts + 1, wanted.copy()
+        open_rows = np.arange(len(starts))
+        items = starts.copy()
+        while len(open_rows):
+            window = items[open_rows, None] + np.arange(_SENTENCES_AT_ONCE)  # (n,) -> (n, W)
+            inside = np.minimum(window, limits[open_rows, None] - 1)
+            tokens = take_mapped(self.tokens.sizes, inside.ravel()).reshape(window.shape).astype(np.int64) - 1
+            total = np.cumsum(tokens, axis=1)
+            count = (total < missing[open_rows, None]).sum(axis=1) + 1  # sentences that are needed
+            ends[open_rows] = np.minimum(items[open_rows] + count, limits[open_rows])
+            is_open = (count > _SENTENCES_AT_ONCE) & (items[open_rows] + _SENTENCES_AT_ONCE < limits[open_rows])
+            missing[open_rows] -= total[:, -1]
+            items[open_rows] += _SENTENCES_AT_ONCE
+            open_rows = open_rows[is_open]
+        return ends
+
+
+def scale(bits: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A random number below each of the `sizes` (n,), from 64 random bits for each (n,)."""
+    return (((bits >> _HALF) * sizes.astype(np.uint64)) >> _HALF).astype(np.int64)
+
+
+def shorten(contents: NDArray[np.int64], *, longest: int) -> NDArray[np.int64]:
+    """Tokens that remain of each text (2, n): BERT's truncate_seq_pair takes one from the longer text, B if equal.
+
+    Example: at most 7 tokens: texts of 9 and 2 -> 5 and 2; texts of 9 and 5 -> 4 and 3.
+    """
+    a, b = contents
+    half = longest // 2
+    return np.minimum(contents, [np.maximum(longest - b, longest - half), np.maximum(longest - a, half)])
+
+
+def fronts_of(cut: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """How many of the `cut` tokens (2, n) are cut off the front, from 64 random bits for each pair (n,)."""
+    fronts = np.zeros_like(cut)
+    texts, rows = np.nonzero(cut)
+    if len(rows):
+        fronts[texts, rows] = count_heads(cut[texts, rows], bits[rows] + texts.astype(np.uint64))
+    return fronts
+
+
+def count_heads(tosses: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """How many of the `tosses` (n,) of a fair coin are heads (n,); of more than 512, any number is equally likely.
+
+    So a text that is far too long is not always cut down to its middle.
+    """
+    words = bits64(keys[:, None], np.arange(-(-min(int(tosses.max()), _BINOMIAL_LIMIT) // 64)))  # (n,) -> (n, W)
+    coins = np.unpackbits(words.view(np.uint8), axis=1)  # -> (n, 64 W)
+    heads = (coins * (np.arange(coins.shape[1]) < tosses[:, None])).sum(axis=1, dtype=np.int64)
+    return np.where(tosses > _BINOMIAL_LIMIT, scale(words[:, 0], tosses + 1), heads)

@@ -1,0 +1,111 @@
+"""study.json: the settings that a study's folder was made with, part by part, so that a changed file is noticed.
+
+New variants, seeds and probes extend a study. What exists and has changed is named and refused; with `redo` its results
+are deleted, and those that depend on them, and are made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.experiments.study_plan import VariantPlan
+from roberta_plugin.experiments.study_settings import PerplexityProbe, Probe, Study
+from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json
+
+NAME = "study.json"
+PRETRAINING, PERPLEXITY, FINE_TUNING = "pretraining", "perplexity", "fine-tuning"
+VARIANT_AXIS = "variant"
+_MOVABLE = ("seeds",)  # of a probe: more of them extend it
+
+
+def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The settings of every part that results depend on, as study.json holds them."""
+    return {
+        "variants": {plan.variant.name: {k: str(v) for k, v in sorted(plan.options.items())} for plan in plans},
+        "probes": {probe.name: _of_probe(probe, plans) for probe in study.probes},
+    }
+
+
+def _of_probe(probe: Probe, plans: Sequence[VariantPlan]) -> dict[str, Any]:
+    from roberta_plugin.experiments.study_checks import block_length, data_of
+
+    found = {name: str(value) for name, value in vars(probe).items() if name not in ("name", *_MOVABLE)}
+    if isinstance(probe, PerplexityProbe):  # by the base where they are not given
+        found |= {"data": str(data_of(probe, plans)), "tokens_per_sample": str(block_length(probe, plans))}
+    return {"kind": PERPLEXITY if isinstance(probe, PerplexityProbe) else FINE_TUNING, **found}
+
+
+def check_record(root: Path, now: Mapping[str, Mapping[str, Mapping[str, Any]]], *, redo: bool) -> list[str]:
+    """Compare with study.json of an earlier start, and write it anew.
+
+    Args:
+        root: folder of the study.
+        now: what `settings_of` returned.
+        redo: whether to delete the results of what has changed, instead of refusing.
+
+    Returns:
+        What was deleted, a line each.
+
+    Raises:
+        ValueError: naming each difference, unless `redo`.
+    """
+    remedy = "give another --output-dir, or delete this folder"
+    before = read_json(root / NAME, keys=("variants", "probes"), remedy=remedy) or {"variants": {}, "probes": {}}
+    changed = {
+        (kind, name): differences(before[kind][name], settings)
+        for kind, parts in now.items()
+        for name, settings in parts.items()
+        if name in before[kind] and before[kind][name] != settings
+    }
+    if changed and not redo:
+        lines = [f"{kind[:-1]} {name}: {', '.join(found)}" for (kind, name), found in changed.items()]
+        raise ValueError(
+            f"{root} holds results of other settings. Changed since: {'; '.join(lines)}. Change the file back, give "
+            "another --output-dir, or give --redo-changed, which deletes the results of what has changed and makes "
+            "them anew."
+        )
+    removed = []
+    for kind, name in changed:
+        removed += remove_variant(root, name) if kind == "variants" else remove_probe(root, name)
+    kept = {kind: {**before[kind], **parts} for kind, parts in now.items()}
+    with atomic_write(root / NAME, "w") as file:
+        json.dump(kept, file, indent=2)
+    return removed
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """How two settings differ.
+
+    Example:
+        differences({"lr": "1"}, {"lr": "2", "bf16": "true"})  ->  ["lr 1 is now 2", "bf16 true is new"]
+    """
+    found = [
+        f"{name} {before[name]} is now {now[name]}" for name in before if now.get(name, before[name]) != before[name]
+    ]
+    found += [f"{name} {before[name]} is left out" for name in before if name not in now]
+    return found + [f"{name} {now[name]} is new" for name in now if name not in before]
+
+
+def remove_variant(root: Path, name: str) -> list[str]:
+    """Delete a variant's pretrainings and all that was measured with them."""
+    folders = [root / PRETRAINING / f"{VARIANT_AXIS}-{name}", *(root / PERPLEXITY).glob(f"*/{name}")]
+    for probe in (root / FINE_TUNING).glob("*"):
+        folders += [*(probe / "runs").glob(f"model-{name}-seed-*"), probe / "results" / name]
+    return _remove(folders)
+
+
+def remove_probe(root: Path, name: str) -> list[str]:
+    """Delete all that a probe has measured."""
+    return _remove([root / PERPLEXITY / name, root / FINE_TUNING / name])
+
+
+def _remove(folders: Sequence[Path]) -> list[str]:
+    found = [folder for folder in folders if folder.exists()]
+    for folder in found:
+        shutil.rmtree(folder)
+    return [f"deleted, to be made anew: {folder}" for folder in found]

@@ -1,0 +1,98 @@
+"""fairseq-train's options and their data -> what an update holds on average: sequences, tokens, pairs, predictions.
+
+An update of 32 blocks holds 32 x 512 tokens only where every block is full. Blocks that end with their document, and
+pairs of sentences, are shorter: the lengths of the first epoch's blocks are added up.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roberta_plugin.training.arguments import OUR_TASK, to_config
+
+_SAMPLED_BLOCKS = 2**21  # of a larger corpus, so many from the beginning of the first epoch's random order
+_BLOCKS_AT_ONCE = 2**17
+
+
+class UpdateSize(NamedTuple):
+    """Means over the updates of an epoch."""
+
+    sequences: float
+    tokens: float
+    """Padding left out."""
+    pairs: float
+    """Sum of the squared lengths of the sequences: pairs of positions that attend to each other."""
+    predicted: float
+    tokens_in_epoch: float
+    """Tokens in an epoch; 0 if unknown."""
+
+    def times(self, factor: float) -> UpdateSize:
+        """The same for `factor` times as many batches in an update."""
+        means = (self.sequences, self.tokens, self.pairs, self.predicted)
+        return UpdateSize(*(value * factor for value in means), self.tokens_in_epoch)
+
+
+def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
+    """The size of an update of pretraining, by the batches that the task makes of its data.
+
+    Args:
+        parsed: options as `arguments.parse` returns them.
+        num_ranks: processes that share an update.
+
+    Raises:
+        FileNotFoundError: if the data is not there.
+        ValueError: for options that the task refuses.
+    """
+    from fairseq import tasks
+
+    config = to_config(parsed)
+    if parsed.task != OUR_TASK:
+        raise ValueError(f"--task {parsed.task}: only batches of --task {OUR_TASK} can be measured.")
+    task: Any = tasks.setup_task(config.task)
+    task.load_dataset(config.dataset.train_subset, combine=True, epoch=1)
+    dataset = task.dataset(config.dataset.train_subset)
+    batches = dataset.batches(
+        1,
+        max_tokens=config.dataset.max_tokens,
+        max_sentences=config.dataset.batch_size,
+        required_batch_size_multiple=config.dataset.required_batch_size_multiple,
+    )
+    if not len(batches):
+        raise ValueError(f"{parsed.data} has no training data: binarize a longer text.")
+    order = dataset.order(1)
+    sampled = min(len(order), _SAMPLED_BLOCKS)
+    num_tokens = num_pairs = 0
+    for start in range(0, sampled, _BLOCKS_AT_ONCE):
+        addresses = order.addresses(start, min(start + _BLOCKS_AT_ONCE, sampled))
+        lengths = dataset.lengths_of(addresses).astype(np.int64)
+        num_tokens += int(lengths.sum())
+        num_pairs += int((lengths**2).sum())
+    sequences = len(order) / len(batches)
+    of_batch = UpdateSize(
+        sequences=sequences,
+        tokens=sequences * num_tokens / sampled,
+        pairs=sequences * num_pairs / sampled,
+        predicted=parsed.mask_prob * sequences * num_tokens / sampled,
+        tokens_in_epoch=len(order) * num_tokens / sampled,
+    )
+    return of_batch.times(num_ranks * int(parsed.update_freq[0]))
+
+
+def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
+    """The size of an update of full blocks, for data that is not here.
+
+    Raises:
+        ValueError: without --batch-size and --max-tokens.
+    """
+    length = parsed.tokens_per_sample
+    limits = [parsed.batch_size, parsed.max_tokens and parsed.max_tokens // length]
+    if not any(limits):
+        raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
+    count = float(min(limit for limit in limits if limit))
+    tokens = count * length
+    return UpdateSize(count, tokens, tokens * length, parsed.mask_prob * tokens, 0.0).times(
+        num_ranks * int(parsed.update_freq[0])
+    )

@@ -1,0 +1,95 @@
+"""Archives in the layout of fairseq's released models: in fairseq's own hub and in ours."""
+
+import tarfile
+
+import pytest
+import torch
+from fairseq.models.roberta import RobertaModel
+
+from roberta_plugin.conversion import fairseq_checkpoint, gpt2_files
+from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.hub import RobertaHub
+from tests.hugging_face import import_transformers
+from tests.tiny_checkpoints import state_of
+from tests.tiny_conversions import HEAD, batch, write_checkpoint
+
+TEXT = "so it is <mask>, or bad"
+
+
+def fairseqs_hub(folder):
+    return RobertaModel.from_pretrained(str(folder), "model.pt", bpe="hf_byte_bpe").eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layout", ["today", "2019"])
+@pytest.mark.parametrize("kind", ["masked_lm", "classification"])
+def test_exports_work_in_fairseqs_hub(tmp_path, layout, kind):
+    ours = write_checkpoint(tmp_path / "ours", kind)
+    settings = ExportSettings(checkpoint=ours, to="fairseq", layout=layout, output_dir=tmp_path / "fairseq")
+    folder = export_model(settings).folder
+    theirs, hub = fairseqs_hub(folder), RobertaHub.from_pretrained(ours)
+    assert type(theirs.model) is RobertaModel
+    assert torch.equal(theirs.encode("so it is good"), hub.encode("so it is good"))
+    ids, is_token = batch(ours)
+    found, expected = theirs.extract_features(ids), hub.extract_features(ids)
+    torch.testing.assert_close(found[is_token], expected[is_token], atol=1e-5, rtol=1e-5)
+    answers = [(filling.text, filling.token) for filling in hub.fill_mask(TEXT)]
+    assert [(text, token) for text, _, token in theirs.fill_mask(TEXT)] == answers
+    if kind == "classification":
+        torch.testing.assert_close(theirs.predict(HEAD, ids), hub.predict(HEAD, ids), atol=1e-5, rtol=1e-5)
+        assert "no, perhaps, yes" in (folder / "NOTE").read_text()
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """What fairseq's authors distribute: model.pt in half precision, dict.txt and NOTE, and no tokenizer."""
+    words = write_checkpoint(tmp_path / "words")
+    state = state_of(words, form="args", arch="roberta_large", heads={"mnli": 3})
+    torch.save(state, tmp_path / "words" / "model.pt")
+    settings = ExportSettings(
+        checkpoint=words, to="fairseq", layout="2019", half=True, head="mnli", output_dir=tmp_path / "roberta.mnli"
+    )
+    folder = export_model(settings).folder
+    content = torch.load(folder / "model.pt", weights_only=False)
+    assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in content["model"]
+    assert content["model"]["decoder.lm_head.bias"].dtype is torch.float16
+    with tarfile.open(tmp_path / "roberta.mnli.tar.gz", "w:gz") as out:
+        for name in ("model.pt", "dict.txt", "NOTE"):
+            out.add(folder / name, f"roberta.mnli/{name}")
+    return tmp_path / "roberta.mnli.tar.gz", folder
+
+
+@torch.no_grad()
+def test_a_released_archive_is_read_as_it_is(archive, tmp_path, monkeypatch):
+    path, folder = archive
+    monkeypatch.setattr(fairseq_checkpoint, "is_of_gpt2", lambda vocabulary: True)
+    monkeypatch.setattr(fairseq_checkpoint, "gpt2_tokenizer", lambda where: load_tokenizer(folder))
+    theirs, hub = fairseqs_hub(folder).float(), RobertaHub.from_pretrained(path)
+    tokens = hub.encode("so it is good", "or bad")
+    assert torch.equal(theirs.encode("so it is good", "or bad"), tokens)
+    found = hub.predict("mnli", tokens)
+    torch.testing.assert_close(found, theirs.predict("mnli", tokens), atol=1e-5, rtol=1e-5)
+    assert hub.labels == ["contradiction", "neutral", "entailment"]
+    imported = import_model(ImportSettings(source=path, output_dir=tmp_path / "imported")).folder
+    assert torch.equal(RobertaHub.from_pretrained(imported).predict("mnli", tokens), found)
+    exported = export_model(ExportSettings(checkpoint=imported, to="huggingface", output_dir=tmp_path / "hf")).folder
+    model = import_transformers().AutoModelForSequenceClassification.from_pretrained(exported, dtype="float32").eval()
+    torch.testing.assert_close(model(tokens[None]).logits.log_softmax(dim=-1), found, atol=1e-5, rtol=1e-5)
+    assert model.config.id2label == {0: "contradiction", 1: "neutral", 2: "entailment"}
+
+
+def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, monkeypatch):
+    path, folder = archive
+    monkeypatch.setattr(fairseq_checkpoint, "is_of_gpt2", lambda vocabulary: True)
+
+    def offline(url):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(gpt2_files.file_utils, "cached_path", offline)
+    with pytest.raises(FileNotFoundError, match=r"mnli\.tar\.gz has no tokenizer.*/encoder\.json and .*vocab\.bpe"):
+        open_pretrained(path)
+    cached = {"encoder.json": folder / "encoder.json", "vocab.bpe": folder / "vocab.bpe"}
+    monkeypatch.setattr(gpt2_files.file_utils, "cached_path", lambda url: str(cached[url.rpartition("/")[2]]))
+    assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")

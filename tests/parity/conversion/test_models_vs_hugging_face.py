@@ -1,0 +1,207 @@
+"""Exported and imported models against Hugging Face's own classes: weights, logits, hidden states, losses, answers."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.conversion.huggingface_folder import read_weights, write_weights
+from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.checkpoints.loading import load_state
+from tests.hugging_face import import_transformers
+from tests.tiny_conversions import HEAD, TASKS, batch, write_checkpoint
+
+transformers = import_transformers()
+TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
+AUTO = {
+    "masked_lm": transformers.AutoModelForMaskedLM,
+    "classification": transformers.AutoModelForSequenceClassification,
+    "regression": transformers.AutoModelForSequenceClassification,
+    "multiple_choice": transformers.AutoModelForMultipleChoice,
+    "question_answering": transformers.AutoModelForQuestionAnswering,
+}
+
+
+@pytest.fixture(scope="module", params=sorted(TASKS))
+def exported(request, tmp_path_factory):
+    """Kind, our folder, the exported folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    ours = write_checkpoint(folder / "ours", request.param)
+    export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder / "theirs"))
+    return request.param, ours, folder / "theirs"
+
+
+@torch.no_grad()
+def test_hugging_face_computes_what_our_model_does(exported):
+    kind, ours, folder = exported
+    model, theirs = open_pretrained(ours).model, AUTO[kind].from_pretrained(folder).eval()
+    ids, is_token = batch(ours)
+    if kind == "multiple_choice":
+        found = theirs(input_ids=ids[None], attention_mask=is_token.long()[None]).logits
+        expected = model(ids, classification_head_name=HEAD)[0].view(1, -1)
+        torch.testing.assert_close(found, expected, **TOLERANCE)
+        return
+    outputs = theirs(input_ids=ids, attention_mask=is_token.long(), output_hidden_states=True)
+    hidden = model(ids, features_only=True, return_all_hiddens=True)[1]["inner_states"]
+    assert len(hidden) == len(outputs.hidden_states) == 4
+    for found, expected in zip(outputs.hidden_states, hidden, strict=True):
+        torch.testing.assert_close(found[is_token], expected.transpose(0, 1)[is_token], **TOLERANCE)
+    if kind == "masked_lm":
+        torch.testing.assert_close(outputs.logits[is_token], model(ids)[0][is_token], **TOLERANCE)
+    elif kind == "question_answering":
+        expected = model(ids, span_head_name="span_head")[0]
+        torch.testing.assert_close(outputs.start_logits[is_token], expected.start[is_token], **TOLERANCE)
+        torch.testing.assert_close(outputs.end_logits[is_token], expected.end[is_token], **TOLERANCE)
+        answerable = AUTO["classification"].from_pretrained(folder, num_labels=1).eval()
+        found = answerable(input_ids=ids, attention_mask=is_token.long()).logits[:, 0]
+        torch.testing.assert_close(found, expected.answerable, **TOLERANCE)
+    else:
+        torch.testing.assert_close(outputs.logits, model(ids, classification_head_name=HEAD)[0], **TOLERANCE)
+
+
+def test_import_restores_every_bit(exported, tmp_path):
+    kind, ours, folder = exported
+    back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "back")).folder
+    before, after = load_state(ours / "model.pt")["model"], load_state(back / "model.pt")["model"]
+    known = [name for name in before if kind == "masked_lm" or not name.startswith("encoder.lm_head.")]
+    assert len(known) > 50
+    assert all(torch.equal(after[name], before[name]) for name in known)
+    assert after.keys() == before.keys()
+    again = export_model(ExportSettings(checkpoint=back, to="huggingface", output_dir=tmp_path / "again")).folder
+    first, second = read_weights(folder), read_weights(again)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert json.loads((again / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
+
+
+@torch.no_grad()
+def test_the_loss_of_a_masked_batch_is_hugging_faces(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours")
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    ids, is_token = batch(ours)
+    is_predicted = is_token & (torch.rand(ids.shape, generator=torch.Generator().manual_seed(1)) < 0.3)
+    labels = torch.where(is_predicted, ids, -100)
+    theirs = AUTO["masked_lm"].from_pretrained(folder)(input_ids=ids, attention_mask=is_token.long(), labels=labels)
+    logits = open_pretrained(ours).model(ids, masked_tokens=is_predicted)[0]
+    assert is_predicted.sum() > 10
+    torch.testing.assert_close(theirs.loss, F.cross_entropy(logits, ids[is_predicted]), **TOLERANCE)
+
+
+def test_pipelines_give_our_answers(tmp_path):
+    for kind, name in (("masked_lm", "fill-mask"), ("classification", "text-classification")):
+        ours = write_checkpoint(tmp_path / kind, kind)
+        folder = tmp_path / f"{kind}-exported"
+        export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder))
+        pipe, hub = transformers.pipeline(name, str(folder)), RobertaHub.from_pretrained(ours)
+        if kind == "masked_lm":
+            found = pipe("so it is <mask>, or bad", top_k=5)
+            expected = hub.fill_mask("so it is <mask>, or bad", topk=5)
+            special = {hub.vocabulary.symbols[number] for number in (0, 1, 2, 3)}
+            assert not special & {answer["token_str"] for answer in found}
+            assert [answer["token_str"] for answer in found] == [filling.token for filling in expected]
+            torch.testing.assert_close(
+                [answer["score"] for answer in found], [filling.probability for filling in expected], **TOLERANCE
+            )
+        else:
+            found = pipe("so it is good", top_k=None)
+            expected = hub.predict(HEAD, hub.encode("so it is good"))[0].exp()
+            by_label = {answer["label"]: answer["score"] for answer in found}
+            assert set(by_label) == {"no", "perhaps", "yes"}
+            torch.testing.assert_close(
+                torch.tensor([by_label[label] for label in ("no", "perhaps", "yes")]), expected, **TOLERANCE
+            )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["tied", "untied", "bin", "sharded"])
+def test_a_random_roberta_of_theirs_comes_back_bit_equal(tmp_path, kind):
+    ours = write_checkpoint(tmp_path / "words")
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    config = transformers.AutoConfig.from_pretrained(folder, tie_word_embeddings=kind != "untied")
+    torch.manual_seed(5)
+    model = transformers.RobertaForMaskedLM(config).eval()
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter) * 0.1)  # token types too
+    model.save_pretrained(folder)
+    if kind == "bin":
+        (folder / "model.safetensors").unlink()
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    elif kind == "sharded":
+        weights = read_weights(folder)
+        (folder / "model.safetensors").unlink()
+        write_weights(folder, {name: value.clone() for name, value in weights.items()}, max_shard_bytes=20_000)
+        assert len(list(folder.glob("model-*-of-*.safetensors"))) > 2
+    opened = open_pretrained(folder)
+    ids, is_token = batch(ours, seed=3)
+    expected = model(input_ids=ids, attention_mask=is_token.long()).logits
+    torch.testing.assert_close(opened.model(ids)[0][is_token], expected[is_token], **TOLERANCE)
+    hub = RobertaHub.from_pretrained(folder)
+    torch.testing.assert_close(hub.model(ids)[0], opened.model(ids)[0])
+    back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "imported")).folder
+    again = export_model(ExportSettings(checkpoint=back, to="huggingface", output_dir=tmp_path / "again")).folder
+    before, after = model.state_dict(), transformers.RobertaForMaskedLM.from_pretrained(again).state_dict()
+    assert before.keys() == after.keys()
+    unused = {"lm_head.bias"} if kind == "untied" else set()  # their forward uses lm_head.decoder.bias
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() - unused)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["xlm-roberta", "camembert"])
+def test_a_random_model_with_sentencepiece_comes_back_bit_equal(tmp_path, kind):
+    ours = write_checkpoint(tmp_path / "words", sentencepiece=True)
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    text = "The lazy dog <mask> the fox"
+    made = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    if kind == "camembert":
+        special = [["<s>NOTUSED", 0.0], ["<pad>", 0.0], ["</s>NOTUSED", 0.0], ["<unk>", 0.0], ["<unk>NOTUSED", -100.0]]
+        pieces = [tuple(piece) for piece in [*special, ["<s>", 0.0], ["</s>", 0.0], *made[4:]]]
+        charsmap = open_pretrained(folder).tokenizer
+        from roberta_plugin.conversion.huggingface_tokenizers import proto_of
+
+        tokenizer = transformers.CamembertTokenizer(
+            vocab=pieces, _spm_precompiled_charsmap=proto_of(charsmap).normalizer_spec.precompiled_charsmap
+        )
+        for path in folder.iterdir():
+            if path.name not in ("config.json", "model.safetensors"):
+                path.unlink()
+        tokenizer.save_pretrained(folder)
+        sizes = json.loads((folder / "config.json").read_text())
+        drop = ("architectures", "model_type", "id2label", "label2id", "problem_type", "dtype")
+        sizes = {name: value for name, value in sizes.items() if name not in drop}
+        sizes |= {"vocab_size": len(pieces), "bos_token_id": 5, "eos_token_id": 6}
+        theirs, auto = transformers.CamembertForMaskedLM, transformers.CamembertForMaskedLM
+        config = transformers.CamembertConfig(**sizes)
+    else:
+        config = transformers.AutoConfig.from_pretrained(folder, num_labels=3)
+        config.id2label = {0: "no", 1: "perhaps", 2: "yes"}
+        theirs = auto = transformers.XLMRobertaForSequenceClassification
+    torch.manual_seed(6)
+    model = theirs(config).eval()
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    opened = RobertaHub.from_pretrained(folder)
+    theirs_tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    encoded = theirs_tokenizer([text, "dog"], return_tensors="pt", padding=True)
+    expected = model(**encoded).logits
+    found = opened.encode(text)
+    order = torch.arange(len(opened.vocabulary))
+    if kind == "camembert":
+        order[[0, 5, 2, 6]] = torch.tensor([5, 0, 6, 2])
+        assert encoded["input_ids"][0, 0] == 5
+        logits = opened.model(found[None])[0]
+        torch.testing.assert_close(logits[0][:, order], expected[0, : len(found)], **TOLERANCE)
+    else:
+        logits = opened.predict(HEAD, found, return_logits=True)
+        torch.testing.assert_close(logits[0], expected[0], **TOLERANCE)
+        assert opened.labels == ["no", "perhaps", "yes"]
+    assert order[found].tolist() == encoded["input_ids"][0].tolist()
+    back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "imported")).folder
+    again = export_model(ExportSettings(checkpoint=back, to="huggingface", output_dir=tmp_path / "again")).folder
+    before, after = model.state_dict(), auto.from_pretrained(again).state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert transformers.AutoTokenizer.from_pretrained(again)(text)["input_ids"] == encoded["input_ids"][0].tolist()

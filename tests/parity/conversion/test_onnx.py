@@ -1,0 +1,51 @@
+"""Exported graphs in ONNX Runtime against our model, with any batch size and length."""
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.conversion.pretrained import open_pretrained
+from tests.tiny_conversions import HEAD, batch, write_checkpoint
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+pytest.importorskip("onnxscript", reason="needs onnxscript")
+TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["masked_lm", "question_answering", "classification"])
+def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
+    ours = write_checkpoint(tmp_path / "ours", kind, encoder_layers=1)
+    sample = tmp_path / "sample.txt"
+    sample.write_text("so it is good\n\nbad good bad, or so\n")
+    settings = ExportSettings(
+        checkpoint=ours, to="onnx", output_dir=tmp_path / "onnx", int8_sample=sample if kind == "masked_lm" else None
+    )
+    done = export_model(settings)
+    session = onnxruntime.InferenceSession(done.folder / "model.onnx")
+    model = open_pretrained(ours).model
+    ids, _ = batch(ours)
+    for rows, length in ((slice(None), 40), (slice(0, 1), 17), (slice(1, 4), 31), (slice(2, 3), 2)):
+        part = ids[rows, :length]
+        is_token = part.ne(1)
+        found = session.run(None, {"input_ids": part.numpy(), "attention_mask": is_token.long().numpy()})
+        if kind == "masked_lm":
+            expected = model(part)[0]
+            torch.testing.assert_close(torch.tensor(found[0])[is_token], expected[is_token], **TOLERANCE)
+        elif kind == "classification":
+            expected = model(part, classification_head_name=HEAD)[0]
+            torch.testing.assert_close(torch.tensor(found[0]), expected, **TOLERANCE)
+        else:
+            expected = model(part, span_head_name="span_head")[0]
+            for value, right in zip(found[:2], expected[:2], strict=True):
+                torch.testing.assert_close(torch.tensor(value)[is_token], right[is_token], **TOLERANCE)
+            torch.testing.assert_close(torch.tensor(found[2]), expected.answerable, **TOLERANCE)
+    if kind == "masked_lm":
+        assert (done.folder / "model.int8.onnx").stat().st_size < (done.folder / "model.onnx").stat().st_size
+        small = onnxruntime.InferenceSession(done.folder / "model.int8.onnx")
+        feed = {"input_ids": ids[:1, :17].numpy(), "attention_mask": np.ones((1, 17), dtype=np.int64)}
+        change = np.abs(small.run(None, feed)[0] - session.run(None, feed)[0]).max()
+        assert 0 < change < 1
+        assert "the masked-LM loss is" in done.notes[-1]
+        assert "2 lines" in done.notes[-1]

@@ -1,0 +1,207 @@
+"""Exported tokenizers in transformers: the ids of our own, and our own again after the way back."""
+
+import itertools
+import lzma
+import tarfile
+import unicodedata
+
+import pytest
+import torch
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roberta_plugin.conversion.heads import Head
+from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
+from roberta_plugin.conversion.huggingface_tokenizers_back import read_tokenizer
+from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.training import train_byte_level_bpe, train_sentencepiece
+from roberta_plugin.data.vocabulary import Row, Vocabulary
+from tests.hugging_face import import_transformers
+from tests.tiny_conversions import TEXT
+
+transformers = import_transformers()
+MANY = 10_000
+ADVERSARIAL = [
+    "",
+    " ",
+    "  two  spaces\tand tabs\r\n and lines\n",
+    "\u00a0no-break\u3000wide\u200bzero width\u2028line",
+    "\ufb01 ligature, \u2460 circled, \uff21 wide, e\u0301 combining, \u0130 \u1e9e",
+    "\U0001f600\U0001f468\u200d\U0001f469 emoji \U0001f1e9\U0001f1ea",
+    "\u2581 the mark itself \u2581x",
+    "\x00\x01\x1f\x7f\x85\ufffd\U0010ffff",
+    "it's we'll I'd they've 'tis 'S ''s",
+    "1,234.5 3rd \u0663\u0664 \u2167 \u00bd",
+    "x" * 3000,
+    "\u0e20\u0e32\u0e29\u0e32 \u0627\u0644\u0639 \u05e2\u05d1 \ud55c\uad6d\uc5b4 \u65e5\u672c\u8a9e",
+    "madeupword0000 <|endoftext|> [MASK] </ s>",
+]
+
+
+def exported(folder, out):
+    """The portable model around the tokenizer in a folder, and transformers' tokenizer of its export."""
+    model = PortableModel(
+        state={"model": {"x": torch.zeros(1)}},
+        tokenizer=load_tokenizer(folder),
+        vocabulary=Vocabulary.load(folder / "dict.txt"),
+        head=Head(kind="masked_lm", name="masked_lm"),
+        path=folder,
+        source="checkpoint",
+    )
+    out.mkdir()
+    write_tokenizer(model, out, model_type=model_type_of(model), max_length=510)
+    return model, transformers.AutoTokenizer.from_pretrained(out)
+
+
+def our_ids(model, texts):
+    to_model = model.vocabulary.tokenizer_to_model(model.tokenizer)
+    return [to_model[model.tokenizer.encode(text)].tolist() for text in texts]
+
+
+def their_ids(tokenizer, texts):
+    return [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def byte_level(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bpe")
+    (folder / "text.txt").write_text("\n".join([TEXT, *ADVERSARIAL[:-3]] * 20), newline="\n")
+    train_byte_level_bpe([folder / "text.txt"], vocab_size=400, folder=folder)
+    return exported(folder, folder / "out")
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=40))
+def test_any_text_has_our_ids_of_byte_level_bpe(byte_level, text):
+    model, tokenizer = byte_level
+    assert their_ids(tokenizer, [text]) == our_ids(model, [text])
+
+
+def test_adversarial_texts_have_our_ids_of_byte_level_bpe(byte_level):
+    model, tokenizer = byte_level
+    assert their_ids(tokenizer, ADVERSARIAL) == our_ids(model, ADVERSARIAL)
+    special = "<s> a </s> <pad> <unk> <mask>"
+    assert (
+        tokenizer.encode(special, add_special_tokens=False, split_special_tokens=True) == our_ids(model, [special])[0]
+    )
+    pair = tokenizer("a", "b")["input_ids"]
+    (a,), (b,) = our_ids(model, ["a", "b"])
+    assert pair == [0, a, 2, 2, b, 2]
+    assert tokenizer.decode(pair, skip_special_tokens=True) == "ab"
+    assert tokenizer.convert_tokens_to_ids(["<s>", "<pad>", "</s>", "<unk>"]) == [0, 1, 2, 3]
+    assert tokenizer.mask_token_id == model.vocabulary.mask_id == len(model.vocabulary) - 1
+    assert tokenizer.model_max_length == 510
+
+
+def test_pieces_without_a_line_in_dict_are_refused(byte_level, sentence_piece, tmp_path):
+    for number, (model, _) in enumerate((byte_level, sentence_piece)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        model.tokenizer.save(folder)
+        Vocabulary([Row(symbol, 1) for symbol in model.vocabulary.symbols[4:-1:2]]).save(folder / "dict.txt")
+        with pytest.raises(ValueError, match=r"pieces of the .* are not in dict\.txt and so are <unk> here"):
+            exported(folder, folder / "out")
+
+
+def check_way_back(model, folder):
+    """Reading an exported tokenizer gives the same ids as the original; without tokenizer.json, too."""
+    texts = [TEXT, *ADVERSARIAL]
+    for without in ((), ("tokenizer.json",)):
+        for name in without:
+            (folder / name).unlink()
+        back = read_tokenizer(folder, num_symbols=len(model.vocabulary))
+        to_model = back.vocabulary.tokenizer_to_model(back.tokenizer)
+        assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
+        assert back.vocabulary.mask_id == model.vocabulary.mask_id
+
+
+def test_a_byte_level_bpe_comes_back(byte_level, tmp_path):
+    model, _ = byte_level
+    write_tokenizer(model, tmp_path, model_type="roberta", max_length=510)
+    check_way_back(model, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def sentence_piece(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spm")
+    (folder / "text.txt").write_text("\n".join(f"{TEXT} {number} {number * 7}" for number in range(400)))
+    train_sentencepiece([folder / "text.txt"], vocab_size=90, folder=folder)
+    return exported(folder, folder / "out")
+
+
+def score(model, ids):
+    processor = model.tokenizer._processor
+    back = model.vocabulary.model_to_tokenizer(model.tokenizer)
+    return sum(processor.get_score(int(back[number])) if back[number] >= 0 else -99.0 for number in ids)
+
+
+def has_several_marks(text):
+    marks = [unicodedata.combining(character) > 0 for character in unicodedata.normalize("NFD", text)]
+    return any(first and second for first, second in itertools.pairwise(marks))
+
+
+def assert_same_but_for_ties(model, tokenizer, texts, *, ties_at_most):
+    """SentencePiece adds scores in 32 bits, tokenizers in 64: of two equally good ways each may take another.
+
+    And tokenizers' normalization loses marks of a letter that has several.
+    """
+    triples = zip(texts, our_ids(model, texts), their_ids(tokenizer, texts), strict=True)
+    different = [triple for triple in triples if triple[1] != triple[2]]
+    for text, ours, theirs in different:
+        if has_several_marks(text):
+            continue
+        assert score(model, ours) == pytest.approx(score(model, theirs), abs=1e-3)
+    assert len(different) <= ties_at_most
+
+
+def test_texts_have_our_ids_of_sentencepiece(sentence_piece):
+    model, tokenizer = sentence_piece
+    assert_same_but_for_ties(model, tokenizer, [TEXT, *ADVERSARIAL], ties_at_most=0)
+    assert tokenizer.mask_token_id == model.vocabulary.mask_id
+    assert tokenizer("lazy <mask>")["input_ids"][-2:] == [model.vocabulary.mask_id, 2]
+
+
+def test_a_sentencepiece_model_comes_back(sentence_piece, tmp_path):
+    model, _ = sentence_piece
+    write_tokenizer(model, tmp_path, model_type="xlm-roberta", max_length=510)
+    check_way_back(model, tmp_path)
+    write_tokenizer(model, tmp_path, model_type="xlm-roberta", max_length=510)
+    (tmp_path / "sentencepiece.bpe.model").unlink()  # as in folders of today: tokenizer.json alone
+    back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
+    to_model = back.vocabulary.tokenizer_to_model(back.tokenizer)
+    texts = [TEXT, *ADVERSARIAL]
+    assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
+
+
+def test_gpt2s_own_files_come_back(shared_data, tmp_path):
+    model, tokenizer = exported(shared_data / "gpt2_bpe", tmp_path / "out")
+    lines = list(ADVERSARIAL)
+    for name in ("books", "news", "wikipedia"):
+        with lzma.open(shared_data / "text" / f"{name}.valid.txt.xz", "rt") as file:
+            lines += [line.rstrip("\n") for line in itertools.islice(file, 12_000)]
+    assert len(lines) > MANY
+    found = their_ids(tokenizer, lines)
+    assert found == our_ids(model, lines)
+    back = read_tokenizer(tmp_path / "out", num_symbols=len(model.vocabulary))
+    assert back.tokenizer.description() == model.tokenizer.description()
+    assert back.vocabulary.symbols == model.vocabulary.symbols
+
+
+def test_lines_of_many_languages_have_our_ids_of_sentencepiece(shared_data, tmp_path):
+    texts = {}
+    with (shared_data / "multilingual.tar.zst").open("rb") as compressed:
+        stream = zstandard.ZstdDecompressor().stream_reader(compressed)
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                language = member.name.split("/")[1] if "/" in member.name else ""
+                if member.isfile() and member.size > 20_000 and language not in texts:
+                    texts[language] = archive.extractfile(member).read(400_000).decode("utf-8", "ignore").split("\n")
+    lines = [line for text in texts.values() for line in text]
+    (tmp_path / "text.txt").write_text("\n".join(lines[::2]))
+    train_sentencepiece([tmp_path / "text.txt"], vocab_size=3000, folder=tmp_path)
+    model, tokenizer = exported(tmp_path, tmp_path / "out")
+    lines = [part for line in lines for part in (line[:200], line[200:400]) if part]
+    assert len(lines) > 4_000
+    assert_same_but_for_ties(model, tokenizer, lines, ties_at_most=len(lines) // 200)

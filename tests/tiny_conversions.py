@@ -1,0 +1,67 @@
+"""Small checkpoints with every kind of head, and sentences with padding and odd lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from roberta_plugin.data.tokenizers.training import train_sentencepiece
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
+from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_checkpoints import state_of
+
+HEAD = "sentence_classification_head"
+TASKS = {  # kind -> fairseq task, classes, what the checkpoint remembers of its data
+    "masked_lm": ("roberta_masked_lm", 0, {}),
+    "classification": ("roberta_sentence_prediction", 3, {"labels": ["no", "perhaps", "yes"]}),
+    "regression": ("roberta_sentence_prediction", 1, {"labels": []}),
+    "multiple_choice": ("race", 1, {}),
+    "question_answering": ("squad2", 0, {}),
+}
+SENTENCES = ["good", "so it is good, or bad", "", "a bad good \u00e9t\u00e9 \u6771\u4eac", "bad bad bad bad bad", "x"]
+TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
+
+
+def write_checkpoint(folder: Path, kind: str = "masked_lm", *, sentencepiece: bool = False, **changes) -> Path:
+    """model.pt, dict.txt and the tokenizer's files of a model with a head of this kind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if sentencepiece:
+        (folder / "text.txt").write_text("\n".join(f"{TEXT} {number}" for number in range(300)))
+        train_sentencepiece([folder / "text.txt"], vocab_size=60, folder=folder)
+    else:
+        write_tokenizer(folder)
+    name, num_classes, settings = TASKS[kind]
+    task = {"_name": name, "classification_head_name": "span_head" if kind == "question_answering" else HEAD}
+    heads = {HEAD: num_classes} if num_classes else {}
+    state = state_of(folder, task=task, heads=heads, **changes)
+    if kind == "question_answering":
+        state["model"] |= _span_head(24)
+    if settings:
+        state["task_state"] = {identity.KEY: {"task": "made up", "settings": {"kind": kind, **settings}}}
+    torch.save(state, folder / "model.pt")
+    return folder
+
+
+def _span_head(dim: int) -> dict[str, torch.Tensor]:
+    from roberta_plugin.models.heads import SpanHead
+
+    torch.manual_seed(4)
+    head = SpanHead(dim, inner_dim=dim, activation=torch.tanh, dropout_prob=0.0)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.normal_()
+    return {f"span_heads.span_head.{name}": value for name, value in head.state_dict().items()}
+
+
+def batch(folder: Path, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random ids (B, T) of a folder's vocabulary, padded, and which of them are tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = (17, 9, 2, 31, 40, 3)
+    ids = torch.randint(4, len(Vocabulary.load(folder / "dict.txt")), (len(lengths), max(lengths)), generator=generator)
+    ids[:, 0] = 0
+    for row, length in enumerate(lengths):
+        ids[row, length - 1] = 2
+        ids[row, length:] = 1
+    return ids, ids.ne(1)

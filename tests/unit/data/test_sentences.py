@@ -1,0 +1,99 @@
+"""Sentences: the hand-checked texts, nothing lost, paragraphs found again, long lines in linear time."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.sentences import read_paragraphs, split_line, split_lines
+from roberta_plugin.data.text_inputs import LineRules
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
+from roberta_plugin.data.vocabulary import Vocabulary
+
+TEXTS = [line.split("|") for line in (Path(__file__).parent / "sentences.txt").read_text().splitlines()]
+KNOWN_ERRORS = ("He visited the U.S.", "Prof. Lee and Lt. Col. Jones met Gov. Brown on Jan. 5.")
+
+
+@pytest.mark.parametrize("sentences", TEXTS, ids=lambda sentences: sentences[0][:30])
+def test_hand_checked_texts_are_split_where_they_should_be(sentences):
+    found = split_line(" ".join(sentences))
+    assert (found == sentences) == (sentences[0] not in KNOWN_ERRORS)
+    assert " ".join(found) == " ".join(sentences)
+
+
+def test_a_line_is_its_sentences_and_a_blank_line_stays():
+    lines = ["He didn't go.  She  stayed; alone.", "", "Why?", "No end here", "Ça va? Oui.", "日本。"]
+    sentences, begins = split_lines(lines)
+    assert sentences[:3] == ["He didn't go.", "She  stayed; alone.", ""]
+    assert begins.tolist() == [1, 0, 1, 1, 1, 1, 0, 1]
+    assert len(sentences) == len(begins) and "".join("".join(sentences).split()) == "".join("".join(lines).split())
+
+
+@pytest.mark.parametrize("text", ["word " * 60_000, "x" * 200_000, "a.b" * 60_000, '"' * 100_000, "Mr. A. " * 30_000])
+def test_lines_without_sentences_take_linear_time(text):
+    start = time.process_time()
+    found = split_line(text.strip())
+    assert time.process_time() - start < 10
+    assert "".join("".join(found).split()) == "".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    rng = np.random.default_rng(0)
+    lines = []
+    for document in range(60):
+        for _ in range(rng.integers(1, 5)):
+            chosen = rng.integers(0, len(TEXTS), rng.integers(1, 4))
+            lines.append(" ".join(" ".join(TEXTS[number]) for number in chosen))
+        lines += [""] * (1 + (document % 7 == 0))
+    (folder / "text.txt").write_text("\n".join(lines) + "\n")
+    train_byte_level_bpe([folder / "text.txt"], vocab_size=400, folder=folder)
+    return folder / "text.txt", lines, (load_tokenizer(folder), Vocabulary.load(folder / "dict.txt"))
+
+
+def make(text, destination, *, workers=1, split_sentences=True, part_bytes=700):
+    path, _, (tokenizer, vocabulary) = text
+    return binarize(
+        [str(path)],
+        split="train",
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        destination=destination,
+        workers=workers,
+        progress=False,
+        rules=LineRules(split_sentences=split_sentences),
+        part_bytes=part_bytes,
+        overwrite=True,
+    )
+
+
+def test_a_data_bin_of_sentences_has_its_paragraphs(text, tmp_path):
+    _, lines, (tokenizer, _) = text
+    manifest = make(text, tmp_path / "one")
+    expected, begins = split_lines(lines)
+    tokens, paragraphs = MmapTokens(tmp_path / "one" / "train"), read_paragraphs(tmp_path / "one" / "train")
+    assert len(tokens) == len(expected) > len(lines) and np.array_equal(paragraphs, begins)
+    _, sizes = tokenizer.encode_lines(expected)
+    assert (tokens.sizes == sizes + 1).all()
+    assert manifest["splits"]["train"]["rules"]["split_sentences"] is True
+    assert manifest["splits"]["train"]["outputs"]["train.paragraphs"]["bytes"] == len(expected)
+
+    make(text, tmp_path / "two", workers=2, part_bytes=3000)
+    for name in ("train.bin", "train.idx", "train.paragraphs"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_without_the_option_lines_stay_and_no_paragraphs_are_left_behind(text, tmp_path):
+    make(text, tmp_path)
+    manifest = make(text, tmp_path, split_sentences=False)
+    assert len(MmapTokens(tmp_path / "train")) == len(text[1])
+    assert not (tmp_path / "train.paragraphs").exists()
+    assert "split_sentences" not in json.dumps(manifest)
+    with pytest.raises(FileNotFoundError, match="only `roberta binarize --split-sentences` writes it"):
+        read_paragraphs(tmp_path / "train")
