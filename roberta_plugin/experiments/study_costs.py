@@ -18,7 +18,8 @@ from roberta_plugin.experiments.study_tuning import num_cells
 from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores
-from roberta_plugin.models.flops import peak_of, training_flops
+from roberta_plugin.models.device_peaks import peak_of
+from roberta_plugin.models.flops import training_flops
 from roberta_plugin.training.log import curve
 from roberta_plugin.training.resources import Resources, read_resources
 

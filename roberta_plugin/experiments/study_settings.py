@@ -234,9 +234,9 @@ def _probe_of(name: str, content: Any, path: Path) -> Probe:
         )
     if kind == "perplexity":
         return _section(PerplexityProbe, {**values, "name": name}, path, where)
-    bags = {
-        bag: dict(named_options(values.pop(bag, {}), where=f"{path}: {where}, {bag}")) for bag in ("options", "train")
-    }
+    options, train = (
+        dict(named_options(values.pop(bag, {}), where=f"{path}: {where}, {bag}")) for bag in ("options", "train")
+    )
     grid = named_options(values.pop("grid", {}), where=f"{path}: {where}, grid")
     seeds = _words(values.pop("seeds", ["1", "2", "3", "4", "5"]), f"{path}: {where}, seeds")
     for missing in {"task", "raw", "tokenizer", "max-length"} - values.keys():
@@ -246,7 +246,7 @@ def _probe_of(name: str, content: Any, path: Path) -> Probe:
         raise ValueError(f"{place}: {where}: there is no task {values['task']!r}; there are {', '.join(TASKS)}.")
     tuned = _section(TuningProbe, {**values, "name": name}, path, where)
     choices = {axis: ",".join(found) if isinstance(found, list) else str(found) for axis, found in grid.items()}
-    return replace(tuned, seeds=seeds, grid=choices, **bags)
+    return replace(tuned, seeds=seeds, grid=choices, options=options, train=train)
 
 
 def _section(kind: type[T], content: Any, path: Path, section: str) -> T:

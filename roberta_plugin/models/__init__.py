@@ -1,7 +1,9 @@
-"""The model: config -> embeddings -> encoder -> heads. Architecture only; fairseq appears in config and roberta.
+"""The model: config -> embeddings -> encoder -> heads. Architecture only; fairseq appears in config, roberta
+and roberta_encoder.
 
 config                 options of the architecture, and the sizes tiny, small, base and large
 roberta                the registered model `fast_roberta`, in fairseq's words
+roberta_encoder        its encoder with the pretraining heads
 embeddings             ids (B, T)                 -> vectors (B, T, D)
 encoder                vectors                    -> features (B, T, D)
 attention/             self-attention and its interchangeable backends

@@ -31,8 +31,13 @@ class UpdateSize(NamedTuple):
 
     def times(self, factor: float) -> UpdateSize:
         """The same for `factor` times as many batches in an update."""
-        means = (self.sequences, self.tokens, self.pairs, self.predicted)
-        return UpdateSize(*(value * factor for value in means), self.tokens_in_epoch)
+        return UpdateSize(
+            sequences=self.sequences * factor,
+            tokens=self.tokens * factor,
+            pairs=self.pairs * factor,
+            predicted=self.predicted * factor,
+            tokens_in_epoch=self.tokens_in_epoch,
+        )
 
 
 def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:

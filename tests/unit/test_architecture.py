@@ -57,6 +57,7 @@ USES_FAIRSEQ = (
     "hub/",
     "models/config.py",
     "models/roberta.py",
+    "models/roberta_encoder.py",
     "models/checkpoints/building.py",
     "data/block_dataset.py",
     "data/masked_lm_dataset.py",

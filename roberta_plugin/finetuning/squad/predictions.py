@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import (  # type: ignore[import-untyped]
+from scipy.special import (
     expit,
     log_expit,
     log_softmax,

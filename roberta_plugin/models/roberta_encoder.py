@@ -1,0 +1,85 @@
+"""The sentence encoder with its pretraining heads, as an encoder of fairseq.
+
+Shapes: B blocks, T positions, S sequences (B, or those of a packed row), D model dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairseq.models import FairseqEncoder
+from torch import Tensor
+
+from roberta_plugin.models.attention.sequences import first_of_predicted, first_positions
+from roberta_plugin.models.config import FastRobertaConfig
+from roberta_plugin.models.cpu.activations import ACTIVATIONS
+from roberta_plugin.models.encoder import Layer, SentenceEncoder
+from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead
+
+
+class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
+    """The sentence encoder, and on top of it the masked-LM head and, where wanted, that of next-sentence prediction."""
+
+    def __init__(
+        self, cfg: FastRobertaConfig, dictionary: Any, *, num_segments: int = 0, predicts_next_sentence: bool = False
+    ) -> None:
+        super().__init__(dictionary)
+        self.cfg = cfg
+        dim, activation = cfg.encoder_embed_dim, ACTIVATIONS[str(cfg.activation_fn)]
+        layers = [
+            Layer(
+                dim,
+                ffn_dim=cfg.encoder_ffn_embed_dim,
+                num_heads=cfg.encoder_attention_heads,
+                activation=activation,
+                dropout_prob=cfg.dropout,
+                attention_dropout_prob=cfg.attention_dropout,
+                activation_dropout_prob=cfg.activation_dropout,
+                attention_backend=str(cfg.attention_backend),
+            )
+            for _ in range(cfg.encoder_layers)
+        ]
+        self.sentence_encoder = SentenceEncoder(
+            len(dictionary),
+            dim=dim,
+            pad_id=dictionary.pad(),
+            max_positions=self.max_positions(),
+            layers=layers,
+            dropout_prob=cfg.dropout,
+            checkpoint_activations=cfg.checkpoint_activations,
+            num_segments=num_segments,
+        )
+        embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
+        self.lm_head = MaskedLMHead(dim, activation=activation, vocab_size=len(dictionary), weight=embeddings)
+        self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
+
+    def forward(
+        self, src_tokens: Tensor, *, return_all_hiddens: bool = False, **layout: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Features (B, T, D), {"inner_states": ...}; `layout`: has_padding, packing and segments of the forward."""
+        features, hidden = self.sentence_encoder(src_tokens, keep_hidden=return_all_hiddens, **layout)
+        # (B, T, D) -> (T, B, D)
+        return features, {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
+
+    def masked_lm_loss(
+        self, src_tokens: Tensor, predicted: Mapping[str, Any], **layout: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Summed cross-entropy () of the labels at the predicted positions; see `FastRobertaModel.forward`."""
+        features, _ = self.sentence_encoder(src_tokens, predicted=predicted, **layout)
+        loss = self.lm_head.loss(features, predicted["labels"], pad_id=self.sentence_encoder.pad_id)
+        if self.next_sentence_head is None:
+            return loss, {}
+        first = first_of_predicted(features, predicted)
+        return loss, {"next_sentence_logits": self.next_sentence_head(first)}
+
+    def first_features(self, src_tokens: Tensor, **layout: Any) -> Tensor:
+        """Features (S, 1, D) of each sequence's <s>; the last layer computes no others."""
+        positions = first_positions(src_tokens, layout["packing"])
+        features: Tensor = self.sentence_encoder(src_tokens, predicted=positions, **layout)[0]
+        return features.reshape(-1, 1, features.size(-1))  # (B, 1, D) or (1, S, D) -> (S, 1, D)
+
+    def max_positions(self) -> int:
+        """The most tokens in a block."""
+        assert self.cfg.max_positions is not None
+        return self.cfg.max_positions
