@@ -150,5 +150,5 @@ def sha256_of_weights(state: Mapping[str, Any]) -> str:
     for name, value in sorted(state["model"].items()):
         if torch.is_tensor(value):
             digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy())
+            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
