@@ -138,22 +138,6 @@ def test_the_snippets_for_python_run_as_written(after_the_tour, monkeypatch, cap
     assert np.load(folder / "vectors.npy").shape == (2, 128)
 
 
-def test_conversions_run_as_written(after_the_tour):
-    folder, _ = after_the_tour
-    (export,) = blocks("examples/README.conversion.md", "export")
-    (back,) = blocks("examples/README.conversion.md", "import")
-    printed = shell(f"{export}\n{back}", folder)
-    for to in ("huggingface", "fairseq", "onnx"):
-        assert f"-> exported/{to} ({to})" in printed
-    assert (folder / "exported" / "onnx" / "model.onnx").stat().st_size > 100_000
-    ours, imported = (
-        torch.load(path, weights_only=True)["model"]
-        for path in (folder / "runs" / "tour" / "checkpoint_best.pt", folder / "imported" / "tour" / "model.pt")
-    )
-    assert len(ours) > 30
-    assert all(torch.equal(imported[name], value) for name, value in ours.items())
-
-
 def test_pairs_train_as_written(after_the_tour):
     folder, _ = after_the_tour
     (script,) = blocks("examples/README.pretraining.md", "pairs")

@@ -46,11 +46,11 @@ def assert_equal(hub, folder, sentences):
         hidden = hub.extract_features(padded, return_all_hiddens=True)
         outputs = model.roberta(**encoded, output_hidden_states=True)
         expected = model.lm_head(outputs.last_hidden_state[is_token])
-        torch.testing.assert_close(logits, expected, **TOLERANCE)
+        assert (logits - expected).abs().max() < 1e-5  # several times faster than assert_close on 10^8 logits
         assert len(hidden) == len(outputs.hidden_states) > 2
         for found, expected in zip(hidden, outputs.hidden_states, strict=True):
             torch.testing.assert_close(found[is_token], expected[is_token], **TOLERANCE)
-    assert len(lengths) > 20
+    assert len(lengths) > 15
     assert any(length % 2 for length in lengths)
 
 
@@ -93,10 +93,8 @@ def test_paragraphs_of_our_documents_have_the_same_logits_and_hidden_states(tmp_
 
 def test_200_real_sentences_have_the_same_logits_and_hidden_states(shared_data, tmp_path):
     """With GPT-2's own vocabulary of 50,265 symbols."""
-    sentences = []
-    for name in ("books", "wikipedia"):
-        with lzma.open(shared_data / "text" / f"{name}.valid.txt.xz", "rt") as file:
-            sentences += lines_of(itertools.islice(file, 200, None), 100)  # after a table of contents
+    with lzma.open(shared_data / "text" / "books.valid.txt.xz", "rt") as file:
+        sentences = lines_of(itertools.islice(file, 500, None), 200)  # after a table of contents
     assert len(sentences) == 200
     ours = shutil.copytree(shared_data / "gpt2_bpe", tmp_path / "ours", copy_function=shutil.copyfile)
     ours.chmod(0o755)
