@@ -78,9 +78,9 @@ def classifier_of(transformers: Any, hub: RobertaHub, head: str, *, labels: list
 
 def random_hub(folder: Any, *, size: str, heads: dict[str, int]) -> RobertaHub:
     """A model of ours with random weights and the vocabulary in a folder."""
+    from roberta_plugin.conversion.pretrained import fairseq_dictionary
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
-    from roberta_plugin.hub.fairseq_names import fairseq_dictionary
     from roberta_plugin.models.checkpoints.building import ModelOnlyTask
     from roberta_plugin.models.config import set_size
     from roberta_plugin.models.roberta import FastRobertaModel

@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
     from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate, where_predictions_are
     from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
+    from roberta_plugin.experiments.finetuning_start import checkpoint_of
     from roberta_plugin.finetuning.prepared import Prepared
 
     if bool(args.results) == bool(args.data and args.checkpoint):
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     evaluations = evaluate(
         EvaluateSettings(
             data=args.data,
-            checkpoints=args.checkpoint,
+            checkpoints=[checkpoint_of(path, option="--checkpoint") for path in args.checkpoint],
             output_dir=args.output_dir,
             splits=args.split,
             options=task_options(args, Prepared.open(args.data).task),

@@ -78,7 +78,7 @@ def export_model(settings: ExportSettings) -> Converted:
         FileNotFoundError: if a file of the model is missing.
         ValueError: if the model cannot be expressed in the format, or the folder holds something else.
     """
-    check_output(settings.output_dir)
+    check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
     if settings.to not in FORMATS:
         raise ValueError(f"--to must be one of {', '.join(FORMATS)}, got {settings.to!r}.")
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
@@ -104,7 +104,7 @@ def import_model(settings: ImportSettings) -> Converted:
         FileNotFoundError: if a file of the model is missing.
         ValueError: if it is no RoBERTa, damaged, or the folder holds something else.
     """
-    check_output(settings.output_dir)
+    check_output(settings.output_dir, sources=(settings.source, settings.data))
     model = _labelled(read_any(settings.source, data=settings.data), settings.labels)
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:

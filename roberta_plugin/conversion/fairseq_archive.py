@@ -76,6 +76,14 @@ def _take(archive: Path, members: tarfile.TarFile, member: tarfile.TarInfo, fold
         return
     if not member.isfile():
         raise ValueError(f"{archive}: {member.name} is a link or a device, not a file: do not trust the archive.")
+    if (folder / path.name).exists():
+        raise ValueError(f"{archive} holds {path.name} twice: unpack it, and name the folder of the right one.")
+    free = shutil.disk_usage(folder).free
+    if member.size > free:
+        raise ValueError(
+            f"{archive}: {member.name} takes {member.size / 1e9:.1f} GB, and {folder.parent} has {free / 1e9:.1f} GB "
+            "left: set TMPDIR to a folder with more room."
+        )
     content: IO[bytes] | None = members.extractfile(member)
     assert content is not None
     with content, open(folder / path.name, "wb") as out:

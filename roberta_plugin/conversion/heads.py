@@ -126,15 +126,18 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
 def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
     """Names of the classes of a classification head, in their order; empty if nothing names them.
 
-    They are in the checkpoint itself if it is ours, in label/dict.txt of the folder `data` if it is of fairseq's
-    sentence_prediction, and known for the released roberta.large.mnli.
+    They are in the checkpoint itself if it is ours; in label/dict.txt of the folder `data`, or of the one it was
+    trained on, if it is of fairseq's sentence_prediction; and known for the released roberta.large.mnli.
     """
     if head.kind != "classification":
         return ()
     named = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
     if not named:
-        path = (data or Path(str(saved_options(state)[0].get("data") or ""))) / "label" / "dict.txt"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        trained_on = saved_options(state)[0].get("data")
+        folders = [data, Path(trained_on) if isinstance(trained_on, str) and trained_on else None]
+        paths = [folder / "label" / "dict.txt" for folder in folders if folder is not None]
+        path = next((path for path in paths if path.is_file()), None)
+        lines = path.read_text(encoding="utf-8").splitlines() if path else []
         symbols = [line.rpartition(" ")[0] for line in lines]
         named = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))
     if not named and head.name == "mnli":

@@ -15,10 +15,18 @@ from roberta_plugin.conversion.huggingface_folder import CONFIG, read_config, re
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, special_ids, their_symbols, write_tokenizer
 from roberta_plugin.conversion.huggingface_tokenizers_back import read_tokenizer
 from roberta_plugin.conversion.huggingface_vocabulary import changed_places
-from roberta_plugin.conversion.huggingface_weights import ORIGINAL, from_hugging_face, to_hugging_face
+from roberta_plugin.conversion.huggingface_weights import (
+    ORIGINAL,
+    THEIR_POSITIONS,
+    TOKEN_TYPES,
+    WORDS,
+    from_hugging_face,
+    to_hugging_face,
+    with_base_prefix,
+)
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.names import TOKENS
+from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.initialization import STANDARD_DEVIATION
 
 _TASKS = {  # kind of head -> fairseq's name of our task, and what its checkpoints say of their data
@@ -65,18 +73,22 @@ def read_huggingface(path: Path) -> PortableModel:
     where = folder / CONFIG
     options = from_config(config, where)
     head, labels = head_of(config, where)
+    weights = with_base_prefix(read_weights(folder, file=file))
+    _check_words(weights, config, where)
     found = read_tokenizer(folder, num_symbols=config["vocab_size"])
     notes = list(found.notes)
     is_bare = head is None
     head = head or Head(kind="masked_lm", name=MASKED_LM)
     symbols = their_symbols(found.vocabulary)
     try:
-        parameters, merged = from_hugging_face(read_weights(folder, file=file), head, order=changed_places(symbols))
+        parameters, merged = from_hugging_face(weights, head, order=changed_places(symbols))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    _check_sizes(parameters, options, where)
     check_vocabulary(len(parameters[TOKENS]), found.vocabulary, path=path, words=folder)
     if _complete(parameters, head, is_tied=not options["untie_weights_roberta"]):
-        has_answers = "no head at all" if is_bare else f"a head for {head.kind} only"
+        lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
+        has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
         notes.append(f"The model has {has_answers}: the parts that it lacks were made anew and know nothing.")
     name, data_task, kind = _TASKS[head.kind]
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
@@ -110,6 +122,37 @@ def read_huggingface(path: Path) -> PortableModel:
         source="huggingface",
         notes=tuple(notes),
     )
+
+
+def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path) -> None:
+    """Refuse weights of another vocabulary, or of odd shapes, before anything of these sizes is made."""
+    for name, rows in {WORDS: config["vocab_size"], THEIR_POSITIONS: None, TOKEN_TYPES: None}.items():
+        value = weights.get(name)
+        if value is None and name == WORDS:
+            raise ValueError(f"{path.parent}: the weights lack {WORDS}: they are of another kind of model.")
+        if value is None:
+            continue
+        if value.dim() != 2 or value.size(1) != config["hidden_size"] or not value.is_floating_point():
+            raise ValueError(
+                f"{path}: the parameters do not fit the model: {name} has the shape {tuple(value.shape)} and holds "
+                f"{str(value.dtype).removeprefix('torch.')}, and hidden_size is {config['hidden_size']}."
+            )
+        if rows is not None and len(value) != rows:
+            raise ValueError(
+                f"{path}: the parameters do not fit the model: vocab_size is {rows}, and the weights have embeddings "
+                f"of {len(value)} symbols. Copy both from the same place."
+            )
+
+
+def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: Path) -> None:
+    """Refuse a config.json of another model than the weights, before anything of its sizes is made."""
+    found = {**sizes_of(parameters), "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS}
+    for option, size in found.items():
+        if options[option] != size:
+            raise ValueError(
+                f"{path}: the parameters do not fit the model: by this file {option} is {options[option]}, and the "
+                f"weights have {size}. Copy both from the same place."
+            )
 
 
 def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> bool:

@@ -98,7 +98,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         ValueError: naming the entry, if it describes another model than a RoBERTa.
     """
     found = config.get("model_type")
-    if found not in MODEL_TYPES:
+    if not isinstance(found, str) or found not in MODEL_TYPES:
         raise ValueError(
             f"{path}: the model_type is {found!r}, which is not read: only {', '.join(MODEL_TYPES)} are RoBERTa."
         )
@@ -116,8 +116,17 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
+    for name in (*_DROPOUTS, "classifier_dropout"):
+        value = config.get(name)
+        if value is not None and (not isinstance(value, int | float) or not 0 <= value <= 1):
+            raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {value!r}.")
+    if config["hidden_size"] % config["num_attention_heads"]:
+        raise ValueError(
+            f"{path}: hidden_size {config['hidden_size']} is no multiple of num_attention_heads "
+            f"{config['num_attention_heads']}: copy the file again."
+        )
     activation = config.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ValueError(f"{path}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
     return {
         "_name": "fast_roberta",
@@ -139,7 +148,13 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     Raises:
         ValueError: if it has a head that ours have no counterpart for.
     """
-    architecture = str((config.get("architectures") or [""])[0])
+    named = config.get("architectures")
+    if not isinstance(named, list) or len(named) != 1 or not isinstance(named[0], str):
+        raise ValueError(
+            f"{path}: architectures must name the class of the model, such as "
+            f'["{MODEL_TYPES[config["model_type"]]}ForMaskedLM"], got {named!r}: write it into this file.'
+        )
+    architecture = named[0]
     suffix = architecture.removeprefix(MODEL_TYPES[config["model_type"]])
     if suffix == ENCODER_ONLY:
         return None, ()
@@ -150,8 +165,13 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
             f"{', '.join(MODEL_TYPES[config['model_type']] + known for known in (*kinds, ENCODER_ONLY))}."
         )
     kind = kinds[suffix]
-    names = config.get("id2label") or {}
-    num_labels = len(names) or int(config.get("num_labels", 2))
+    names, num_labels = config.get("id2label") or {}, config.get("num_labels", 2)
+    if not isinstance(names, dict) or not isinstance(num_labels, int):
+        raise ValueError(
+            f'{path}: id2label must be an object such as {{"0": "no"}}, and num_labels a whole number: copy the '
+            "file again."
+        )
+    num_labels = len(names) or num_labels
     if kind == "classification" and (num_labels == 1 or config.get("problem_type") == "regression"):
         kind = "regression"
     if config.get("problem_type") == "multi_label_classification":

@@ -28,9 +28,9 @@ _ADVICE = "Copy the file again."
 
 
 def is_huggingface_folder(path: Path) -> bool:
-    """Whether a folder has a config.json of Hugging Face, or the path is a safetensors file."""
+    """Whether a folder has a config.json of Hugging Face, or the path is a file of weights."""
     if path.is_file():
-        return path.suffix == ".safetensors"
+        return path.suffix == ".safetensors" or path.name == OLD_WEIGHTS
     return (path / CONFIG).is_file()
 
 
@@ -58,7 +58,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): {_ADVICE}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not a JSON object: {_ADVICE}")
@@ -127,7 +127,10 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _indexed_files(index: Path) -> list[Path]:
     """The files that an index names; they lie beside it and nowhere else."""
-    names = sorted(set(map(str, dict(read_object(index).get("weight_map") or {}).values())))
+    where = read_object(index).get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise ValueError(f"{index} has no weight_map, which says which parameter is in which file: {_ADVICE}")
+    names = sorted(set(map(str, where.values())))
     for name in names:
         if Path(name).name != name:
             raise ValueError(f"{index}: {name!r} is not the name of a file in this folder. {_ADVICE}")

@@ -64,4 +64,6 @@ def with_gaps_filled(found: dict[int, str], size: int) -> list[str]:
     """
     if found and max(found) >= size:
         raise ValueError(f"the tokenizer has the id {max(found)}, and the model embeddings of {size:,} symbols")
+    if found and min(found) < 0:
+        raise ValueError(f"the tokenizer gives {found[min(found)]!r} the id {min(found)}, which is below 0")
     return [found.get(number, f"{MADE_UP}{number:04}") for number in range(size)]

@@ -129,9 +129,12 @@ def with_base_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _added(positions: Tensor, token_types: Tensor) -> Tensor:
-    """Rows of positions (P, D) and the vector of the token type (1, D) -> their sums; rows 0 and 1 serve no token."""
-    result = positions.clone()
-    result[2:] += token_types[0]
+    """Rows of positions (P, D) and the vector of the token type (1, D) -> their sums; rows 0 and 1 serve no token.
+
+    Sums of 16-bit numbers are kept in 32 bits, as their model computes them when it is loaded in fp32.
+    """
+    result = positions.to(torch.promote_types(positions.dtype, torch.float32), copy=True)
+    result[2:] += token_types[0].to(result.dtype)
     return result
 
 

@@ -54,7 +54,7 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
     # JSON is YAML: nothing in a name can break out of its value
     front = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())
     parts = [
-        f"---\n{front}---\n\n# RoBERTa {model.path.parent.name}\n",
+        f"---\n{front}---\n\n# RoBERTa {_name(model.path)}\n",
         f"A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {_ANSWERS[head.kind]}. Exported by roberta_plugin.\n",
         _section("Use", _usage(model, to)),
         _section("Model", _list(_sizes(model))),
@@ -65,6 +65,13 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
         _section("Licence", license_name if license_name != "other" else TO_FILL_IN),
     ]
     return "\n".join(parts)
+
+
+def _name(path: Path) -> str:
+    """Example: roberta.base/model.pt, roberta.base.tar.gz and the folder roberta.base -> roberta.base."""
+    if path.suffix in (".pt", ".safetensors"):
+        return path.absolute().parent.name
+    return re.sub(r"\.(tar\.gz|tgz|tar)$", "", path.absolute().name)
 
 
 def _section(title: str, body: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +59,12 @@ def is_foreign(path: Path) -> bool:
     return is_huggingface_folder(path) and not (path.is_dir() and is_checkpoint(path))
 
 
-def open_pretrained(path: Path) -> PretrainedModel:
+def open_pretrained(path: Path, *, data: Path | None = None) -> PretrainedModel:
     """Open a Hugging Face folder, an imported or exported folder, an archive of fairseq, or a checkpoint.
+
+    Args:
+        path: the folder or file.
+        data: folder with dict.txt and the tokenizer, where it has none.
 
     Raises:
         FileNotFoundError: if something is missing.
@@ -69,13 +73,13 @@ def open_pretrained(path: Path) -> PretrainedModel:
     from roberta_plugin import register
 
     register()
-    portable = read_any(path)
+    portable = read_any(path, data=data)
     heads = heads_of(portable.state)
     return PretrainedModel(
         model=build(portable),
         tokenizer=portable.tokenizer,
         vocabulary=portable.vocabulary,
-        dictionary=_fairseq_dictionary(portable.vocabulary),
+        dictionary=fairseq_dictionary(portable.vocabulary),
         labels={head.name: labels_of(portable.state, head) for head in heads if labels_of(portable.state, head)},
         heads={head.name: head for head in heads},
         trained_on=identity.of_checkpoint(portable.state),
@@ -96,12 +100,17 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
     if is_archive(path):
         with unpacked(path) as folder:
             try:
-                return read_checkpoint(folder, data=data, head=head, source="fairseq")
-            except (FileNotFoundError, ValueError) as error:
-                raise type(error)(str(error).replace(str(folder), str(path))) from error
+                model = read_checkpoint(folder, data=data, head=head, source="fairseq")
+                return replace(model, path=path)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(str(error).replace(str(folder), str(path))) from error
+            except ValueError as error:
+                raise ValueError(str(error).replace(str(folder), str(path))) from error
     if is_checkpoint(path):
         return read_checkpoint(path, data=data, head=head)
     if is_huggingface_folder(path):
+        if data is not None:
+            raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data {data} out.")
         model = read_huggingface(path)
         choose_head(model.state, head, path)  # raises where it has no such head
         return model
@@ -118,11 +127,13 @@ def build(portable: PortableModel) -> nn.Module:
     Raises:
         ValueError: if the parameters do not fit the options.
     """
-    return build_model(portable.state, portable.path, dictionary=_fairseq_dictionary(portable.vocabulary))
+    return build_model(portable.state, portable.path, dictionary=fairseq_dictionary(portable.vocabulary))
 
 
-def _fairseq_dictionary(vocabulary: Vocabulary) -> Dictionary:
+def fairseq_dictionary(vocabulary: Vocabulary) -> Dictionary:
+    """The vocabulary as fairseq's dictionary, with <mask>."""
     dictionary = Dictionary()
-    for symbol in vocabulary.symbols[dictionary.nspecial :]:
-        dictionary.add_symbol(symbol, overwrite=True)
+    rows = zip(vocabulary.symbols, vocabulary.counts.tolist(), strict=True)
+    for symbol, count in list(rows)[dictionary.nspecial :]:
+        dictionary.add_symbol(symbol, n=count, overwrite=True)
     return dictionary

@@ -50,8 +50,12 @@ def starting_model(path: Path) -> Start:
     return Start(checkpoint, state, options)
 
 
-def checkpoint_of(path: Path) -> Path:
+def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
     """The checkpoint itself, that of an imported model's folder, or the best one of the fine-tuning in a folder.
+
+    Args:
+        path: the file or folder.
+        option: how the user gave it.
 
     Raises:
         FileNotFoundError: if the folder holds none.
@@ -63,9 +67,10 @@ def checkpoint_of(path: Path) -> Path:
     from roberta_plugin.conversion.run_folders import best_of_finetuning, find_checkpoint
 
     if is_archive(path) or (is_huggingface_folder(path) and not is_checkpoint(path)):
+        then = "--model FOLDER --tokenizer FOLDER" if option == "--model" else f"{option} FOLDER"
         raise ValueError(
-            f"--model {path} is a model of another format. Import it first: roberta import {path} --output-dir FOLDER; "
-            "then give --model FOLDER --tokenizer FOLDER."
+            f"{option} {path} is a model of another format. Import it first: roberta import {path} --output-dir "
+            f"FOLDER; then give {then}."
         )
     if not path.is_dir():
         return path
@@ -74,7 +79,8 @@ def checkpoint_of(path: Path) -> Path:
     best = best_of_finetuning(path)
     if best is None:
         report = path / "runs" / "report.json"
-        raise FileNotFoundError(f"--model {path}: {report} names no finished run. Give a checkpoint file instead.")
+        why = f"{report} names no finished run" if report.is_file() else "the folder holds no checkpoint"
+        raise FileNotFoundError(f"{option} {path}: {why}. Give a checkpoint file instead.")
     return best
 
 

@@ -48,6 +48,11 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     options, _ = saved_options(state)
     trained_on = options.get("_name")
     wanted = fairseq_task_of(prepared.task)
+    if trained_on == "sentence_prediction" != wanted:
+        raise ValueError(
+            f"{path} was trained on fairseq's own --task sentence_prediction, whose data are not those of "
+            f"{prepared.folder}: ask it with `roberta predict`, or train it further with `roberta finetune --model`."
+        )
     if trained_on != wanted:
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "

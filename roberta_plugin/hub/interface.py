@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin import register
-from roberta_plugin.conversion.pretrained import is_foreign, open_pretrained
+from roberta_plugin.conversion.fairseq_checkpoint import tokenizer_of
+from roberta_plugin.conversion.pretrained import fairseq_dictionary, is_foreign, open_pretrained
 from roberta_plugin.conversion.run_folders import (
     check_bpe,
     find_checkpoint,
@@ -35,7 +36,7 @@ from roberta_plugin.conversion.run_folders import (
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import alignment, pronouns, running
 from roberta_plugin.hub.core import HubCore, Pooling
-from roberta_plugin.hub.fairseq_names import Bpe, HubTask, fairseq_dictionary
+from roberta_plugin.hub.fairseq_names import Bpe, HubTask
 from roberta_plugin.hub.fill_mask import MASK, fill
 from roberta_plugin.hub.texts import Text
 from roberta_plugin.models.checkpoints.building import build_model
@@ -83,8 +84,9 @@ class RobertaHub(HubCore):
                 raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
             is_relative = str(data_name_or_path).startswith(".")
             data = Path(folder, data_name_or_path) if is_relative else data_name_or_path
-        if checkpoint_file is None and data is None and tokenizer is None and is_foreign(Path(folder)):
-            opened = open_pretrained(Path(folder))
+        if checkpoint_file is None and is_foreign(Path(folder)):
+            words = data if data is not None else tokenizer
+            opened = open_pretrained(Path(folder), data=None if words is None else Path(words))
             check_bpe(bpe, opened.tokenizer)
             hub = cls(
                 opened.model, tokenizer=opened.tokenizer, vocabulary=opened.vocabulary, trained_on=opened.trained_on
@@ -94,7 +96,10 @@ class RobertaHub(HubCore):
         state = load_state(path, for_use=True)
         dictionary_path = find_dictionary(path, state, data)
         vocabulary = Vocabulary.load(dictionary_path)
-        found = find_tokenizer(path, dictionary_path, tokenizer)
+        if tokenizer is None:
+            found = tokenizer_of(path, dictionary_path, vocabulary, None)
+        else:
+            found = find_tokenizer(path, dictionary_path, tokenizer)
         check_bpe(bpe, found)
         model = build_model(state, path, dictionary=fairseq_dictionary(vocabulary))
         trained_on = training_data(state, dictionary_path)

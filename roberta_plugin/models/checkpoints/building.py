@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from fairseq.tasks import FairseqTask
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS, positions_of
+from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS, positions_of, sizes_of
 from roberta_plugin.models.checkpoints.options import saved_options
 from roberta_plugin.models.config import SIZES, FastRobertaConfig
 
@@ -98,6 +98,11 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
         for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES)
         if saved.get(option) is not None and (known is None or option in known)
     }
+    for option, size in sizes_of(state["model"]).items():  # before a model of a billion layers is built
+        if options.get(option, size) != size:
+            raise ValueError(
+                f"{path}: the parameters do not fit the model: {option} is {options[option]}, and they have {size}."
+            )
     num_positions = len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
     return argparse.Namespace(arch=name, max_positions=num_positions, **options)
 
@@ -116,7 +121,8 @@ def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.
     arguments = model_arguments(state, path)
     arguments.load_checkpoint_heads = True
     task = ModelOnlyTask(dictionary, arguments.max_positions)
-    with torch.device("meta") if arguments.arch in OUR_MODELS else NoInitialization():
+    on_meta = torch.device("meta") if arguments.arch in OUR_MODELS else nullcontext()
+    with on_meta, NoInitialization():  # random numbers on the meta device make torch import its compiler, for seconds
         model: nn.Module = task.build_model(arguments, from_checkpoint=True)
     assign_parameters(model, state, path)
     return model.eval()
@@ -154,7 +160,8 @@ def assign_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) ->
     """
     tensors = dict(state["model"])
     with _named(path):
-        model.upgrade_state_dict(tensors)  # type: ignore[operator]  # older names; heads
+        with NoInitialization():
+            model.upgrade_state_dict(tensors)  # type: ignore[operator]  # older names; heads
         shared: dict[int, list[str]] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
             shared.setdefault(id(parameter), []).append(name)

@@ -42,6 +42,21 @@ def from_older_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
+def sizes_of(state: Mapping[str, Tensor]) -> dict[str, int]:
+    """Options of the model that its parameters determine, in any layout. A dimension may be missing.
+
+    Example: roberta.base -> {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072}
+    """
+    numbers = {match[1] for name in state if (match := re.search(r"\.sentence_encoder\.layers\.(\d+)\.", name))}
+    sizes = {"encoder_layers": len(numbers)}
+    ends = {"embed_tokens.weight": ("encoder_embed_dim", 1), "layers.0.fc1.weight": ("encoder_ffn_embed_dim", 0)}
+    for name, value in state.items():
+        for end, (option, axis) in ends.items():
+            if name.endswith(f".sentence_encoder.{end}") and value.dim() == 2:
+                sizes[option] = value.size(axis)
+    return sizes
+
+
 def positions_of(state: Mapping[str, Tensor]) -> Tensor:
     """The embeddings of positions, in any layout that fairseq's `roberta` has had.
 

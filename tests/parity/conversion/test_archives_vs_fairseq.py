@@ -1,9 +1,16 @@
 """Archives in the layout of fairseq's released models: in fairseq's own hub and in ours."""
 
+import hashlib
+import io
+import json
+import shutil
 import tarfile
+import urllib.error
+import urllib.request
 
 import pytest
 import torch
+from fairseq import file_utils
 from fairseq.models.roberta import RobertaModel
 
 from roberta_plugin.conversion import fairseq_checkpoint, gpt2_files
@@ -84,12 +91,36 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
     path, folder = archive
     monkeypatch.setattr(fairseq_checkpoint, "is_of_gpt2", lambda vocabulary: True)
 
-    def offline(url):
-        raise ConnectionError("no network")
+    monkeypatch.setattr(gpt2_files.file_utils, "PYTORCH_FAIRSEQ_CACHE", tmp_path / "cache")
+    content = {name: (folder / name).read_bytes() for name in ("encoder.json", "vocab.bpe")}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
+    monkeypatch.setattr(gpt2_files, "SHA256", digests)
 
-    monkeypatch.setattr(gpt2_files.file_utils, "cached_path", offline)
-    with pytest.raises(FileNotFoundError, match=r"mnli\.tar\.gz has no tokenizer.*/encoder\.json and .*vocab\.bpe"):
+    def offline(url, timeout):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    message = r"mnli\.tar\.gz has no tokenizer.*no network.*/encoder\.json and .*vocab\.bpe"
+    with pytest.raises(FileNotFoundError, match=message):
         open_pretrained(path)
-    cached = {"encoder.json": folder / "encoder.json", "vocab.bpe": folder / "vocab.bpe"}
-    monkeypatch.setattr(gpt2_files.file_utils, "cached_path", lambda url: str(cached[url.rpartition("/")[2]]))
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(b"a page that asks to log in"))
+    with pytest.raises(FileNotFoundError, match="the answer of the server is another file"):
+        open_pretrained(path)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+    for name, data in content.items():  # as fairseq's download leaves them
+        cached = tmp_path / "cache" / file_utils.url_to_filename(f"{gpt2_files.URL}/{name}", etag="made up")
+        cached.write_bytes(data)
+        cached.with_name(f"{cached.name}.json").write_text("{}")
     assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
+    shutil.rmtree(tmp_path / "cache")
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(content[url.rpartition("/")[2]]))
+    assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
+    monkeypatch.setattr(urllib.request, "urlopen", offline)  # now they are in the cache
+    with tarfile.open(path) as members:
+        members.extractall(tmp_path / "unpacked", filter="data")
+    assert RobertaHub.from_pretrained(tmp_path / "unpacked" / "roberta.mnli").heads == ["mnli"]
+    assert RobertaHub.from_pretrained(path, data=folder).heads == ["mnli"]
+    imported = import_model(ImportSettings(source=path, output_dir=tmp_path / "imported")).folder
+    assert json.loads((imported / "conversion.json").read_text())["source"] == str(path)

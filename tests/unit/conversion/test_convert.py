@@ -4,18 +4,24 @@ import io
 import json
 import shutil
 import tarfile
+from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roberta_plugin.cli import main
+from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.conversion.huggingface_folder import read_weights, write_weights
 from roberta_plugin.conversion.huggingface_vocabulary import changed_places
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.finetuning_start import starting_model
+from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.loading import load_state
+from tests.tiny_benchmarks import write_prepared
 from tests.tiny_conversions import write_checkpoint
 
 
@@ -44,8 +50,16 @@ def change_config(folder, **changes):
         ({"num_hidden_layers": "two"}, r"num_hidden_layers must be a whole number above 0, got 'two'"),
         ({"architectures": ["RobertaForCausalLM"]}, r"'RobertaForCausalLM', which has no counterpart here"),
         ({"problem_type": "multi_label_classification"}, r"heads here choose one class"),
-        ({"vocab_size": 100}, r"tokenizer\.json: the tokenizer has the id 267, and the model embeddings of 100"),
-        ({"vocab_size": 300}, r"embeddings of 268 symbols, and the vocabulary of .* has 300"),
+        ({"vocab_size": 10**12}, r"vocab_size is 1000000000000, and the weights have embeddings of 268 symbols"),
+        ({"num_hidden_layers": 10**9}, r"encoder_layers is 1000000000, and the weights have 3"),
+        ({"max_position_embeddings": 10**12}, r"max_positions is 999999999998, and the weights have 40"),
+        ({"model_type": ["roberta"]}, r"model_type is \['roberta'\], which is not read"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act must be one of .*gelu.*, got \['gelu'\]"),
+        ({"hidden_dropout_prob": [0.1]}, r"hidden_dropout_prob must be a number from 0 to 1, got \[0\.1\]"),
+        ({"num_attention_heads": 5}, r"hidden_size 24 is no multiple of num_attention_heads 5"),
+        ({"id2label": ["no", "yes"]}, r"id2label must be an object"),
+        ({"architectures": None}, r"must name the class of the model, such as \[\"RobertaForMaskedLM\"\], got None"),
+        ({"vocab_size": 300}, r"vocab_size is 300, and the weights have embeddings of 268 symbols"),
         ({"hidden_size": 48}, r"the parameters do not fit the model"),
         ({"architectures": ["RobertaForMaskedLM"]}, r"classifier\.dense\.\w+ has no counterpart"),
     ],
@@ -80,6 +94,12 @@ def test_damaged_files_are_named(theirs):
     index = {"weight_map": {"roberta.embeddings.word_embeddings.weight": "../ours/secret.safetensors"}}
     (theirs / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match=r"'\.\./ours/secret\.safetensors' is not the name of a file in this folder"):
+        open_pretrained(theirs)
+    (theirs / "model.safetensors.index.json").write_text('{"weight_map": ["a.safetensors"]}')
+    with pytest.raises(ValueError, match=r"index\.json has no weight_map"):
+        open_pretrained(theirs)
+    (theirs / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
         open_pretrained(theirs)
     (theirs / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json is not JSON"):
@@ -163,8 +183,124 @@ def test_models_that_hugging_face_cannot_express_are_refused(tmp_path, option):
         export_model(ExportSettings(checkpoint=folder, to="huggingface", output_dir=tmp_path / "new"))
 
 
+def test_weights_of_odd_shapes_are_refused(theirs):
+    name = "roberta.embeddings.word_embeddings.weight"
+    whole = read_weights(theirs)
+    for odd, words in (
+        (whole[name].flatten(), r"word_embeddings\.weight has the shape \(6432,\)"),
+        (whole[name].int(), r"word_embeddings\.weight .* holds int32"),
+        (whole[name][:200].clone(), r"vocab_size is 268, and the weights have embeddings of 200 symbols"),
+        (None, r"the weights lack roberta\.embeddings\.word_embeddings\.weight"),
+    ):
+        changed = (
+            {**whole, name: odd} if odd is not None else {key: value for key, value in whole.items() if key != name}
+        )
+        write_weights(theirs, changed)
+        with pytest.raises(ValueError, match=words):
+            open_pretrained(theirs)
+
+
+def test_tokenizers_with_ids_below_zero_are_refused(theirs):
+    content = json.loads((theirs / "tokenizer.json").read_text())
+    content["model"]["vocab"]["a"] = -5
+    (theirs / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"tokenizer\.json: the tokenizer gives '\d+' the id -5, which is below 0"):
+        open_pretrained(theirs)
+
+
+def test_a_checkpoint_that_claims_a_billion_layers_is_refused(ours, tmp_path):
+    shutil.copytree(ours, tmp_path / "huge")
+    state = load_state(ours / "model.pt")
+    state["cfg"]["model"]["encoder_layers"] = 10**9
+    torch.save(state, tmp_path / "huge" / "model.pt")
+    with pytest.raises(ValueError, match=r"encoder_layers is 1000000000, and they have 3"):
+        RobertaHub.from_pretrained(tmp_path / "huge")
+
+
+def test_opening_fills_nothing_with_random_numbers(ours):
+    """On torch's meta device that costs seconds, as it imports torch's compiler."""
+    with RandomNumbers() as seen:
+        open_pretrained(ours)
+    assert seen.names == []
+
+
+class RandomNumbers(TorchDispatchMode):
+    """Names of the operators that fill a tensor with random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "normal" in str(function) or "uniform" in str(function):
+            self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_archives_with_two_models_or_too_large_ones_are_refused(tmp_path, monkeypatch):
+    with tarfile.open(tmp_path / "two.tar", "w") as out:
+        for folder in ("a", "b"):
+            out.addfile(tarfile.TarInfo(f"{folder}/model.pt"))
+    with pytest.raises(ValueError, match=r"two\.tar holds model\.pt twice"):
+        open_pretrained(tmp_path / "two.tar")
+    member = tarfile.TarInfo("a/model.pt")
+    member.size = 10**15
+    (tmp_path / "huge.tar").write_bytes(member.tobuf() + b"x" * 10_000)
+    with pytest.raises(ValueError, match=r"model\.pt takes 1000000\.0 GB, and .* has .* GB left: set TMPDIR"):
+        open_pretrained(tmp_path / "huge.tar")
+
+
+def test_broken_tokenizers_in_archives_are_named(ours, tmp_path):
+    shutil.copytree(ours, tmp_path / "model")
+    (tmp_path / "model" / "dict.txt").write_bytes(b"\xff 1\n")
+    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as out:
+        out.add(tmp_path / "model", "model")
+    with pytest.raises(ValueError, match=r"model\.tar\.gz/dict\.txt, line 1: byte 0xff is not valid UTF-8"):
+        open_pretrained(tmp_path / "model.tar.gz")
+
+
+def test_folders_of_the_user_stay_as_they_are(ours, theirs, tmp_path, monkeypatch):
+    def refuse(words, **changes):
+        with pytest.raises(ValueError, match=words):
+            import_model(ImportSettings(**{"source": ours, "output_dir": theirs, **changes}))
+
+    before = sorted(path.name for path in theirs.iterdir())
+    refuse(r"theirs holds .*theirs, which is read: name another folder", source=theirs)
+    refuse(r"theirs holds .*safetensors, which is read", source=theirs / "model.safetensors")
+    monkeypatch.chdir(theirs)
+    refuse(r"--output-dir \. is the current folder or above it", output_dir=Path())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    refuse(r"--output-dir .*file is a file", output_dir=tmp_path / "file")
+    refuse(r"--output-dir .*file/new cannot be made \(.*\): name one", output_dir=tmp_path / "file" / "new")
+    (theirs / "checkpoint_best.pt").touch()  # trained there
+    refuse(r"theirs holds something else than an earlier export or import, such as checkpoint_best\.pt")
+    assert sorted(path.name for path in theirs.iterdir()) == sorted([*before, "checkpoint_best.pt"])
+
+
+def test_a_conversion_that_fails_leaves_the_earlier_one(ours, theirs, tmp_path, monkeypatch):
+    before = {path.name: path.read_bytes() for path in theirs.iterdir()}
+
+    def fail(*args, **others):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(convert, "write_card", fail)
+    with pytest.raises(OSError, match="No space left"):
+        export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=theirs))
+    assert {path.name: path.read_bytes() for path in theirs.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_a_link_to_a_folder_stays_one(ours, tmp_path):
+    (tmp_path / "large_disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "large_disk")
+    for _ in range(2):
+        import_model(ImportSettings(source=ours, output_dir=tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "large_disk" / "model.pt").is_file()
+
+
 def test_an_earlier_export_is_replaced_as_a_whole(ours, theirs):
-    (theirs / "model-00001-of-00002.safetensors").touch()
     export_model(ExportSettings(checkpoint=ours, to="fairseq", output_dir=theirs))
     names = "NOTE README.md conversion.json dict.txt encoder.json merges.txt model.pt vocab.bpe vocab.json"
     assert sorted(path.name for path in theirs.iterdir()) == names.split()
@@ -200,6 +336,20 @@ def test_finetune_says_how_to_start_from_another_format(theirs):
         starting_model(theirs)
     with pytest.raises(ValueError, match=r"Import it first"):
         starting_model(theirs / "model.safetensors")
+    (theirs / "pytorch_model.bin").touch()
+    with pytest.raises(ValueError, match=r"Import it first"):
+        starting_model(theirs / "pytorch_model.bin")
+
+
+def test_evaluate_takes_folders_and_says_what_to_import(ours, theirs, tmp_path, capsys):
+    write_prepared(tmp_path / "RTE")
+    where = ["--data", str(tmp_path / "RTE"), "--output-dir", str(tmp_path / "results"), "--device", "cpu"]
+    assert main(["evaluate", *where, "--checkpoint", str(theirs)]) == 2
+    assert "theirs --output-dir FOLDER; then give --checkpoint FOLDER." in capsys.readouterr().err
+    assert main(["evaluate", *where, "--checkpoint", str(tmp_path / "RTE")]) == 2
+    assert "the folder holds no checkpoint" in capsys.readouterr().err
+    assert main(["evaluate", *where, "--checkpoint", str(ours)]) == 2  # found; but trained for another task
+    assert f"{ours}/model.pt" in capsys.readouterr().err
 
 
 def test_finetune_starts_from_an_imported_folder(theirs, tmp_path):
