@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from fairseq.data import Dictionary
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.data.vocabulary import SPECIALS, Vocabulary
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask
 
 
 def fairseq_dictionary(vocabulary: Vocabulary) -> Dictionary:
     """The vocabulary as fairseq's dictionary, with <mask>."""
-    dictionary = Dictionary.load(io.StringIO(vocabulary.as_text()))
-    dictionary.add_symbol(MASK)
+    dictionary = Dictionary()
+    # Not by its own `load`, which parses dict.txt once more: a third of the time that opening a base model takes.
+    dictionary.symbols, dictionary.count = list(vocabulary.symbols), vocabulary.counts.tolist()
+    dictionary.indices = {symbol: number for number, symbol in enumerate(vocabulary.symbols)}
     return dictionary
 
 
