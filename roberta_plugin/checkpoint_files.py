@@ -35,7 +35,8 @@ def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) ->
 
     Args:
         path: the file.
-        used: the bytes of those tensors that are used, if the others need not be checked, nor even be read.
+        used: arrays with the bytes of those tensors that are used, if the others need not be checked, nor even be
+            read.
 
     Raises:
         OSError: if there is no such file, or it cannot be read.
@@ -66,7 +67,7 @@ def _wrong_part(archive: zipfile.ZipFile, used: Iterable[Any]) -> str | None:
             tensors.add((entry.file_size, entry.CRC))
         else:
             archive.read(entry)  # compares the checksum
-    sums = ((content.nbytes, zlib.crc32(content)) for content in map(memoryview, used))
+    sums = ((content.nbytes, zlib.crc32(content)) for content in used)
     wrong = next((size for size, checksum in sums if (size, checksum) not in tensors), None)
     return None if wrong is None else f"of {wrong:,} bytes"
 
