@@ -17,7 +17,10 @@ import os
 import pickle
 import re
 import zipfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from roberta_plugin.locks import try_lock
 
@@ -25,10 +28,15 @@ _ZIP_START = b"PK\x03\x04"
 REMEDY = "Use another checkpoint, or bring this one back from a copy."
 
 
-def fault_of(path: str | os.PathLike[str]) -> str | None:
+def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) -> str | None:
     """What is wrong with a checkpoint file; None if every part of it has the checksum that was written with it.
 
     Files of torch < 1.6 are plain pickles without checksums: only an empty one is detected.
+
+    Args:
+        path: the file.
+        used: arrays with the bytes of those tensors that are used, if the others need not be checked, nor even be
+            read.
 
     Raises:
         OSError: if there is no such file, or it cannot be read.
@@ -43,7 +51,7 @@ def fault_of(path: str | os.PathLike[str]) -> str | None:
             with zipfile.ZipFile(file) as archive:
                 if min((entry.header_offset for entry in archive.infolist()), default=0):
                     return "other bytes stand before its contents"
-                wrong = archive.testzip()
+                wrong = archive.testzip() if used is None else _wrong_part(archive, used)
         except Exception as error:  # damage raises nearly anything: BadZipFile, EOFError, EINVAL of a seek ...
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
@@ -51,14 +59,27 @@ def fault_of(path: str | os.PathLike[str]) -> str | None:
     return None if wrong is None else f"the checksum of its part {wrong} is wrong"
 
 
-def check_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Refuse a damaged checkpoint before any of it is used.
+def _wrong_part(archive: zipfile.ZipFile, used: Iterable[Any]) -> str | None:
+    """The first part that is no tensor and has a wrong checksum, or that some used tensor does not have."""
+    tensors = set()
+    for entry in archive.infolist():
+        if "/data/" in entry.filename:
+            tensors.add((entry.file_size, entry.CRC))
+        else:
+            archive.read(entry)  # compares the checksum
+    sums = ((content.nbytes, zlib.crc32(content)) for content in used)
+    wrong = next((size for size, checksum in sums if (size, checksum) not in tensors), None)
+    return None if wrong is None else f"of {wrong:,} bytes"
+
+
+def check_checkpoint(path: str | os.PathLike[str], used: Iterable[Any] | None = None) -> None:
+    """Refuse a damaged checkpoint before any of it is used; `used` as in `fault_of`.
 
     Raises:
         ValueError: if the file is damaged; names it, the damage and the remedy.
         OSError: if there is no such file, or it cannot be read.
     """
-    fault = fault_of(path)
+    fault = fault_of(path, used)
     if fault is not None:
         raise ValueError(f"The checkpoint {os.fspath(path)} is damaged: {fault}. {REMEDY}")
 

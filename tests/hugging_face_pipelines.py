@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from roberta_plugin.conversion.heads import Head
+from roberta_plugin.conversion.huggingface_weights import to_hugging_face
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.names import to_hugging_face
 
 _LAYER_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
@@ -59,8 +60,9 @@ def tokenizer_of(transformers: Any, hub: RobertaHub) -> Any:
 def masked_lm_of(transformers: Any, hub: RobertaHub) -> Any:
     """RobertaForMaskedLM with the hub's weights."""
     model = transformers.RobertaForMaskedLM(config_of(transformers, hub)).eval()
-    _, unexpected = model.load_state_dict(to_hugging_face(hub.model.state_dict()), strict=False)
-    assert not unexpected
+    state = to_hugging_face({"model": hub.model.state_dict()}, Head(kind="masked_lm", name="masked_lm"), is_tied=False)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not missing and not unexpected, (missing, unexpected)
     return model
 
 
@@ -69,8 +71,8 @@ def classifier_of(transformers: Any, hub: RobertaHub, head: str, *, labels: list
     names = dict(enumerate(labels))
     config = config_of(transformers, hub, id2label=names, label2id={name: number for number, name in names.items()})
     model = transformers.RobertaForSequenceClassification(config).eval()
-    state = {name: value for name, value in to_hugging_face(hub.model.state_dict()).items() if "lm_head" not in name}
-    state |= {f"classifier.{name}": value for name, value in hub.model.classification_heads[head].state_dict().items()}
+    own = Head(kind="classification", name=head, num_outputs=len(labels))
+    state = to_hugging_face({"model": hub.model.state_dict()}, own)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not missing and not unexpected, (missing, unexpected)
     return model

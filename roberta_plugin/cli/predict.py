@@ -56,6 +56,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict; 1 if lines were skipped."""
+    from roberta_plugin.cli.interrupts import terminated_like_interrupted
     from roberta_plugin.prediction.predict import PredictSettings, predict
 
     settings = PredictSettings(
@@ -76,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
         null_threshold=args.null_threshold,
         show_progress=not args.no_progress,
     )
-    result = predict(settings)
+    with terminated_like_interrupted():
+        result = predict(settings)
     if result.output is not None:
         print(f"{result.num_answers:,} answers ({result.task_kind}) in {result.seconds:.1f} s: {result.output}")
     if result.num_truncated:

@@ -133,7 +133,7 @@ def build(portable: PortableModel) -> nn.Module:
 def fairseq_dictionary(vocabulary: Vocabulary) -> Dictionary:
     """The vocabulary as fairseq's dictionary, with <mask>."""
     dictionary = Dictionary()
-    rows = zip(vocabulary.symbols, vocabulary.counts.tolist(), strict=True)
-    for symbol, count in list(rows)[dictionary.nspecial :]:
-        dictionary.add_symbol(symbol, n=count, overwrite=True)
+    # Not by its own methods, which take a third of the time that opening a base model takes.
+    dictionary.symbols, dictionary.count = list(vocabulary.symbols), vocabulary.counts.tolist()
+    dictionary.indices = {symbol: number for number, symbol in enumerate(vocabulary.symbols)}
     return dictionary

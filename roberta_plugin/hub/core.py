@@ -134,7 +134,7 @@ class HubCore(nn.Module):
             lambda batch: list(running.head_logits(self.model, batch, head).float().cpu()),
             max_tokens=max_tokens,
         )
-        return torch.stack(rows)
+        return torch.stack(rows) if rows else torch.empty(0, self.num_classes(head))
 
     def span_outputs(
         self, sequences: Sequence[NDArray[Any]], head: str, *, max_tokens: int | None = None

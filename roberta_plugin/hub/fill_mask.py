@@ -29,7 +29,7 @@ def best_tokens(logits: Tensor, never: Tensor, topk: int) -> tuple[Tensor, Tenso
     logits = logits.float()
     total = logits.logsumexp(dim=-1, keepdim=True)
     allowed = logits.masked_fill(never.to(logits.device), float("-inf"))
-    best, ids = allowed.topk(min(topk, logits.size(-1)), dim=-1)  # (M, V) -> (M, K)
+    best, ids = allowed.topk(min(topk, int((~never).sum())), dim=-1)  # (M, V) -> (M, K)
     return (best - total).exp().cpu(), ids.cpu()
 
 

@@ -22,7 +22,7 @@ from roberta_plugin.prediction.kinds.base import Kind
 from roberta_plugin.prediction.opening import open_kind
 from roberta_plugin.prediction.records import Line, check_characters, read_lines, read_records
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
-from roberta_plugin.prediction.writing import NPY, open_output, partial_path
+from roberta_plugin.prediction.writing import NPY, check_output, open_output, partial_path
 from roberta_plugin.progress import Progress
 
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
@@ -59,8 +59,8 @@ def predict(settings: PredictSettings) -> PredictResult:
     """
     if settings.input is not None and not settings.input.is_file():
         raise FileNotFoundError(f"--input {settings.input} does not exist: name a file, or - for standard input.")
-    if settings.output is not None and not settings.output.parent.is_dir():
-        raise FileNotFoundError(f"--output {settings.output}: the folder does not exist. Make it, or name another.")
+    if settings.output is not None:
+        check_output(settings.output)
     kind = open_kind(settings)
     is_array = settings.output is not None and settings.output.suffix == NPY
     if is_array and kind.name != "embedding":

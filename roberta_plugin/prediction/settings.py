@@ -68,5 +68,12 @@ class PredictSettings:
                     f"--{name.replace('_', '-')} must be one of {', '.join(map(str, choices))}, "
                     f"got {getattr(self, name)!r}."
                 )
-        if self.input is not None and self.output is not None and self.input.resolve() == self.output.resolve():
-            raise ValueError(f"--output {self.output} is the input itself: name another file.")
+        if self.input is not None and self.output is not None:
+            overwritten = (self.output, Path(f"{self.output}.partial"))
+            if self.input.resolve() in (path.resolve() for path in overwritten):
+                raise ValueError(f"--output {self.output} would overwrite the input itself: name another file.")
+        if self.input is not None and self.format is None and self.input.suffix.lower() == ".csv":
+            raise ValueError(
+                f"--input {self.input}: CSV is not read. Save it as TSV or JSON Lines, or give --format text if each "
+                "line is a text."
+            )

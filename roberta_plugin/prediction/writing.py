@@ -1,7 +1,7 @@
 """Answers -> JSON Lines on standard output or in a file; or vectors -> .npy.
 
 A file appears under its name when it is complete. Until then it is NAME.partial, which stays if the run stops at a bad
-line, so that nothing that was computed is lost.
+line, so that nothing that was computed is lost. A device or a pipe, such as /dev/null, is written to as it is.
 
 Shapes: N answers, D numbers of a vector.
 """
@@ -43,7 +43,8 @@ class JsonLines:
             line = json.dumps(answer, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:  # an id with half a surrogate pair
             line = json.dumps(answer).encode("ascii")
-        self._file.write(line + b"\n")
+        with _named(self._file.name):
+            self._file.write(line + b"\n")
 
 
 class Vectors:
@@ -56,7 +57,8 @@ class Vectors:
     def write(self, answer: Mapping[str, Any]) -> None:
         """See `Writer`."""
         vector = np.asarray(answer.get(VECTOR, [np.nan] * self._dim), dtype="<f4")
-        self._file.write(vector.tobytes())
+        with _named(self._file.name):
+            self._file.write(vector.tobytes())
         self._count += 1
 
     def finish(self) -> None:
@@ -75,20 +77,49 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
     """A writer to a file, by the ending of its name, or to standard output."""
     if path is None:
         yield JsonLines(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        with _named("Standard output"):
+            sys.stdout.buffer.flush()
         return
-    partial = partial_path(path)
-    with open(partial, "wb") as file:
-        vectors = Vectors(file, dim) if path.suffix == NPY else None
-        try:
-            yield vectors or JsonLines(file)
-        finally:
+    is_stream = path.exists() and not path.is_file()
+    partial = path if is_stream else partial_path(path)
+    file = open(partial, "wb")  # noqa: SIM115  # closing may fail, too, on a full disk
+    vectors = None if is_stream or path.suffix != NPY else Vectors(file, dim)
+    try:
+        yield vectors or JsonLines(file)
+    finally:
+        with _named(partial), file:
             if vectors is not None:
                 vectors.finish()
             file.flush()
-            os.fsync(file.fileno())
-    partial.replace(path)
-    sync_folder(path.parent)
+            if not is_stream:
+                os.fsync(file.fileno())
+    if not is_stream:
+        partial.replace(path)
+        sync_folder(path.parent)
+
+
+def check_output(path: Path) -> None:
+    """Refuse an output that cannot be written, before anything is computed.
+
+    Raises:
+        FileNotFoundError: if its folder does not exist.
+        ValueError: if it is a folder.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"--output {path}: the folder does not exist. Make it, or name another.")
+    if path.is_dir():
+        raise ValueError(f"--output {path} is a folder: name a file in it, such as {path / 'answers.jsonl'}.")
+
+
+@contextmanager
+def _named(file: Any) -> Iterator[None]:
+    """Errors of writing, in a sentence that names the file; that the reader of a pipe is gone is no such error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(f"{file} could not be written ({error.strerror}). Free some space, or name another.") from error
 
 
 def partial_path(path: Path) -> Path:

@@ -1,7 +1,9 @@
 """`roberta predict` as users call it: from the shell, with files and pipes, and its help without torch."""
 
 import json
+import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -45,6 +47,27 @@ def test_every_form_of_input_and_output(tmp_path):
     vectors = np.load(tmp_path / "out.npy")
     assert np.isnan(vectors[:, 0]).nonzero()[0].tolist() == [5]
     np.testing.assert_allclose(vectors[0], vectors[3], atol=1e-6)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_answered_before_a_stop_is_kept(tmp_path, sent):
+    """Every answer of the first window, each in a whole line."""
+    model, output = write_predictor(tmp_path / "model", "single"), tmp_path / "out.jsonl"
+    call = [*command("roberta"), "predict", str(model), "--output", str(output)]
+    with subprocess.Popen(
+        call, cwd=REPOSITORY, env=environment(), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("good\n" * 1024)
+        process.stdin.flush()  # and it stays open
+        partial, until = tmp_path / "out.jsonl.partial", time.monotonic() + 100
+        while not (partial.exists() and partial.stat().st_size) and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(0.5)
+        process.send_signal(sent)
+        assert "interrupted" in process.stderr.read()
+    assert process.returncode == 130
+    assert not output.exists()
+    assert [json.loads(line)["label"] in "01" for line in partial.read_text().splitlines()] == [True] * 1024
 
 
 def test_the_help_names_every_kind():

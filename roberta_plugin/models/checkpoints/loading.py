@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from roberta_plugin.checkpoint_files import check_checkpoint, explain_refusal
 
@@ -49,12 +52,32 @@ def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> 
         state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_mapped)
     except Exception as error:  # damage raises nearly anything: KeyError, EOFError, RuntimeError, OSError ...
         raise ValueError(f"{explain_refusal(path, error)} {_ADVICE}") from error
-    check_checkpoint(path)
+    is_partial = is_mapped and isinstance(state, dict)
+    if is_partial:
+        state = {name: value for name, value in state.items() if name != _OPTIMIZER}
+    check_checkpoint(path, _bytes_of_tensors(state) if is_partial else None)
     _check_content(path, state)
     if for_use:
-        state = {name: value for name, value in state.items() if name != _OPTIMIZER}
+        state.pop(_OPTIMIZER, None)
         state["model"] = _copied(state["model"]) if is_mapped else state["model"]
     return dict(state)
+
+
+def _bytes_of_tensors(content: Any) -> Iterator[NDArray[np.uint8]]:
+    """The bytes of all tensors in nested dictionaries and lists, of each storage once."""
+    seen: set[int] = set()
+    remaining = [content]
+    while remaining:
+        value = remaining.pop()
+        if isinstance(value, torch.Tensor):
+            storage = value.untyped_storage()
+            if storage.nbytes() and storage.data_ptr() not in seen:
+                seen.add(storage.data_ptr())
+                yield torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+        elif isinstance(value, dict):
+            remaining += value.values()
+        elif isinstance(value, list | tuple):
+            remaining += value
 
 
 def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -262,6 +262,9 @@ def test_embeddings_are_means_or_first_features(heads_hub):
     )
     assert hub.embed("good").shape == (1, 24)
     assert hub.embed([]).shape == (0, 24)
+    hub = copy.deepcopy(hub)
+    hub.register_classification_head("task", num_classes=3)
+    assert hub.predict("task", []).shape == (0, 3)
     with pytest.raises(ValueError, match='pooling must be "mean" or "first", got \'max\''):
         hub.embed(PIECES, pooling="max")
 

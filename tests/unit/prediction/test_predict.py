@@ -169,6 +169,13 @@ def test_embeddings_are_those_of_the_hub(models, tmp_path, pooling):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected.numpy(), atol=1e-5)
 
 
+def test_no_special_symbol_is_an_answer_however_many_are_asked_for(models):
+    hub = RobertaHub.from_pretrained(models["fill_mask"])
+    (found,) = answers(models["fill_mask"], ["good <mask>"], top_k=100_000)
+    assert len(found["masks"][0]) == len(hub.vocabulary) - int(hub.vocabulary.never_masked().sum())
+    assert all(each["probability"] > 0 for each in found["masks"][0])
+
+
 HOSTILE = {
     "fill_mask": [
         "no mask",

@@ -15,9 +15,15 @@ from roberta_plugin.prediction.settings import PredictSettings
         ({"null_threshold": 1.5}, "--null-threshold must be from 0 to 1, got 1.5"),
         ({"format": "csv"}, "--format must be one of .*tsv.*, got 'csv'"),
         ({"on_error": "ask"}, "--on-error must be one of stop, skip, got 'ask'"),
-        ({"input": Path("a"), "output": Path("a")}, "--output a is the input itself"),
+        ({"input": Path("a"), "output": Path("a")}, "--output a would overwrite the input itself"),
+        ({"input": Path("b/../a.partial"), "output": Path("a")}, "--output a would overwrite the input itself"),
+        ({"input": Path("a.CSV")}, "--input a.CSV: CSV is not read. Save it as TSV or JSON Lines, or give --format"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         PredictSettings(model=Path("m"), **changes)
+
+
+def test_csv_may_be_read_as_texts():
+    assert PredictSettings(model=Path("m"), input=Path("a.csv"), format="text").format == "text"

@@ -1,11 +1,13 @@
 """Answers in files that are complete or called .partial."""
 
 import json
+import os
+import threading
 
 import numpy as np
 import pytest
 
-from roberta_plugin.prediction.writing import open_output, partial_path
+from roberta_plugin.prediction.writing import check_output, open_output, partial_path
 
 
 def test_lines_are_json_in_utf_8(tmp_path):
@@ -37,3 +39,41 @@ def test_what_was_computed_before_an_error_is_kept(tmp_path):
         raise ValueError("bad")
     assert path.read_text() == "earlier\n"
     assert json.loads(partial_path(path).read_text()) == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.npy"])
+def test_a_pipe_stays_a_pipe_and_gets_the_answers(tmp_path, name):
+    """A rename would put a file in its place, as in that of /dev/null."""
+    path = tmp_path / name
+    os.mkfifo(path)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
+    reader.start()
+    with open_output(path, dim=1) as writer:
+        writer.write({"a": 1})
+    reader.join(10)
+    assert read == [b'{"a": 1}\n']
+    assert path.is_fifo()
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_a_full_disk_is_named(tmp_path, count):
+    """At the first write that reaches the disk, or at the last one."""
+    path = tmp_path / "out.jsonl"
+    partial_path(path).symlink_to("/dev/full")
+    with (
+        pytest.raises(OSError, match=r"out\.jsonl\.partial could not be written \(No space left on device\)\. Free"),
+        open_output(path, dim=1) as writer,
+    ):
+        for _ in range(count):
+            writer.write({"a": 1})
+    assert not path.exists()
+
+
+def test_outputs_that_cannot_be_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"--output .*none/out: the folder does not exist"):
+        check_output(tmp_path / "none" / "out")
+    with pytest.raises(ValueError, match="is a folder: name a file in it"):
+        check_output(tmp_path)

@@ -2,6 +2,7 @@
 
 import argparse
 import runpy
+import subprocess
 import sys
 
 import pytest
@@ -192,3 +193,19 @@ def test_fill_mask_runs_nothing_and_says_what_is_wrong(tmp_path, folder, monkeyp
     )
     assert "No checkpoint in" in error_of(tmp_path / "nowhere", "A <mask>.")
     assert load_state(tmp_path / "model.pt")
+
+
+def test_opening_a_model_draws_no_numbers_and_imports_no_compiler(tmp_path, folder):
+    """On the meta device, random numbers import torch._dynamo: two seconds, which nobody who opens a model needs."""
+    torch.save(state_of(folder), tmp_path / "model.pt")
+    script = (
+        "import sys, roberta_plugin; roberta_plugin.register()\n"
+        "from roberta_plugin.hub import RobertaHub\n"
+        "before = set(sys.modules)\n"
+        f"RobertaHub.from_pretrained({str(tmp_path)!r}, data={str(folder)!r})\n"
+        "print(len(sys.modules.keys() - before), 'torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    count, has_compiler = done.stdout.split()[-2:]
+    assert has_compiler == "False", done.stderr
+    assert int(count) < 100

@@ -52,6 +52,52 @@ def test_the_object_that_is_refused_is_named(tmp_path):
         load_state(tmp_path / "model.pt")
 
 
+def write_trained(path):
+    """Weights and an optimizer's state, whose bytes are easy to find."""
+    shared = torch.full((999,), 60.0)
+    model = {
+        "weight": shared,
+        "tied": shared,
+        "part": torch.full((20, 50), 70.0, dtype=torch.bfloat16)[5:],
+        "none": torch.ones(0),
+    }
+    optimizer = {"state": {0: {"exp_avg": torch.full((2000,), 80.0)}}}
+    torch.save({"model": model, "extra": {"lists": [torch.full((9,), 90.0)]}, "last_optimizer_state": optimizer}, path)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "is_refused"),
+    [(None, False), (torch.full((3,), 60.0), True), (torch.full((3,), 90.0), True), (torch.full((3,), 80.0), False)],
+)
+def test_what_is_used_is_whole_and_the_rest_is_not_read(tmp_path, damaged, is_refused):
+    path = tmp_path / "model.pt"
+    write_trained(path)
+    content = bytearray(path.read_bytes())
+    if damaged is not None:
+        content[content.index(damaged.numpy().tobytes()) + 5] ^= 1
+        path.write_bytes(content)
+    if is_refused:
+        with pytest.raises(ValueError, match=r"model\.pt is damaged: the checksum of its part .* is wrong"):
+            load_state(path, for_use=True)
+    else:
+        state = load_state(path, for_use=True)
+        assert sorted(state) == ["extra", "model"]
+        assert state["model"]["part"].shape == (15, 50)
+        assert state["model"]["weight"].data_ptr() == state["model"]["tied"].data_ptr()
+    if damaged is not None:
+        with pytest.raises(ValueError, match="is damaged"):  # a training needs all of it
+            load_state(path)
+
+
+def test_options_that_are_damaged_are_refused_before_use(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"model": {"weight": torch.ones(2)}, "cfg": {"model": {"_name": "fast_roberta"}}}, path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"fast_roberta", b"lost_roberta"))
+    with pytest.raises(ValueError, match=r"model\.pt is damaged"):
+        load_state(path, for_use=True)
+
+
 def write_junk(path):
     path.write_bytes(b"junk\n" * 100)
 
