@@ -120,7 +120,8 @@ def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_
     assert int(record["bsz"]) == len(dataset)
 
     size_options = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64}
-    shape = options_of_model(arch="fast_roberta_tiny", _name="fast_roberta", **size_options, encoder_attention_heads=2)
+    size_options |= {"encoder_attention_heads": 2, "max_positions": 64}
+    shape = options_of_model(arch="fast_roberta_tiny", _name="fast_roberta", **size_options)
     model = task.build_model(shape).double()
     model.load_state_dict(before)
     model.eval()
