@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from fairseq import file_utils
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import FILES, ByteLevelBpe, read_files

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from fairseq.data import Dictionary
 from torch import nn
 

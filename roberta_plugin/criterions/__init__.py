@@ -9,6 +9,7 @@ metrics               sums from all workers -> the figures of the log
 pairing               which task a criterion goes with
 """
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from roberta_plugin.criterions import masked_lm as masked_lm
 from roberta_plugin.criterions import race as race
 from roberta_plugin.criterions import sentence_prediction as sentence_prediction

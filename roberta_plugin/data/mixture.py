@@ -25,9 +25,11 @@ class Corpus(NamedTuple):
 def parse_turns(data: str) -> list[list[Corpus]]:
     """Read `A:B`: the epochs alternate between A and B. `parse_corpora` reads each of them.
 
+    A path that exists as a folder is that folder, even if it contains `:`.
+
     Example: `books@3,news@1:code` -> [[Corpus(books, 3), Corpus(news, 1)], [Corpus(code, None)]].
     """
-    return [parse_corpora(turn) for turn in data.split(os.pathsep)]
+    return [parse_corpora(turn) for turn in ([data] if os.path.isdir(data) else data.split(os.pathsep))]
 
 
 def data_folders(data: str) -> list[Path]:

@@ -25,7 +25,13 @@ from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, 
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
 from roberta_plugin.experiments.finetuning_settings import FinetuneSettings as FinetuneSettings
-from roberta_plugin.experiments.finetuning_start import Start, check_model, check_positions, starting_model
+from roberta_plugin.experiments.finetuning_start import (
+    Start,
+    check_model,
+    check_positions,
+    check_weights,
+    starting_model,
+)
 from roberta_plugin.experiments.grid import Grid, grid_from, read_grid
 from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
@@ -166,6 +172,8 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     without_slurm = {name: section for name, section in json.loads(as_yaml(content)).items() if name != "slurm"}
     for folder in run_folders(settings, grid_from(without_slurm, path)):
         folder.check()  # before the file that describes them is replaced
+    if not settings.from_scratch:
+        check_weights(start, settings.output_dir, has_runs=(settings.output_dir / "runs").is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "w") as file:
         file.write(as_yaml(content))

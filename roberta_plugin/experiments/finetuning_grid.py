@@ -27,7 +27,12 @@ _COMMON = {
 _BATCH = ("batch-size", "update-freq")
 _REFUSED = {
     "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
+    "max-sentences": "this is fairseq's other name for batch-size; give that",
     "distributed-world-size": "give --gpus-per-run, or with --slurm gpus_per_node",
+    "data": "give --data, which is also what the runs are evaluated on",
+    "task": "it follows from the TASK of this command",
+    "criterion": "it follows from the TASK of this command",
+    "finetune-from-model": "give --model",
 }
 
 
@@ -57,12 +62,14 @@ def grid_of(
         num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
 
     Raises:
-        ValueError: if `only` names no axis, `changes` an option of which an axis tries several values, or if the batch
-            cannot be divided among the GPUs.
+        ValueError: if `only` names no axis, `changes` an option that other settings determine or of which an axis tries
+            several values, or if the batch cannot be divided among the GPUs.
     """
     for name, remedy in _REFUSED.items():
         if name in changes:
             raise ValueError(f"--set {name}={changes[name]}: {remedy}.")
+    for name in changes.keys() & model.keys():
+        raise ValueError(f"--set {name}={changes[name]}: the architecture is that of --model ({model[name]}).")
     axes = dict(recipe.axes)
     for name, label in only.items():
         if name not in axes:
@@ -148,5 +155,8 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
 
 
 def as_yaml(content: Mapping[str, Any]) -> str:
-    """The grid as text: JSON, which is also YAML and shows which values are strings."""
-    return json.dumps(content, indent=2) + "\n"
+    """The grid as text: JSON, which is also YAML and shows which values are strings.
+
+    Characters beyond the first 65,536 stay as they are: JSON's escape for them, a pair of surrogates, is not YAML's.
+    """
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

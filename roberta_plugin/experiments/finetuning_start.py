@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+from roberta_plugin.json_files import read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roberta_plugin.finetuning.options import TaskOptions
     from roberta_plugin.finetuning.prepared import Prepared
 
@@ -23,6 +29,9 @@ class Start(NamedTuple):
     def max_positions(self) -> int:
         """Tokens of a sequence at most."""
         return int(self.options["max-positions"])
+
+
+WEIGHTS = "start.json"  # in the folder of a fine-tuning: from which weights its runs have started
 
 
 def starting_model(path: Path) -> Start:
@@ -111,3 +120,35 @@ def check_model(start: Start, prepared: Prepared) -> None:
             f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "
             f"--max-length {start.max_positions}, or give the --data of another one."
         )
+
+
+def check_weights(start: Start, folder: Path, *, has_runs: bool) -> None:
+    """Refuse a folder whose runs have started from other weights; else record those of this start.
+
+    The runs record the path of the model, and a pretraining that goes on writes other weights to the same path.
+
+    Raises:
+        ValueError: naming the model.
+    """
+    weights = sha256_of_weights(start.state)
+    known = read_json(folder / WEIGHTS, keys=["sha256"], remedy="delete it if --model has not changed since")
+    if has_runs and known and known["sha256"] != weights:
+        raise ValueError(
+            f"{folder} holds runs that started from other weights: {start.checkpoint} has changed since. Give another "
+            f"--output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed any more."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / WEIGHTS, "w") as file:
+        json.dump({"model": str(start.checkpoint), "sha256": weights}, file, indent=2)
+
+
+def sha256_of_weights(state: Mapping[str, Any]) -> str:
+    """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, value in sorted(state["model"].items()):
+        if torch.is_tensor(value):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

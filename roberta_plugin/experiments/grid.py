@@ -117,7 +117,13 @@ def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
         FileNotFoundError: if there is no such file.
         ValueError: naming the file, the section and what to write instead.
     """
-    return grid_from(read_yaml(path), path, slurm=slurm)
+    content = read_yaml(path)
+    try:
+        return grid_from(content, path, slurm=slurm)
+    except ValueError as error:
+        section = re.match(r"[\w-]*", str(error).removeprefix(f"{path}: "))
+        where = locate(path, f"{error} --{section[0] if section else ''}")
+        raise ValueError(str(error).replace(f"{path}: ", f"{where}: ", 1)) from error
 
 
 def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
@@ -147,7 +153,7 @@ def _options_of(content: Any, path: Path, section: str) -> dict[str, Any]:
     """Options by name, without dashes in front and with dashes within."""
     options = named_options(content, where=f"{path}: {section}")
     for name in options.keys() & _OURS:
-        raise ValueError(f"{path}: {section} sets {name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
+        raise ValueError(f"{path}: {section} sets --{name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
     return options
 
 
@@ -203,7 +209,14 @@ def _plain(text: str) -> str:
 
 def _metric_of(content: Any, path: Path) -> Metric:
     fields = {"log", "file", "value", "goal", "at"}
-    if not isinstance(content, dict) or set(content) - fields or not {"value", "goal"} <= set(content):
+    if isinstance(content, dict):
+        content = {name: value for name, value in content.items() if not is_null(value)}
+    if (
+        not isinstance(content, dict)
+        or set(content) - fields
+        or not {"value", "goal"} <= set(content)
+        or not all(isinstance(value, str) for value in content.values())
+    ):
         raise ValueError(
             f"{path}: metric must be as {{log: valid, value: ppl, goal: min, at: best}} or {{file: result.json, value: "
             f"f1, goal: max}}, got {content!r}."

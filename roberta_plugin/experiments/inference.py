@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 import numpy as np
 import torch
 from fairseq import utils

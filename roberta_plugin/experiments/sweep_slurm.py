@@ -17,7 +17,7 @@ from typing import Any
 from roberta_plugin.experiments.sweep_run import FAILED, Attempt, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
-from roberta_plugin.launch.checks import check_partition
+from roberta_plugin.launch.checks import check_colon, check_partition
 from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.resources import Resources, check_resources, submitit_parameters
@@ -88,6 +88,7 @@ def submit(
         ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
     check_text({"--output-dir": root})
+    check_colon(root)
     check_slurm(resources)
     check_partition(resources)
     import submitit

@@ -17,7 +17,7 @@ Each fault has a number and the file that works around it:
    fairseq-hydra-train are not affected.)
 5. **A mixture is taken for one folder** (`validation_folders`). Before training, fairseq searches the data folders for
    validation splits that --valid-subset does not name. It understands `A:B`, but takes `A,B` and `A@3,B@1` for the
-   name of one folder. We pass it the folders of the mixture.
+   name of one folder, and a folder with `:` in its path for several. We search the folders that the task reads.
 6. **--help leaves out the options of --task, --arch, --optimizer, ...** (`help_text`). `parse_args_and_arch` adds them
    after a first parse, which sees --help and exits. We print the help at the second parse.
 7. **TensorBoard's files are those of the first run in a process** (`tensorboard_writers`). fairseq keeps one writer for
@@ -51,7 +51,7 @@ Each fault has a number and the file that works around it:
    cannot continue with ours, although ours take over their state. For those pairs we replace the name.
 16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
    tasks call `logging.basicConfig` at import, the first with level DEBUG: a program without a logging set-up then
-   prints the debug messages of every library. We import fairseq so that these calls do nothing.
+   prints the debug messages of every library. `fairseq_import` imports fairseq so that these calls do nothing.
 17. **Warnings that a user cannot act on** (`foreign_warnings`). fairseq calls deprecated functions of hydra and torch,
    and requests pinned memory on machines without a GPU: eight warnings per training. We filter exactly these. (The line
    "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)

@@ -24,6 +24,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared_files import FORMAT, NAME, OFFSETS, records_of_files
 from roberta_plugin.json_files import with_checksum
+from roberta_plugin.locks import try_lock
 
 
 class SplitWriter:
@@ -101,21 +102,39 @@ class PreparedWriter:
             source: what identifies the official files (`raw_files.describe`).
 
         Raises:
-            FileExistsError: if the path exists and is not an empty folder.
+            FileExistsError: if the path exists and is not an empty folder; on entering, also if another process writes
+                it now.
         """
         self.folder = Path(folder)
         self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
         self._source = dict(source or {})
         self._partial = self.folder.with_name(f".{self.folder.name}.partial")
         self._splits: dict[str, Any] = {}
+        self._lock = -1  # descriptor of the partial folder
+        self._check_is_free()
+
+    def _check_is_free(self) -> None:
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             is_prepared = (self.folder / NAME).is_file()
             what = "holds a prepared set already: give --overwrite to replace it, or" if is_prepared else "exists:"
             raise FileExistsError(f"{self.folder} {what} name a folder that is empty or new.")
 
     def __enter__(self) -> PreparedWriter:
-        shutil.rmtree(self._partial, ignore_errors=True)
-        self._partial.mkdir(parents=True)
+        self._partial.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self._partial, os.O_RDONLY)
+        if not is_locked_by_us(self._lock, self._partial):
+            os.close(self._lock)
+            raise FileExistsError(
+                f"Another process is preparing {self.folder} now: run the command again when it has ended."
+            )
+        try:
+            self._check_is_free()  # another process may just have ended
+        except FileExistsError:
+            shutil.rmtree(self._partial)
+            os.close(self._lock)
+            raise
+        for left in self._partial.iterdir():  # by a killed process
+            left.unlink()
         return self
 
     @contextmanager
@@ -131,9 +150,15 @@ class PreparedWriter:
             self._splits[name] = writer.finish()
 
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        if kind is not None:
-            shutil.rmtree(self._partial, ignore_errors=True)
-            return
+        try:
+            if kind is None:
+                self._finish()
+            else:
+                shutil.rmtree(self._partial, ignore_errors=True)
+        finally:
+            os.close(self._lock)
+
+    def _finish(self) -> None:
         self._vocabulary.save(self._partial / "dict.txt")
         self._tokenizer.save(self._partial)
         content = {
@@ -148,6 +173,16 @@ class PreparedWriter:
         with atomic_write(self._partial / NAME, "w") as file:
             file.write(json.dumps(with_checksum(content), indent=2, ensure_ascii=False) + "\n")
         self._partial.replace(self.folder)
+
+
+def is_locked_by_us(descriptor: int, folder: Path) -> bool:
+    """Lock an open folder, unless another process holds it or has renamed it; True where there are no locks."""
+    try:
+        return try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(folder))
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without locks
+        return True
 
 
 def replace_folder(folder: Path, *, by: Path) -> None:

@@ -16,6 +16,7 @@ pronouns       a sentence with a pronoun -> phrases that may replace it
 fairseq_names  `hub.bpe` and `hub.task`
 """
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.hub.fill_mask import MASK, Filling
 from roberta_plugin.hub.interface import RobertaHub

@@ -40,10 +40,24 @@ def check_recipe(recipe: LaunchSettings) -> None:
         raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
+    check_colon(recipe.output_dir)
     parsed = train_arguments.parse(complete(recipe))
     check_data(train_arguments.data_folders(parsed))
     check_splits(parsed)
     check_run_dir(recipe.output_dir)
+
+
+def check_colon(output_dir: Path) -> None:
+    """Refuse a folder whose snapshot of the code cannot be imported: in PYTHONPATH, a colon separates folders.
+
+    Raises:
+        ValueError: for a path with a colon; the job would import other code, or none.
+    """
+    if os.pathsep in str(output_dir.absolute()):
+        raise ValueError(
+            f"--output-dir {output_dir}: its full path must not hold a colon, because the job finds the run's copy of "
+            f"the code by PYTHONPATH, where a colon separates folders."
+        )
 
 
 def check_data(folders: list[Path]) -> None:

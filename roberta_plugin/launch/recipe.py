@@ -75,12 +75,12 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     """
     values: dict[str, Any] = _read(config) if config is not None else {}
     where = "the command line" if config is None else str(config)
-    arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
-    values.update({name: value for name, value in flags.items() if value is not None})
-    if not values.get("output_dir"):
-        file = config or "a config file"
-        raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
     try:
+        arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
+        values.update({name: value for name, value in flags.items() if value is not None})
+        if not values.get("output_dir"):
+            file = config or "a config file"
+            raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
         hint = "; options of fairseq-train belong under train"
         return read_resources({**values, "train": arguments}, where=where, kind=LaunchSettings, hint=hint)
     except ValueError as error:

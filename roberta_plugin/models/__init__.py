@@ -17,4 +17,5 @@ flops                  FLOPs of a training step
 device_peaks           peak FLOP/s of GPUs
 """
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from roberta_plugin.models import roberta as roberta

@@ -4,4 +4,5 @@ adamw            roberta_adamw: torch's fused AdamW with the paper's settings
 master_weights   fp32 copies of half-precision weights
 """
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from roberta_plugin.optim import adamw as adamw

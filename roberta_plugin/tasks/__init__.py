@@ -12,6 +12,7 @@ ignored_options       fairseq's options that have no effect here
 layer_depth           the depth of each parameter, for --layer-lr-decay
 """
 
+from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from roberta_plugin.tasks import masked_lm as masked_lm
 from roberta_plugin.tasks import race as race
 from roberta_plugin.tasks import sentence_prediction as sentence_prediction

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 BLOCKS_SEEN = "blocks_in_epoch"
 ORDER = "order_of_blocks"  # version of the order in which they were seen
+EPOCH = "epoch_is_made_of"  # what the order depends on: blocks of the epoch, seed, blocks of each corpus in a mixture
 
 
 class BlockEpochIterator(iterators.EpochBatchIterator):
@@ -120,6 +121,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
             num_batches = (state["iterations_in_epoch"] - self._first_iteration) * self.num_shards
             state[BLOCKS_SEEN] = self._first_block + num_blocks_before(self.frozen_batches, num_batches)
         state[ORDER] = ORDER_VERSION
+        state[EPOCH] = self._made_of()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -141,8 +143,20 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
                 "The checkpoint was written by a version of roberta_plugin with another order of blocks: the rest of "
                 "this epoch repeats some blocks and misses others. Later epochs are complete."
             )
+        elif seen and state_dict.get(EPOCH, now := self._made_of()) != now:
+            logger.warning(
+                "The checkpoint was written in an epoch of {:,} blocks with seed {}, and this one has {:,} blocks and "
+                "seed {}: the data, their weights, --tokens-per-sample, --sample-break-mode or --seed have changed. "
+                "The rest of this epoch repeats some text and misses other. Later epochs are complete.".format(
+                    *state_dict[EPOCH][:2], *now[:2]
+                )
+            )
         if seen > 0:
             self._begin_after(int(seen))
+
+    def _made_of(self) -> list[Any]:
+        mixture = getattr(self.dataset, "mixture", None) or []
+        return [len(self.dataset), self.seed, [taken for _, taken in mixture]]
 
     def _begin_after(self, num_blocks: int) -> None:
         """Start after `num_blocks` blocks of the epoch, or at the next epoch if no update is left."""

@@ -58,6 +58,8 @@ def data_folders(parsed: argparse.Namespace) -> list[Path]:
     data = str(getattr(parsed, "data", "") or "")
     if parsed.task == OUR_TASK:
         return mixture.data_folders(data)
+    if Path(data).is_dir():  # its path may hold a colon
+        return [Path(data)]
     return [Path(folder) for folder in data.split(":") if folder]
 
 

@@ -94,7 +94,7 @@ def named_options(content: Any, *, where: str) -> dict[str, Any]:
     for key, value in content.items():
         name = key.lstrip("-").replace("_", "-")
         if name in options:
-            raise ValueError(f"{where}: {name} is given twice.")
+            raise ValueError(f"{where}: --{name} is given twice.")
         options[name] = value
     return options
 
@@ -113,10 +113,10 @@ def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
         if is_null(value) or value in _FALSES:
             continue
         if isinstance(value, str) and value.lower() in _OTHER_TRUTHS:
-            raise ValueError(f"{where}: {name} is {value!r}: write {_OTHER_TRUTHS[value.lower()]}.")
+            raise ValueError(f"{where}: --{name} is {value!r}: write {_OTHER_TRUTHS[value.lower()]}.")
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) and not is_null(text) for text in texts):
-            raise ValueError(f"{where}: {name} must be a value or a list of values, got {value!r}.")
+            raise ValueError(f"{where}: --{name} must be a value or a list of values, got {value!r}.")
         if name == "data":
             arguments[:0] = texts
         elif value in _TRUES:

@@ -119,6 +119,11 @@ def check_resources(resources: Resources) -> None:
         if getattr(resources, name) < least:
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} must be at least {least}, got {getattr(resources, name)}.")
+    if resources.mem_gb is not None and resources.mem_gb < 1:
+        raise ValueError(f"--mem-gb must be at least 1, got {resources.mem_gb}.")
+    names = [pair.partition("=")[0] for pair in resources.env]
+    for name in {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"--env {name!r} is given twice.")
     for pair in resources.env:
         if not pair.partition("=")[1] or not pair.partition("=")[0].isidentifier():
             raise ValueError(f"--env {pair.partition('=')[0]!r} must have the form NAME=VALUE.")  # may be a secret

@@ -30,7 +30,7 @@ FLOORS = [
     {"models"},
     {"data"},
     {"checkpoint_files.py", "json_files.py", "signs_of_life.py", "stop_signals.py"},
-    {"files.py", "locks.py", "machine.py", "progress.py"},
+    {"files.py", "fairseq_import.py", "locks.py", "machine.py", "progress.py"},
 ]
 # Imports that go upstairs all the same, and why.
 EXCEPTIONS = {
@@ -38,9 +38,9 @@ EXCEPTIONS = {
 }
 # Narrower than the floors: what these import of the package, besides their own folder.
 ONLY: dict[str, set[str]] = {
-    "models": {"checkpoint_files", "machine"},
-    "optim": set(),
-    "data": {"files", "json_files", "locks", "machine", "progress"},
+    "models": {"checkpoint_files", "fairseq_import", "machine"},
+    "optim": {"fairseq_import"},
+    "data": {"fairseq_import", "files", "json_files", "locks", "machine", "progress"},
     "files.py": set(),
     "machine.py": set(),
     "progress.py": set(),
@@ -50,6 +50,7 @@ USES_FAIRSEQ = (
     "tasks/",
     "criterions/",
     "optim/",
+    "fairseq_import.py",
     "fairseq_workarounds/",
     "conversion/gpt2_files.py",
     "conversion/pretrained.py",
@@ -153,6 +154,20 @@ def test_fairseq_stays_at_the_rim(path):
     name = name_of(path)
     uses = any(module.split(".")[0] in ("fairseq", "fairseq_cli") for module in imported_modules(path))
     assert not uses or name.startswith(USES_FAIRSEQ), f"{name} imports fairseq"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_fairseq_is_imported_by_way_of_fairseq_import(path):
+    """Which keeps fairseq's `logging.basicConfig` from taking effect. A job of `launch` sets up logging by itself."""
+    modules = {node.module for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)}
+    if (
+        not any(str(module).split(".")[0] == "fairseq" for module in modules)
+        or path == PACKAGE / "launch/update_hook.py"
+    ):
+        return
+    packages = [folder / "__init__.py" for folder in path.relative_to(PACKAGE).parents]
+    first = [path, *(PACKAGE / package for package in packages if package != Path("__init__.py"))]
+    assert any(re.search("fairseq_import  #|logging_setup  #", file.read_text()) for file in first), name_of(path)
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "data").rglob("*.py")), ids=name_of)

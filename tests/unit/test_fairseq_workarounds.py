@@ -158,7 +158,7 @@ def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
     assert done.stdout.splitlines()[-1] == "both"
 
 
-def test_a_stray_validation_split_is_found_in_every_folder_of_a_mixture(tmp_path):
+def test_a_stray_validation_split_is_found_in_every_folder_that_the_task_reads(tmp_path):
     a, b = (write_data_bin(tmp_path / name, num_documents=2) for name in "ab")
     stray = write_data_bin(tmp_path / "stray", num_documents=2)
     (stray / "valid.idx").rename(stray / "valid1.idx")
@@ -168,8 +168,18 @@ def test_a_stray_validation_split_is_found_in_every_folder_of_a_mixture(tmp_path
         disable_validation=False,
         valid_subset="valid",
     )
-    for data, strays in ((f"{a}@3,{b}@1", False), (f"{a},{stray}", True), (f"{a}:{b},{stray}", True)):
-        cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(_name="roberta_masked_lm", data=data))
+    colon = [write_data_bin(tmp_path / name, num_documents=2) for name in ("20:30", "20:31")]
+    (colon[1] / "valid.idx").rename(colon[1] / "valid1.idx")
+    for task, data, strays in (
+        ("roberta_masked_lm", f"{a}@3,{b}@1", False),
+        ("roberta_masked_lm", f"{a},{stray}", True),
+        ("roberta_masked_lm", f"{a}:{b},{stray}", True),
+        ("roberta_masked_lm", str(colon[0]), False),
+        ("roberta_masked_lm", str(colon[1]), True),
+        ("squad2", str(colon[0]), False),
+        ("squad2", str(colon[1]), True),
+    ):
+        cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(_name=task, data=data))
         if strays:
             with pytest.raises(ValueError, match="valid1"):
                 data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
@@ -240,6 +250,25 @@ def test_importing_the_plugin_changes_no_logging(name):
     assert [line for line in done.stderr.splitlines() if line.startswith(("INFO:", "DEBUG:"))] == [
         "INFO:anybody:of interest"
     ]
+
+
+IMPORTS = """
+import importlib
+import logging
+import sys
+importlib.import_module(sys.argv[1])
+root = logging.getLogger()
+assert (root.level, root.handlers) == (logging.WARNING, []), (root.level, root.handlers)
+"""
+
+
+@pytest.mark.parametrize("module", ["hub", "data.block_dataset"])
+def test_importing_one_module_changes_no_logging(module):
+    """test_architecture.py checks that the other modules import fairseq in the same way."""
+    name = f"roberta_plugin.{module}"
+    command = [sys.executable, "-c", IMPORTS, name]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_set_up_made_before_the_import_stays():

@@ -95,7 +95,7 @@ def _objects(files: list[Path], *, one_per_line: bool) -> Iterator[tuple[Path, s
     """Every JSON value of the files, with its file and its location for messages."""
     for path in files:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8. Save the file as UTF-8."

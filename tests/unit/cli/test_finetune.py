@@ -21,6 +21,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.json_files import with_checksum
 from tests.tiny_benchmarks import MERGES, words_tokenizer, write_prepared, write_tokenizer
 from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
@@ -31,6 +32,11 @@ def parse(*words):
     parser = argparse.ArgumentParser()
     finetune.add_parser(parser.add_subparsers())
     return parser.parse_args(["finetune", *map(str, words)])
+
+
+def edit(path, old, new):
+    """Change a prepared.json, and its checksum."""
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text().replace(old, new)))))
 
 
 @pytest.fixture
@@ -103,7 +109,7 @@ def test_data_for_another_task_and_a_model_too_short_are_refused(words, tmp_path
     with pytest.raises(ValueError, match="is prepared for RTE, not for CoLA"):
         args.run(args)
     path = tmp_path / "set" / "prepared.json"
-    path.write_text(path.read_text().replace('"max_length": 30', '"max_length": 90'))
+    edit(path, '"max_length": 30', '"max_length": 90')
     args = parse(*words)
     with pytest.raises(ValueError, match=r"has 40 positions, and .* sequences of up to 90 tokens"):
         args.run(args)
@@ -214,7 +220,7 @@ def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_come_once(
     write_grid(args)
     assert grid_of(args)["axes"]["batch"]["16"]["update-freq"] == "4"
     args = parse(*words, "--set", "adam_eps=1", "--set", "adam-eps=2")
-    with pytest.raises(ValueError, match="--set: adam-eps is given twice"):
+    with pytest.raises(ValueError, match="--set: --adam-eps is given twice"):
         write_grid(args)
 
 
@@ -255,7 +261,8 @@ def test_data_of_another_tokenizer_of_the_same_size_are_refused(words, model_sta
     other = {"kind": "gpt2", "sha256": {"vocab.bpe": "f" * 64}}
     model_state["task_state"] = {identity.KEY: {"tokenizer": other}}
     with pytest.raises(
-        ValueError, match=r"trained with the tokenizer gpt2 \(vocab\.bpe f{8}\), and .*set was prepared"
+        ValueError,
+        match=r"trained with the tokenizer gpt2 \(vocab\.bpe f{8}\), and by .*prepared\.json the data were prep",
     ):
         args.run(args)
     model_state["task_state"] = {identity.KEY: {"vocabulary": "0" * 64}}
@@ -297,7 +304,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
 
 def test_a_folder_of_earlier_versions_with_a_split_valid1_still_trains(words, tmp_path):
     path = tmp_path / "set" / "prepared.json"
-    path.write_text(path.read_text().replace('"valid"', '"valid1"'))
+    edit(path, '"valid"', '"valid1"')
     args = parse(*words)
     write_grid(args)
     assert grid_of(args)["train"]["ignore-unused-valid-subsets"] == "true"
@@ -392,4 +399,16 @@ def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, caps
         in error
     )
     assert path.read_text() == before
+    assert len(done) == 1
+
+
+def test_runs_of_a_model_that_has_changed_since_are_not_taken_for_those_of_the_new_one(trained, model_state, capsys):
+    words, done, _ = trained
+    words += ["--only", "lr=1e-5", "--seeds", "1"]
+    assert main(words) == 0
+    model_state["last_optimizer_state"] = None  # the same weights
+    assert main(words) == 0
+    model_state["model"]["encoder.lm_head.bias"] = model_state["model"]["encoder.lm_head.bias"] + 1
+    assert main([*words, "2"]) == 2
+    assert "holds runs that started from other weights" in capsys.readouterr().err
     assert len(done) == 1

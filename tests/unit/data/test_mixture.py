@@ -22,6 +22,13 @@ def test_a_path_that_exists_is_a_path_whatever_is_in_it(tmp_path):
         parse_corpora("me@host/no")
 
 
+def test_a_folder_with_a_colon_in_its_path_is_one_folder(tmp_path):
+    folder = tmp_path / "2026-11-21T20:30:00"
+    assert len(data_folders(str(folder))) == 3
+    folder.mkdir()
+    assert data_folders(str(folder)) == [folder]
+
+
 def test_folders_of_all_turns_come_once():
     assert [str(folder) for folder in data_folders("a@2,b@1:c:a")] == ["a", "b", "c"]
 

@@ -46,6 +46,27 @@ def test_the_grid_is_the_recipe_with_the_model(tmp_path):
     assert "--finetune-from-model" not in grid(tmp_path, checkpoint=None).runs[0].arguments
 
 
+def test_a_path_keeps_every_character(tmp_path):
+    folder = tmp_path / "\N{GRINNING FACE} \u00e9, a:b"
+    folder.mkdir()
+    assert grid(folder).runs[0].arguments[0] == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": "other"}, "--set data=other: give --data"),
+        ({"task": "squad2"}, "--set task=squad2: it follows"),
+        ({"finetune-from-model": "a.pt"}, "give --model"),
+        ({"max-sentences": "4"}, "other name for batch-size"),
+        ({"encoder-layers": "7"}, r"the architecture is that of --model \(2\)"),
+    ],
+)
+def test_what_other_settings_determine_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        grid(tmp_path, changes=changes)
+
+
 def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_path):
     found = grid(
         tmp_path,

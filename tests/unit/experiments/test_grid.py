@@ -90,8 +90,12 @@ def test_a_list_in_train_is_several_words(tmp_path):
     [
         ("train:", "options:", "sections train and metric"),
         ("  data: data-bin/books\n", "", "must hold `data`"),
-        ("  bf16: true", "  save-dir: x", "sets save-dir, which the sweep sets itself: every run has its own"),
-        ("  bf16: true", "  --seed: 4", "sets seed, which the sweep sets itself"),
+        (
+            "  bf16: true",
+            "  save-dir: x",
+            "line 6: train sets --save-dir, which the sweep sets itself: every run has its own",
+        ),
+        ("  bf16: true", "  --seed: 4", "line 6: train sets --seed, which the sweep sets itself"),
         ("  bf16: true", "  arch: fast_roberta_large", "line 6: arch is given twice"),
         ("[0.0, 0.1]", "0.1", "axes, dropout must be a list"),
         ("[0.0, 0.1]", "[0.1, 0.1]", "axes, dropout has a value twice"),
@@ -108,7 +112,12 @@ def test_a_list_in_train_is_several_words(tmp_path):
             "partitions: gpu",
             "line 16: slurm has the unknown key 'partitions' (--partitions): use account",
         ),
-        ("bf16: true", "bf16: {a: b}", "bf16 must be a value or a list"),
+        ("bf16: true", "bf16: {a: b}", "line 6: --bf16 must be a value or a list"),
+        ("bf16: true", "bf16: on", "line 6: --bf16 is 'on': write true"),
+        ("bf16: true", "adam_eps: 1e-8", "line 5: train: --adam-eps is given twice"),
+        ("[1, 2, 3]", "[1, 1]", "line 14: seeds has a value twice"),
+        ("value: ppl", "value: ~", "line 15: metric must be as"),
+        ("log: valid", "log: [valid]", "line 15: metric must be as"),
         ("train:", "train: [", "is not valid YAML"),
     ],
 )
@@ -117,6 +126,11 @@ def test_what_is_refused_and_how(tmp_path, old, new, message):
     with pytest.raises(ValueError, match=r"grid\.yaml") as refused:
         read(tmp_path, GRID.replace(old, new))
     assert message in str(refused.value)
+
+
+def test_a_null_in_the_metric_leaves_the_default(tmp_path):
+    text = GRID.replace("at: last", "at: ~, file: null")
+    assert read(tmp_path, text).metric == Metric(log="valid", value="ppl", goal="min", at="best")
 
 
 def test_a_missing_file_is_named(tmp_path):

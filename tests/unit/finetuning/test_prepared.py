@@ -67,6 +67,26 @@ def test_nothing_that_is_there_is_written_over(tmp_path):
         begin(tmp_path / "mine")
 
 
+def test_one_process_at_a_time_writes_a_folder(tmp_path):
+    with begin(tmp_path / "set") as first, first.split("train") as split:
+        split.add([np.array([0, 2])])
+        with pytest.raises(FileExistsError, match=r"Another process is preparing .*set now"), begin(tmp_path / "set"):
+            pass
+        late = begin(tmp_path / "set")
+    assert len(Prepared.open(tmp_path / "set").split("train")) == 1
+    with pytest.raises(FileExistsError, match="holds a prepared set already"), late:
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path):
+    (tmp_path / ".set.partial").mkdir()
+    (tmp_path / ".set.partial" / "train.bin").write_bytes(b"half")
+    with begin(tmp_path / "set") as writer, writer.split("test") as split:
+        split.add([np.array([0, 2])])
+    assert not (tmp_path / "set" / "train.bin").exists()
+
+
 def test_a_folder_takes_the_place_of_another(tmp_path):
     write_prepared(tmp_path / "old")
     with begin(tmp_path / "new") as writer, writer.split("train") as split:

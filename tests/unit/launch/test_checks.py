@@ -30,6 +30,8 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
         ({"port": 80}, "--port must lie between 1024 and 65534, got 80"),
         ({"container_runtime": "docker"}, "pyxis, apptainer, got 'docker'"),
         ({"env": ("WORD",)}, "--env 'WORD' must have the form NAME=VALUE"),
+        ({"env": ("A=1", "A=2")}, "--env 'A' is given twice"),
+        ({"mem_gb": 0}, "--mem-gb must be at least 1, got 0"),
         ({"env": ("A B=secret",)}, "--env 'A B' must have the form NAME=VALUE"),
         ({"name": "a\ntouch /tmp/x"}, "--name is .* must not hold a line break"),
         ({"partition": "a\nb"}, "--partition is .* must not hold a line break"),
@@ -44,6 +46,11 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
 def test_bad_numbers_are_refused(recipe, fields, message):
     with pytest.raises(ValueError, match=message):
         checks.check_recipe(recipe(**fields))
+
+
+def test_a_run_folder_whose_code_could_not_be_imported_is_refused(tiny_data_bin, tmp_path):
+    with pytest.raises(ValueError, match="its full path must not hold a colon"):
+        checks.check_recipe(good_recipe(tiny_data_bin, tmp_path / "20:30" / "run"))
 
 
 def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):

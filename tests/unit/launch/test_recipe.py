@@ -83,7 +83,7 @@ def test_no_config_file_is_needed():
         ("just words\n", "must hold keys and their values"),
         ("output_dir: r\ntrain: words\n", "train must be options and their values"),
         ("output_dir: r\nnodes: 1\nnodes: 2\n", r"launch\.yaml, line 3: nodes is given twice"),
-        ("output_dir: r\ntrain:\n  cpu: yes\n", "train: cpu is 'yes': write true"),
+        ("output_dir: r\ntrain:\n  cpu: yes\n", "line 3: train: --cpu is 'yes': write true"),
         ("output_dir: r\nnodes: [1, 2]\n", r"nodes \(--nodes\) must be one value"),
         ("output_dir: r\naccept_changes: maybe\n", "accept_changes .* must be true or false"),
         ("output_dir: r\ngpus_per_node: many\n", "--gpus-per-node is 'many': write how many GPUs"),

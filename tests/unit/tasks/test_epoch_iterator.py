@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from roberta_plugin.data.block_batches import BlockBatches
 from roberta_plugin.data.block_order import ORDER_VERSION, EpochOrder, cut_batches
-from roberta_plugin.tasks.epoch_iterator import BLOCKS_SEEN, ORDER, BlockEpochIterator
+from roberta_plugin.tasks.epoch_iterator import BLOCKS_SEEN, EPOCH, ORDER, BlockEpochIterator
 
 NUM_BLOCKS = 203
 LENGTHS = np.random.default_rng(0).integers(5, 60, NUM_BLOCKS).astype(np.int32)
@@ -357,3 +357,15 @@ def test_a_position_in_another_order_of_blocks_is_used_with_a_warning(caplog):
     assert not caplog.messages
     make_iterator().load_state_dict({**state, ORDER: ORDER_VERSION - 1})
     assert "another order of blocks" in caplog.text
+
+
+@pytest.mark.parametrize("changed", [[NUM_BLOCKS - 50, 1, []], [NUM_BLOCKS, 7, []], [NUM_BLOCKS, 1, [200, 3]]])
+def test_a_position_in_other_data_or_with_another_seed_is_used_with_a_warning(caplog, changed):
+    _, state = run_ranks(1, iterations=11)
+    assert state[EPOCH] == [NUM_BLOCKS, 1, []]
+    old = {name: value for name, value in state.items() if name != EPOCH}  # of earlier versions
+    make_iterator().load_state_dict(old)
+    make_iterator().load_state_dict({**state, BLOCKS_SEEN: 0, EPOCH: changed})  # between epochs
+    assert not caplog.messages
+    make_iterator().load_state_dict({**state, EPOCH: changed})
+    assert f"an epoch of {changed[0]} blocks with seed {changed[1]}, and this one has {NUM_BLOCKS}" in caplog.text

@@ -1,5 +1,6 @@
 """fairseq-train's options are read by its own parser and completed for a number of GPUs."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,10 @@ def test_a_value_that_fairseq_cannot_evaluate_is_named(tiny_data_bin, value):
     words = ["--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny", "--lr", value]
     with pytest.raises(ValueError, match=r"cannot read --lr .*: it must be a number"):
         parse([str(tiny_data_bin), *words])
+
+
+def test_a_folder_with_a_colon_in_its_path_is_one_data_folder(tiny_data_bin, tmp_path):
+    folder = tmp_path / "20:30"
+    folder.symlink_to(tiny_data_bin)
+    for task in ("roberta_masked_lm", "sentence_prediction"):
+        assert data_folders(Namespace(task=task, data=str(folder))) == [folder]

@@ -64,12 +64,12 @@ def test_options_become_words(tmp_path, text, words):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cpu: yes", "x: cpu is 'yes': write true"),
-        ("cpu: Off", "x: cpu is 'Off': write false"),
-        ("keep: []", "x: keep must be a value or a list of values"),
-        ("keep: [1, null]", "x: keep must be a value or a list of values"),
-        ("keep: {a: 1}", "x: keep must be a value or a list of values"),
-        ("{adam_eps: 1, adam-eps: 2}", "x: adam-eps is given twice"),
+        ("cpu: yes", "x: --cpu is 'yes': write true"),
+        ("cpu: Off", "x: --cpu is 'Off': write false"),
+        ("keep: []", "x: --keep must be a value or a list of values"),
+        ("keep: [1, null]", "x: --keep must be a value or a list of values"),
+        ("keep: {a: 1}", "x: --keep must be a value or a list of values"),
+        ("{adam_eps: 1, adam-eps: 2}", "x: --adam-eps is given twice"),
     ],
 )
 def test_options_that_are_refused(tmp_path, text, message):
