@@ -163,7 +163,13 @@ class Masker:
         )
 
     def mask(
-        self, tokens: NDArray[np.int64], *, seed: int, passes: NDArray[np.int64], indices: NDArray[np.int64]
+        self,
+        tokens: NDArray[np.int64],
+        *,
+        seed: int,
+        passes: NDArray[np.int64],
+        indices: NDArray[np.int64],
+        begins: NDArray[np.bool_] | None = None,
     ) -> Masked:
         """Mask a batch of blocks.
 
@@ -177,9 +183,10 @@ class Masker:
             seed: seed of the run.
             passes: how many times each block has come up, including this time (B,).
             indices: number of each block in the data (B,).
+            begins: for whole words: where one begins in any case (B, T), as the first one of a line.
         """
         keys = add_to_keys(make_keys(seed, _CHOICE, indices=indices), self.recipe.mask_numbers(passes))
-        chosen = self._choose(tokens, keys)
+        chosen = self._choose(tokens, keys, begins)
         at = np.flatnonzero(chosen)
         targets = np.full_like(tokens, self.pad_id)
         original = tokens.ravel()[at]
@@ -203,7 +210,9 @@ class Masker:
             return int(counts.max(initial=0))
         return int(self.recipe.mask_prob * num_positions) + 1
 
-    def _choose(self, tokens: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def _choose(
+        self, tokens: NDArray[np.int64], keys: NDArray[np.uint64], also: NDArray[np.bool_] | None
+    ) -> NDArray[np.bool_]:
         """Which positions are predicted (B, T)."""
         is_candidate = ~self._never_masked[tokens]
         if self._begins_word is None:
@@ -211,6 +220,8 @@ class Masker:
         begins = self._begins_word[tokens]
         begins[:, 1:] |= ~is_candidate[:, :-1]  # a special token ends a word
         begins[:, 0] = True
+        if also is not None:
+            begins |= also
         chosen_begins = self._draw_candidates(is_candidate & begins, keys)
         positions = np.arange(tokens.shape[1])
         word = np.maximum.accumulate(np.where(begins, positions, 0), axis=1)  # position of each token's word

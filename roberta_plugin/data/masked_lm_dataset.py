@@ -152,9 +152,13 @@ class MaskedLMDataset(BlockDataset):
         passes: NDArray[np.int64],
         indices: NDArray[np.int64],
         keeps_first: bool = False,
+        begins: NDArray[np.bool_] | None = None,
     ) -> dict[str, Any]:
-        """The batch of tokens (B, T); with `keeps_first`, the first entry of `predicted` is <s>, without a label."""
-        masked = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices)
+        """The batch of tokens (B, T); with `keeps_first`, the first entry of `predicted` is <s>, without a label.
+
+        `begins` (B, T): see `Masker.mask`.
+        """
+        masked = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices, begins=begins)
         if keeps_first:
             masked = masked.with_first(pad_id=self.pad_id)
         is_kept = np.arange(masked.labels.shape[1]) < int(keeps_first)  # (Q,)

@@ -33,6 +33,8 @@ class PairBatch(NamedTuple):
     """Tokens of each pair, special ones included (B,)."""
     follows: NDArray[np.bool_]
     """Whether B follows A (B,)."""
+    begins: NDArray[np.bool_] | None = None
+    """Where a sentence begins (B, T); only for the masking of whole words, as the first word of a line has no space."""
 
 
 def empty_batch(num_pairs: int, *, width: int, bos_id: int, pad_id: int) -> PairBatch:
@@ -51,13 +53,15 @@ def fill_pairs(
     Raises:
         ValueError: if an id is not in the vocabulary, or </s> is not at the end of each line and only there.
     """
-    text = _texts(source, pairs, eos_id=eos_id, vocab_size=vocab_size)
+    text, begins = _texts(source, pairs, eos_id=eos_id, vocab_size=vocab_size)
     a, b = pairs.lengths  # 2 x (n,)
     width = batch.tokens.shape[1]
     lengths = pairs.lengths.T.ravel()  # A, B, A, B, ... (2n,)
     first = np.stack([rows * width + 1, rows * width + 3 + a], axis=1).ravel()  # where each text goes
     places = np.arange(len(text)) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
     batch.tokens.ravel()[places] = text
+    if batch.begins is not None:
+        batch.begins.ravel()[places] = begins
     for column in (a + 1, a + 2, a + b + 3):
         batch.tokens[rows, column] = eos_id
     columns = np.arange(width)
@@ -66,8 +70,8 @@ def fill_pairs(
     batch.follows[rows] = pairs.follows
 
 
-def _texts(source: MmapTokens, pairs: Pairs, *, eos_id: int, vocab_size: int) -> NDArray[Any]:
-    """What remains of the texts of all pairs, end to end, A before B."""
+def _texts(source: MmapTokens, pairs: Pairs, *, eos_id: int, vocab_size: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """What remains of the texts of all pairs, end to end, A before B, and where sentences begin in it."""
     starts, spans, contents = (values.T.ravel() for values in (pairs.starts, pairs.spans, pairs.contents))
     tokens = source.tokens
     ids = np.concatenate(
@@ -79,14 +83,17 @@ def _texts(source: MmapTokens, pairs: Pairs, *, eos_id: int, vocab_size: int) ->
             is_bad = (part >= vocab_size) | (part < 0)
             if is_bad.any():
                 raise bad_id_error(source, start + int(np.argmax(is_bad)), vocab_size)
-    text: NDArray[Any] = ids[ids != eos_id]
+    is_text = ids != eos_id
+    text: NDArray[Any] = ids[is_text]
+    begins: NDArray[np.bool_] = np.concatenate([[True], ~is_text[:-1]])[is_text]
     if len(text) != int(contents.sum()):
         _refuse_lines(source, starts, spans, eos_id)
     fronts, lengths = pairs.fronts.T.ravel(), pairs.lengths.T.ravel()
     if len(text) > int(lengths.sum()):
         place = np.arange(len(text)) - np.repeat(np.cumsum(contents) - contents + fronts, contents)
-        text = text[(place >= 0) & (place < np.repeat(lengths, contents))]
-    return text
+        is_kept = (place >= 0) & (place < np.repeat(lengths, contents))
+        text, begins = text[is_kept], begins[is_kept]
+    return text, begins
 
 
 def _refuse_lines(source: MmapTokens, starts: NDArray[np.int64], spans: NDArray[np.int64], eos_id: int) -> None:

@@ -84,7 +84,12 @@ class PairDataset(MaskedLMDataset):
         """The masked batch of some pairs, in arrays; see the class for what is in it."""
         pairs = self._pairs(passes, indices)
         batch = self._masked_batch(
-            pairs.tokens, pairs.lengths, passes=passes, indices=indices, keeps_first=self.with_next_sentence
+            pairs.tokens,
+            pairs.lengths,
+            passes=passes,
+            indices=indices,
+            begins=pairs.begins,
+            keeps_first=self.with_next_sentence,
         )
         if self.with_segments:
             segments = pairs.segments
@@ -107,6 +112,8 @@ class PairDataset(MaskedLMDataset):
         longest = max(int(pairs.lengths.sum(axis=0).max()) for _, _, pairs in parts) + NUM_SPECIALS
         width = pad_width(longest - 1, multiple=1 if self.pack else self.pad_to_multiple)
         batch = empty_batch(len(indices), width=width, bos_id=self.bos_id, pad_id=self.pad_id)
+        if self.masker.recipe.whole_words:
+            batch = batch._replace(begins=np.zeros(batch.tokens.shape, dtype=np.bool_))
         for source, rows, pairs in parts:
             fill_pairs(batch, source.tokens, pairs, rows=rows, eos_id=self.eos_id, vocab_size=self.vocab_size)
         return batch

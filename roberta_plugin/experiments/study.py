@@ -106,6 +106,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
         for probe in study.probes:  # what does not fit the paper's grid is refused now, not after hours
             if isinstance(probe, TuningProbe):
                 study_tuning.num_cells(probe, prepared[probe.name])
+                study_tuning.check_options_of(probe, prepared[probe.name], study.path)
         costs = costs_of(study, plans, prepared)
         for line in warnings_of(plans):
             say(line)
@@ -144,6 +145,7 @@ def planned_costs(
                 kept = settings.output_dir / FINE_TUNING / probe.name
                 folder = kept if (kept / "data").exists() else Path(scratch) / probe.name
                 prepared[probe.name] = study_tuning.prepared_folder(probe, folder)
+                study_tuning.check_options_of(probe, prepared[probe.name], study.path)
         costs = costs_of(study, plans, prepared)
     if flops_per_second is not None:
         return planned, costs, flops_per_second, "as given"

@@ -27,6 +27,15 @@ from roberta_plugin.training.options_file import to_arguments
 from roberta_plugin.training.update_size import UpdateSize, measured_size, nominal_size
 
 START_UP_S = 12.0  # of a fairseq-train, and of its end; an assumption
+# Options with which a run may end before its updates, or leave nothing to measure; and fairseq's defaults.
+_WHOLE_RUNS = {
+    "max-epoch": 0,
+    "patience": -1,
+    "stop-time-hours": 0,
+    "no-save": False,
+    "no-last-checkpoints": False,
+    "disable-validation": False,
+}
 _DERIVED = ("max-update", "total-num-update", "warmup-updates")
 
 
@@ -84,10 +93,6 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
         if study.budget.amount is not None:
             options |= _schedule(study.budget, shape, size)
         parsed = parse(options, study)
-        if not parsed.max_update:
-            raise ValueError(
-                f"{study.path}: the variant {variant.name} has no end: give max-update, or an amount under budget."
-            )
         plans.append(
             VariantPlan(
                 variant=variant,
@@ -160,12 +165,30 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace
                 )
         options |= {"max-update": "1", "total-num-update": "1"}
     parsed = parse(options, study)
+    _check_run(parsed, variant, study)
     folders = train_arguments.data_folders(parsed)
     is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in folders)
     if is_here:
         check_format(parsed, variant=variant.name)
     size = (measured_size if is_here else nominal_size)(parsed, num_ranks=num_ranks)
     return parsed, size, is_here
+
+
+def _check_run(parsed: Namespace, variant: Variant, study: Study) -> None:
+    """Refuse a run whose number of updates or of tokens would not be the planned one, or without checkpoint or loss."""
+    where = f"{study.path}: the variant {variant.name}"
+    if not parsed.max_update:
+        raise ValueError(f"{where} has no end: give max-update and total-num-update, or an amount under budget.")
+    for name, default in _WHOLE_RUNS.items():
+        value = getattr(parsed, name.replace("-", "_"), default) or 0
+        if value != default:
+            raise ValueError(
+                f"{where} sets {name}, with which a run may end before its budget or leaves nothing to measure: leave "
+                "it out."
+            )
+    if len(parsed.update_freq) != 1 or parsed.update_freq[0] < 1:
+        given = ",".join(map(str, parsed.update_freq))
+        raise ValueError(f"{where} sets update-freq to {given}: it must be one number, 1 or more, for all epochs.")
 
 
 def _learning_rate(

@@ -5,6 +5,7 @@ Values reach fairseq-train as they are written (`training/options_file.py`).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from roberta_plugin.training.settings import check_names, convert
 _SECTIONS = ("title", "base", "variants", "seeds", "reference", "budget", "learning-rate", "probes", "slurm")
 _NEEDED = ("base", "variants", "seeds", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
+_SEED = re.compile(r"0|[1-9][0-9]{0,9}")
 KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
 RULES = ("sqrt", "linear")
@@ -58,8 +60,8 @@ class Budget:
         """Check the values."""
         if self.equal not in EQUAL:
             raise ValueError(f"--equal must be one of {', '.join(EQUAL)}, got {self.equal!r}.")
-        if self.amount is not None and self.amount <= 0:
-            raise ValueError(f"--amount must be more than 0, got {self.amount:g}.")
+        if self.amount is not None and not 0 < self.amount < math.inf:
+            raise ValueError(f"--amount must be a finite number above 0, got {self.amount:g}.")
         if not 0 <= self.warm_up < 1 or not 0 <= self.tolerance < 1:
             raise ValueError("--warm-up and --tolerance are shares, from 0 to less than 1.")
 
@@ -101,8 +103,10 @@ class PerplexityProbe:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if self.passes < 1 or (self.max_tokens or 1) < 1:
-            raise ValueError("--passes and --max-tokens must be 1 or more.")
+        for option in ("passes", "max_tokens", "tokens_per_sample"):
+            value, least = getattr(self, option), 3 if option == "tokens_per_sample" else 1
+            if value is not None and value < least:
+                raise ValueError(f"--{option.replace('_', '-')} must be {least} or more, got {value}.")
         if not 0 < self.mask_prob < 1:
             raise ValueError(f"--mask-prob must lie between 0 and 1, got {self.mask_prob:g}.")
 
@@ -131,6 +135,11 @@ class TuningProbe:
     train: Mapping[str, str] = field(default_factory=dict)
     """Further options of fairseq-train."""
     better = "larger"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"--epochs must be 1 or more, got {self.epochs}.")
 
     @property
     def column(self) -> str:
@@ -287,8 +296,9 @@ def _slurm_of(content: Any, path: Path) -> dict[str, Any]:
 
 def _words(content: Any, where: str) -> tuple[str, ...]:
     """Seeds: whole numbers, each once."""
-    if not isinstance(content, list) or not content or len(set(content)) < len(content):
+    words = content if isinstance(content, list) else []
+    if not words or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
         raise ValueError(f"{where} must be a list of different whole numbers, as [1, 2], got {content!r}.")
-    if not all(isinstance(word, str) and word.isdigit() for word in content):
-        raise ValueError(f"{where} must be whole numbers, got {', '.join(map(str, content))}.")
+    if not all(_SEED.fullmatch(word) and int(word) < 2**32 for word in words):  # the generators' limit
+        raise ValueError(f"{where} must be whole numbers below 2^32 without leading zeros, got {', '.join(words)}.")
     return tuple(content)

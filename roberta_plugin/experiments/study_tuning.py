@@ -24,6 +24,7 @@ from roberta_plugin.experiments.finetuning_start import check_model, starting_mo
 from roberta_plugin.experiments.grid import Grid, grid_from
 from roberta_plugin.experiments.study_checks import task_options
 from roberta_plugin.experiments.study_settings import TuningProbe
+from roberta_plugin.experiments.sweep import check_options
 from roberta_plugin.experiments.sweep_report import best_cell, cells_of
 from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RunFolder
 from roberta_plugin.files import atomic_write
@@ -106,6 +107,25 @@ def num_cells(probe: TuningProbe, prepared: Prepared) -> int:
     for name, choices in axes.items():
         count *= 1 if name == MODEL_AXIS else len(choices)
     return count
+
+
+def check_options_of(probe: TuningProbe, prepared: Prepared, path: Path) -> None:
+    """Refuse options that fairseq-train does not know, before a model is there to start from.
+
+    Args:
+        probe: the probe.
+        prepared: its data.
+        path: of the study, for messages.
+
+    Raises:
+        ValueError: naming the file and the probe.
+    """
+    content = tuning_grid(probe, prepared, [], num_ranks=0)
+    content["axes"] = {**content["axes"], MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}}
+    try:
+        check_options(grid_from(content, path))
+    except ValueError as error:
+        raise ValueError(f"{path}: probes, {probe.name}: {error}") from error
 
 
 def write_grid(content: Mapping[str, Any], folder: Path) -> Grid:

@@ -43,6 +43,10 @@ def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
     values = {name: value for name, value in values.items() if value is not None and not is_null(value)}
     hints = typing.get_type_hints(kind)
     check_names(values, known=hints, where=where)
+    for needed in dataclasses.fields(kind):  # type: ignore[arg-type]
+        has_default = needed.default is not dataclasses.MISSING or needed.default_factory is not dataclasses.MISSING
+        if needed.init and not has_default and needed.name not in values:
+            raise ValueError(f"{where}: {needed.name.replace('_', '-')} is missing: give it a value.")
     return kind(**{name: _converted(name, hints[name], value, where) for name, value in values.items()})
 
 

@@ -4,8 +4,13 @@ import re
 import shutil
 
 import pytest
+import torch
+import torch.nn.functional as F
 
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
+from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.tiny_corpus import kill_at_update, logged, run, run_ranks, train_command, write_data_bin
+from tests.tiny_models import options as options_of_model
 
 pytestmark = pytest.mark.integration
 
@@ -84,3 +89,64 @@ def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path):
     done = run(train_command(data, tmp_path / "plain", *on, "--sample-break-mode", "complete"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "is left out: this model goes on without it" in done.stdout + done.stderr
+
+
+def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_in_float64(tiny_data_bin, tmp_path):
+    """Five batches for two ranks that take three each: the sixth, fairseq's dummy, must not count for either loss."""
+    config = RobertaMaskedLMConfig(
+        data=str(tiny_data_bin),
+        tokens_per_sample=64,
+        seed=3,
+        input_format="segment-pair",
+        next_sentence_prediction=True,
+    )
+    task = RobertaMaskedLMTask.setup_task(config)
+    task.load_dataset("train", combine=True)
+    dataset = task.dataset("train")
+    size = -(-len(dataset) // 5)
+    batches = [dataset.__getitems__(addresses) for addresses in dataset.batches(1, max_sentences=size)]
+    assert len(batches) == 5 and len({len(batch["next_sentence"]) for batch in batches}) == 2
+
+    calm = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0", "--no-epoch-checkpoints")
+    plain = ("--optimizer", "sgd", "--lr-scheduler", "fixed", "--warmup-updates", "0", "--weight-decay", "0")
+    options = (*PAIRS[:-2], *calm, *plain, "--batch-size", str(size), "--max-update", "1", "--disable-validation")
+    start, end = tmp_path / "start", tmp_path / "end"
+    done = run(sgd_command(tiny_data_bin, start, *options, "--lr", "0"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    on = ("--lr", "1", "--update-freq", "3", "--finetune-from-model", str(start / "checkpoint_last.pt"))
+    run_ranks(sgd_command(tiny_data_bin, end, *options, *on), 2)
+    before, after = (torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"] for folder in (start, end))
+    (record,) = logged(end, "train_inner")
+    assert int(record["bsz"]) == len(dataset)
+
+    size_options = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64}
+    size_options |= {"encoder_attention_heads": 2, "max_positions": 64}
+    shape = options_of_model(arch="fast_roberta_tiny", _name="fast_roberta", **size_options)
+    model = task.build_model(shape).double()
+    model.load_state_dict(before)
+    model.eval()
+    total, num_predicted = torch.zeros((), dtype=torch.float64), 0
+    for batch in batches:
+        features, _ = model(**batch["net_input"], features_only=True)
+        is_predicted = batch["target"].ne(task.vocabulary.pad_id)
+        masked_lm = F.cross_entropy(model.encoder.lm_head(features)[is_predicted], batch["target"][is_predicted])
+        next_sentence = F.cross_entropy(model.encoder.next_sentence_head(features[:, 0]), batch["next_sentence"])
+        total = total + int(is_predicted.sum()) * (masked_lm + next_sentence)
+        num_predicted += int(is_predicted.sum())
+    (total / num_predicted).backward()
+    for name, parameter in model.named_parameters():
+        change = (before[name] - after[name]).double()
+        torch.testing.assert_close(
+            change, parameter.grad, atol=2e-6, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    head = model.encoder.next_sentence_head.out_proj.weight.grad
+    assert head.abs().max() > 1e-3
+
+
+def sgd_command(data, save_dir, *options):
+    """The same command without what only Adam takes."""
+    words = train_command(data, save_dir)
+    for name in ("--optimizer", "--adam-betas", "--adam-eps", "--lr-scheduler", "--lr", "--warmup-updates"):
+        at = words.index(name)
+        del words[at : at + 2]
+    return [*words, *options]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.pair_batches import empty_batch, fill_pairs
 from roberta_plugin.data.pairs import Pairs
@@ -52,3 +53,33 @@ def test_a_line_with_another_end_of_sentence_is_refused(tmp_path):
     tokens = write(tmp_path / "train", [11, 12, 2], [13, 2, 14, 2])
     with pytest.raises(ValueError, match=r"item 1 \(line 2 of the text\).*holds 2 of them"):
         fill(tokens, pair(starts=(0, 3), spans=(3, 4), contents=(2, 3)))
+
+
+def test_whole_words_end_with_their_sentence(tmp_path):
+    """The first word of a line has no space before it, so its token alone does not say that a word begins."""
+    tokens = write(tmp_path / "train", [11, 12, 13, 2], [14, 15, 2], [16, 2])
+    batch = empty_batch(1, width=11, bos_id=0, pad_id=1)._replace(begins=np.zeros((1, 11), dtype=np.bool_))
+    pairs = pair(starts=(0, 7), spans=(7, 2), contents=(5, 1), fronts=(1, 0), lengths=(4, 1))
+    fill_pairs(batch, tokens, pairs, rows=np.array([0]), eos_id=2, vocab_size=30)
+    assert batch.tokens.tolist() == [[0, 12, 13, 14, 15, 2, 2, 16, 2, 1, 1]]
+    assert batch.begins[0].nonzero()[0].tolist() == [3, 7]
+
+    special, starts = np.isin(np.arange(30), [0, 1, 2, 29]), np.isin(np.arange(30), [15])  # 15 has a space before it
+    masker = Masker(
+        MaskingRecipe(mask_prob=0.5, whole_words=True),
+        mask_id=29,
+        pad_id=1,
+        never_masked=special,
+        never_drawn=special,
+        word_starts=starts,
+    )
+    words = ({1, 2}, {3}, {4}, {7})
+    seen = set()
+    for number in range(200):
+        chosen = masker.mask(
+            batch.tokens, seed=1, passes=np.array([number]), indices=np.array([0]), begins=batch.begins
+        ).targets[0]
+        found = set((chosen != 1).nonzero()[0].tolist())
+        assert all(word <= found or not word & found for word in words)
+        seen.add(tuple(word <= found for word in words))
+    assert {(True, False, True, False), (False, True, False, True), (True, True, False, False)} <= seen

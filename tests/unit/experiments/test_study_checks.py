@@ -102,6 +102,11 @@ def test_a_fine_tuning_probe_needs_the_vocabulary_of_pretraining(tmp_path, data)
         check(tmp_path, data, probes={"SST-2": {**probe, "max-length": "64"}})
 
 
+def test_blocks_must_fit_the_positions(tmp_path, data):
+    with pytest.raises(ValueError, match="variant a has blocks of 128 tokens and 64 positions"):
+        check(tmp_path, data, variants={"a": {"tokens-per-sample": "128"}})
+
+
 def test_missing_data_is_refused(tmp_path, data):
     with pytest.raises(FileNotFoundError, match="nowhere is not there"):
         check(tmp_path, data, base={"data": "nowhere"})
