@@ -42,6 +42,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            if kind is None and self.total is not None:
+                self.show(self.total)  # parts may not have reported every byte
             self._bar.close()
 
     def show(self, num_bytes: int) -> None:

@@ -172,7 +172,7 @@ def test_an_array_with_a_limit_is_left_alone_while_it_runs(on_cluster, tiny_data
         return not states
 
     wait_for(has_ended, 240, "the array's end")
-    assert most == 2
+    assert 1 <= most <= 2  # a run may have ended before the next one was seen
     done = run(command(grid, folder, "--report-only"))
     assert done.returncode == 0, done.stdout + done.stderr
     facts = report_of(folder)

@@ -119,7 +119,7 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
     assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
     monkeypatch.setattr(urllib.request, "urlopen", offline)  # now they are in the cache
     with tarfile.open(path) as members:
-        members.extractall(tmp_path / "unpacked", filter="data")
+        members.extractall(tmp_path / "unpacked")
     assert RobertaHub.from_pretrained(tmp_path / "unpacked" / "roberta.mnli").heads == ["mnli"]
     assert RobertaHub.from_pretrained(path, data=folder).heads == ["mnli"]
     imported = import_model(ImportSettings(source=path, output_dir=tmp_path / "imported")).folder
