@@ -60,7 +60,7 @@ def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) ->
 
 
 def _wrong_part(archive: zipfile.ZipFile, used: Iterable[Any]) -> str | None:
-    """The first part that is no tensor and has a wrong checksum, or that some used tensor does not have."""
+    """The first part that is not a tensor and has a wrong checksum, or that some used tensor does not have."""
     tensors = set()
     for entry in archive.infolist():
         if "/data/" in entry.filename:

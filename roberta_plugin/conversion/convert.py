@@ -102,7 +102,7 @@ def import_model(settings: ImportSettings) -> Converted:
 
     Raises:
         FileNotFoundError: if a file of the model is missing.
-        ValueError: if it is no RoBERTa, damaged, or the folder holds something else.
+        ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
     """
     check_output(settings.output_dir, sources=(settings.source, settings.data))
     model = _labelled(read_any(settings.source, data=settings.data), settings.labels)

@@ -122,7 +122,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
             raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {value!r}.")
     if config["hidden_size"] % config["num_attention_heads"]:
         raise ValueError(
-            f"{path}: hidden_size {config['hidden_size']} is no multiple of num_attention_heads "
+            f"{path}: hidden_size {config['hidden_size']} is not a multiple of num_attention_heads "
             f"{config['num_attention_heads']}: copy the file again."
         )
     activation = config.get("hidden_act", "gelu")

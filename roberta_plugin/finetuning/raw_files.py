@@ -49,7 +49,7 @@ def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False)
             value.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"{where}: {name} holds half of a surrogate pair at character {error.start}, which is no character. "
+                f"{where}: {name} holds half of a surrogate pair at character {error.start}, which is not a character. "
                 "Write the whole character."
             ) from None
     return value

@@ -93,7 +93,7 @@ def batch_points(
         learning_rates: the rate of each batch size instead.
 
     Raises:
-        ValueError: if a batch size is no multiple of the sequences of all devices, or the number of rates is wrong.
+        ValueError: if a batch size is not a multiple of the sequences of all devices, or the number of rates is wrong.
     """
     if learning_rates is not None and len(learning_rates) != len(batch_sizes):
         raise ValueError(f"There are {len(learning_rates)} learning rates for {len(batch_sizes)} batch sizes.")
@@ -102,8 +102,8 @@ def batch_points(
     for number, size in enumerate(batch_sizes):
         if size % at_once:
             raise ValueError(
-                f"A batch of {size:,} sequences is no multiple of the {at_once:,} that {num_devices} devices take at "
-                f"once with --batch-size {batch_of_device}: lower --batch-size."
+                f"A batch of {size:,} sequences is not a multiple of the {at_once:,} that {num_devices} devices "
+                f"take at once with --batch-size {batch_of_device}: lower --batch-size."
             )
         updates = equal_updates(num_updates, batch_sizes[0], size)
         rate = scaled_rate(learning_rate, batch_sizes[0], size, rule=rule)

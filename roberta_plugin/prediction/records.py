@@ -98,7 +98,7 @@ def check_characters(record: Mapping[str, Any]) -> None:
             except UnicodeEncodeError as error:
                 raise ValueError(
                     f"the field {name!r} holds half a surrogate pair, \\u{ord(error.object[error.start]):04x}, which "
-                    "is no character. Correct the escape."
+                    "is not a character. Correct the escape."
                 ) from None
 
 

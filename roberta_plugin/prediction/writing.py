@@ -113,7 +113,7 @@ def check_output(path: Path) -> None:
 
 @contextmanager
 def _named(file: Any) -> Iterator[None]:
-    """Errors of writing, in a sentence that names the file; that the reader of a pipe is gone is no such error."""
+    """Errors of writing, in a sentence that names the file; a reader that closes the pipe is not one."""
     try:
         yield
     except BrokenPipeError:

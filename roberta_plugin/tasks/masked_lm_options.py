@@ -141,7 +141,7 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
 
 
 def pair_format(cfg: RobertaMaskedLMConfig) -> PairFormat | None:
-    """The format of the pairs, or None where blocks are no pairs."""
+    """The format of the pairs, or None if blocks are not pairs."""
     return next((name for name in get_args(PairFormat) if name == str(cfg.input_format)), None)
 
 

@@ -56,7 +56,7 @@ def change_config(folder, **changes):
         ({"model_type": ["roberta"]}, r"model_type is \['roberta'\], which is not read"),
         ({"hidden_act": ["gelu"]}, r"hidden_act must be one of .*gelu.*, got \['gelu'\]"),
         ({"hidden_dropout_prob": [0.1]}, r"hidden_dropout_prob must be a number from 0 to 1, got \[0\.1\]"),
-        ({"num_attention_heads": 5}, r"hidden_size 24 is no multiple of num_attention_heads 5"),
+        ({"num_attention_heads": 5}, r"hidden_size 24 is not a multiple of num_attention_heads 5"),
         ({"id2label": ["no", "yes"]}, r"id2label must be an object"),
         ({"architectures": None}, r"must name the class of the model, such as \[\"RobertaForMaskedLM\"\], got None"),
         ({"vocab_size": 300}, r"vocab_size is 300, and the weights have embeddings of 268 symbols"),

@@ -45,9 +45,9 @@ def test_updates_at_equal_tokens_and_flops():
 
 
 def test_what_is_not_equal_is_refused():
-    with pytest.raises(ValueError, match="no multiple of 8,192"):
+    with pytest.raises(ValueError, match="not a multiple of 8,192"):
         equal_updates(1000, 256, 8192)
-    with pytest.raises(ValueError, match="no multiple of the 96 that 3 devices"):
+    with pytest.raises(ValueError, match="not a multiple of the 96 that 3 devices"):
         batch_points([256], num_updates=10, learning_rate=1e-4, batch_of_device=32, num_devices=3)
     with pytest.raises(ValueError, match="2 learning rates for 1 batch sizes"):
         batch_points([256], num_updates=10, learning_rate=1e-4, batch_of_device=32, learning_rates=[1.0, 2.0])
