@@ -49,7 +49,7 @@ def equal_updates(num_updates: int, batch_size: int, other_batch_size: int) -> i
     if rest or updates < 1:
         raise ValueError(
             f"{num_updates:,} updates of {batch_size:,} sequences are {num_updates * batch_size:,} sequences, which is "
-            f"no multiple of {other_batch_size:,}: choose a number of updates that both batch sizes allow."
+            f"not a multiple of {other_batch_size:,}: choose a number of updates that both batch sizes allow."
         )
     return updates
 
