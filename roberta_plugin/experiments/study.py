@@ -26,7 +26,7 @@ from typing import Any
 
 import roberta_plugin
 from roberta_plugin.experiments import study_tuning
-from roberta_plugin.experiments.grid import grid_from
+from roberta_plugin.experiments.grid import Grid, grid_from
 from roberta_plugin.experiments.study_checks import check_study
 from roberta_plugin.experiments.study_costs import (
     StudyCosts,
@@ -37,9 +37,15 @@ from roberta_plugin.experiments.study_costs import (
     warnings_of,
 )
 from roberta_plugin.experiments.study_plan import missing_data, plan_variants
-from roberta_plugin.experiments.study_record import FINE_TUNING, PRETRAINING, check_record, settings_of
+from roberta_plugin.experiments.study_record import (
+    FINE_TUNING,
+    PRETRAINING,
+    check_record,
+    check_unchanged,
+    settings_of,
+)
 from roberta_plugin.experiments.study_report import write_report
-from roberta_plugin.experiments.study_settings import PerplexityProbe, TuningProbe, read_study
+from roberta_plugin.experiments.study_settings import TuningProbe, read_study
 from roberta_plugin.experiments.study_work import PlannedStudy, Work, pretraining_content
 from roberta_plugin.experiments.study_work import StudySettings as StudySettings
 from roberta_plugin.experiments.sweep import check_options
@@ -75,15 +81,16 @@ def plan_study(settings: StudySettings) -> PlannedStudy:
 
 
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
-    """Do what is left of a study, and write its report.
+    """Do what is left of a study, and write its report; with `report_only`, write the report of what is there.
 
     Args:
         settings: what to do.
         say: receives messages for the user.
 
     Raises:
-        FileNotFoundError: if a file that the study names does not exist.
-        ValueError: as `plan_study`; if another process works in the folder; or if its results have other settings.
+        FileNotFoundError: if a file that the study names does not exist; with `report_only`, if no study was begun.
+        ValueError: as `plan_study`; if another process works in the folder; or if its results have other settings or
+            come of other data.
     """
     planned = plan_study(settings)
     study, plans, root = planned.study, planned.plans, settings.output_dir.resolve()
@@ -92,6 +99,8 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     if settings.slurm is not None:
         content["slurm"] = {**study.slurm, **settings.slurm}
     grid = grid_from(content, study.path)
+    if settings.report_only:
+        return _report(settings, planned, grid, say)
     check_options(grid)
     if settings.slurm is not None:
         check_slurm(grid.slurm)
@@ -112,14 +121,25 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
             say(line)
         work = Work(settings=settings, planned=planned, root=root, grid=grid, costs=costs, prepared=prepared, say=say)
         try:
-            work.pretrain()
-            for probe in study.probes:
-                if isinstance(probe, PerplexityProbe):
-                    work.measure(probe)
-                else:
-                    work.tune(probe)
+            work.do()
         finally:
             results, text = write_report(work)
+    return StudyOutcome(results=results, report=text, failures=work.failures)
+
+
+def _report(settings: StudySettings, planned: PlannedStudy, grid: Grid, say: Say) -> StudyOutcome:
+    """The report of what is there. Nothing else is written, so it may be asked for while the study goes on."""
+    study, plans, root = planned.study, planned.plans, settings.output_dir.resolve()
+    check_unchanged(root, settings_of(study, plans))
+    prepared = {
+        probe.name: study_tuning.prepared_folder(probe, root / FINE_TUNING / probe.name)
+        for probe in study.probes
+        if isinstance(probe, TuningProbe) and study_tuning.is_prepared(root / FINE_TUNING / probe.name)
+    }
+    costs = costs_of(study, plans, prepared)
+    work = Work(settings=settings, planned=planned, root=root, grid=grid, costs=costs, prepared=prepared, say=say)
+    work.do()
+    results, text = write_report(work)
     return StudyOutcome(results=results, report=text, failures=work.failures)
 
 

@@ -19,7 +19,7 @@ import roberta_plugin
 from roberta_plugin.experiments.study_formats import check_format
 from roberta_plugin.experiments.study_settings import Budget, Study, Variant
 from roberta_plugin.models.flops import training_flops
-from roberta_plugin.planner.equal_compute import scaled_rate
+from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.flops import Shape
 from roberta_plugin.planner.inputs import shape_of
 from roberta_plugin.training import arguments as train_arguments
@@ -129,6 +129,7 @@ def flops_of_update(shape: Shape, size: UpdateSize) -> float:
         num_tokens=round(size.tokens),
         num_pairs=round(size.pairs),
         num_predicted=round(size.predicted),
+        num_next_sentences=round(size.sequences) if shape.predicts_next_sentence else 0,
     )
 
 
@@ -199,7 +200,7 @@ def _learning_rate(
         return {}
     base = sized[study.rate.batch_of][0].lr[0]
     known, own = (round(sized[name][1].tokens) for name in (study.rate.batch_of, variant.name))
-    return {"lr": f"{scaled_rate(base, known, own, rule=study.rate.rule):.4g}"}  # type: ignore[arg-type]
+    return {"lr": f"{scaled_rate(base, known, own, rule=study.rate.rule):.4g}"}
 
 
 def _schedule(budget: Budget, shape: Shape, size: UpdateSize) -> dict[str, str]:
@@ -210,7 +211,7 @@ def _schedule(budget: Budget, shape: Shape, size: UpdateSize) -> dict[str, str]:
     """
     assert budget.amount is not None
     of_update = {"tokens": size.tokens, "updates": 1.0, "flops": flops_of_update(shape, size)}[budget.equal]
-    updates = max(1, round(budget.amount / of_update))
+    updates = equal_updates(budget.amount, of_update=of_update)
     warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
     return {"max-update": str(updates), "total-num-update": str(updates), "warmup-updates": str(max(0, warm_up))}
 

@@ -1,7 +1,7 @@
-"""study.json: the settings that a study's folder was made with, part by part, so that a changed file is noticed.
+"""study.json: settings and data that a study's folder was made with, part by part, so that a change is noticed.
 
-New variants, seeds and probes extend a study. What exists and has changed is named and refused; with `redo` its results
-are deleted, and those that depend on them, and are made anew.
+New variants, seeds and probes extend a study. What exists and has changed, in the file or in the data, is named and
+refused; with `redo` its results are deleted, and those that depend on them, and are made anew.
 """
 
 from __future__ import annotations
@@ -12,31 +12,59 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.experiments.study_plan import VariantPlan
 from roberta_plugin.experiments.study_settings import PerplexityProbe, Probe, Study
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
+from roberta_plugin.training import arguments as train_arguments
 
 NAME = "study.json"
 PRETRAINING, PERPLEXITY, FINE_TUNING = "pretraining", "perplexity", "fine-tuning"
 VARIANT_AXIS = "variant"
-_MOVABLE = ("seeds",)  # of a probe: more of them extend it
+_DIGITS = 16  # of a hash
+_NOT_RECORDED = ("name", "seeds")  # of a probe: more seeds extend it
 
 
 def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[str, dict[str, Any]]]:
     """The settings of every part that results depend on, as study.json holds them."""
     return {
-        "variants": {plan.variant.name: {k: str(v) for k, v in sorted(plan.options.items())} for plan in plans},
+        "variants": {plan.variant.name: _of_variant(plan) for plan in plans},
         "probes": {probe.name: _of_probe(probe, plans) for probe in study.probes},
     }
+
+
+def contents_of(folder: Path, split: str) -> dict[str, str]:
+    """What a split of a data-bin holds: file -> hash by manifest.json, or its size in a folder without a manifest.
+
+    Example:
+        contents_of(Path("books"), "train")  ->  {"books/train.bin": "sha256 1f0c...", "books/train.idx": "sha256 ..."}
+    """
+    outputs = ((read_manifest(folder) or {"splits": {}})["splits"].get(split) or {"outputs": {}})["outputs"]
+    paths = [folder / f"{split}.{ending}" for ending in ("bin", "idx")]
+    return {
+        str(path): f"sha256 {outputs[path.name]['sha256'][:_DIGITS]}"
+        if path.name in outputs
+        else f"{path.stat().st_size:,} bytes"
+        for path in paths
+    }
+
+
+def _of_variant(plan: VariantPlan) -> dict[str, Any]:
+    found = {name: str(value) for name, value in sorted(plan.options.items())}
+    for folder in train_arguments.data_folders(plan.parsed):
+        found |= contents_of(folder, plan.parsed.train_subset)
+    return found
 
 
 def _of_probe(probe: Probe, plans: Sequence[VariantPlan]) -> dict[str, Any]:
     from roberta_plugin.experiments.study_checks import block_length, data_of
 
-    found = {name: str(value) for name, value in vars(probe).items() if name not in ("name", *_MOVABLE)}
+    found = {name: str(value) for name, value in vars(probe).items() if name not in _NOT_RECORDED}
     if isinstance(probe, PerplexityProbe):  # by the base where they are not given
-        found |= {"data": str(data_of(probe, plans)), "tokens_per_sample": str(block_length(probe, plans))}
+        folder = data_of(probe, plans)
+        found |= {"data": str(folder), "tokens_per_sample": str(block_length(probe, plans))}
+        found |= contents_of(folder, probe.split)
     return {"kind": PERPLEXITY if isinstance(probe, PerplexityProbe) else FINE_TUNING, **found}
 
 
@@ -54,21 +82,10 @@ def check_record(root: Path, now: Mapping[str, Mapping[str, Mapping[str, Any]]],
     Raises:
         ValueError: naming each difference, unless `redo`.
     """
-    remedy = "give another --output-dir, or delete this folder"
-    before = read_json(root / NAME, keys=("variants", "probes"), remedy=remedy) or {"variants": {}, "probes": {}}
-    changed = {
-        (kind, name): differences(before[kind][name], settings)
-        for kind, parts in now.items()
-        for name, settings in parts.items()
-        if name in before[kind] and before[kind][name] != settings
-    }
-    if changed and not redo:
-        lines = [f"{kind[:-1]} {name}: {', '.join(found)}" for (kind, name), found in changed.items()]
-        raise ValueError(
-            f"{root} holds results of other settings. Changed since: {'; '.join(lines)}. Change the file back, give "
-            "another --output-dir, or give --redo-changed, which deletes the results of what has changed and makes "
-            "them anew."
-        )
+    before = _record(root) or {"variants": {}, "probes": {}}
+    changed = changes(before, now)
+    if not redo:
+        _refuse(root, changed)
     removed = []
     for kind, name in changed:
         removed += remove_variant(root, name) if kind == "variants" else remove_probe(root, name)
@@ -76,6 +93,46 @@ def check_record(root: Path, now: Mapping[str, Mapping[str, Mapping[str, Any]]],
     with atomic_write(root / NAME, "w") as file:
         json.dump(kept, file, indent=2)
     return removed
+
+
+def check_unchanged(root: Path, now: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """Refuse a folder without a study, or with one of other settings or data; write nothing.
+
+    Raises:
+        FileNotFoundError: if no study was begun in the folder.
+        ValueError: naming each difference.
+    """
+    before = _record(root)
+    if before is None:
+        raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
+    _refuse(root, changes(before, now))
+
+
+def _record(root: Path) -> dict[str, Any] | None:
+    remedy = "give another --output-dir, or delete this folder"
+    return read_json(root / NAME, keys=("variants", "probes"), remedy=remedy)
+
+
+def _refuse(root: Path, changed: Mapping[tuple[str, str], Sequence[str]]) -> None:
+    if changed:
+        lines = [f"{kind[:-1]} {name}: {', '.join(found)}" for (kind, name), found in changed.items()]
+        raise ValueError(
+            f"{root} holds results of other settings or data. Changed since: {'; '.join(lines)}. Change it back, give "
+            "another --output-dir, or give --redo-changed, which deletes the results of what has changed and makes "
+            "them anew."
+        )
+
+
+def changes(
+    before: Mapping[str, Mapping[str, Mapping[str, Any]]], now: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> dict[tuple[str, str], list[str]]:
+    """How the parts that are in both have changed: (variants or probes, name) -> differences."""
+    return {
+        (kind, name): found
+        for kind, parts in now.items()
+        for name, settings in parts.items()
+        if name in before[kind] and (found := differences(before[kind][name], settings))
+    }
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

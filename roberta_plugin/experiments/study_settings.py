@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from roberta_plugin.experiments.paper_tables import PERPLEXITY, paper_row
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.launch.recipe import recipe_files
+from roberta_plugin.planner.equal_compute import RULES
 from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml
 from roberta_plugin.training.settings import check_names, convert
 
@@ -24,7 +25,6 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps kee
 _SEED = re.compile(r"0|[1-9][0-9]{0,9}")
 KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
-RULES = ("sqrt", "linear")
 _ACCURACY = "accuracy"
 # The official metric of a task that the report shows; of the others, accuracy.
 _METRICS = {"CoLA": "mcc", "STS-B": "pearson", "squad1": "f1", "squad2": "f1"}

@@ -13,13 +13,19 @@ one job array. For each model the cell with the best median on the development s
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate, store_outputs
-from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+from roberta_plugin.experiments.evaluation import (
+    PREFIX,
+    EvaluateSettings,
+    Evaluation,
+    evaluate,
+    store_outputs,
+)
+from roberta_plugin.experiments.finetuning_grid import grid_of
 from roberta_plugin.experiments.finetuning_start import check_model, starting_model
 from roberta_plugin.experiments.grid import Grid, grid_from
 from roberta_plugin.experiments.study_checks import task_options
@@ -27,7 +33,6 @@ from roberta_plugin.experiments.study_settings import TuningProbe
 from roberta_plugin.experiments.sweep import check_options
 from roberta_plugin.experiments.sweep_report import best_cell, cells_of
 from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RunFolder
-from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
@@ -49,6 +54,11 @@ class Model:
         return f"{self.variant}-seed-{self.seed}"
 
 
+def is_prepared(folder: Path) -> bool:
+    """Whether a probe's data is there."""
+    return (folder / "data" / NAME).is_file()
+
+
 def prepared_folder(probe: TuningProbe, folder: Path) -> Prepared:
     """The prepared data of a probe, made from the official files if they are not there.
 
@@ -57,7 +67,7 @@ def prepared_folder(probe: TuningProbe, folder: Path) -> Prepared:
         ValueError: if they cannot be used, or the folder was prepared with other settings.
     """
     data, options = folder / "data", task_options(probe)
-    if not (data / NAME).is_file():
+    if not is_prepared(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return prepare(
             PrepareSettings(
@@ -128,26 +138,18 @@ def check_options_of(probe: TuningProbe, prepared: Prepared, path: Path) -> None
         raise ValueError(f"{path}: probes, {probe.name}: {error}") from error
 
 
-def write_grid(content: Mapping[str, Any], folder: Path) -> Grid:
-    """Write grid.json, and read it as `roberta sweep` does."""
-    path = folder / "grid.json"
-    grid = grid_from(content, path)
-    with atomic_write(path, "w") as file:
-        file.write(as_yaml(content))
-    return grid
-
-
 def run_folders(grid: Grid, folder: Path) -> list[RunFolder]:
     """The folders of all runs."""
     return [RunFolder((folder / "runs").resolve(), run, grid.metric) for run in grid.runs]
 
 
 def results_of(
-    probe: TuningProbe, model: Model, grid: Grid, folder: Path, *, device: str | None
+    probe: TuningProbe, model: Model, grid: Grid, folder: Path, *, device: str | None, only_read: bool = False
 ) -> dict[str, Any] | None:
     """Official metrics of a model's best cell; None while runs of it are left to do.
 
     The raw outputs of every run are stored first, and then the weights are deleted: more cells or seeds may be added.
+    With `only_read` nothing is written or deleted, and a cell that is not evaluated yet gives None as well.
 
     Returns:
         "value": the median over seeds; "seeds": the value of each; "cell"; "medians" of all cells by the log's metric.
@@ -171,13 +173,11 @@ def results_of(
         )
 
     chosen = [one for one in folders if one.run.cell == best.name]
-    evaluation = evaluate(of(chosen))[0]
-    others = [one for one in folders if one.run.cell != best.name and one.checkpoint() is not None]
-    if others:
-        store_outputs(of(others))
-    for one in folders:
-        for path in sorted((one.path / "checkpoints").glob("checkpoint*.pt")):
-            path.unlink()
+    evaluation = stored_evaluation(of(chosen)) if only_read else evaluate(of(chosen))[0]
+    if evaluation is None:
+        return None
+    if not only_read:
+        _give_up_weights(folders, chosen, of)
     seeds = {
         one.run.seed: member["metrics"][probe.metric] for one, member in zip(chosen, evaluation.members, strict=True)
     }
@@ -188,3 +188,25 @@ def results_of(
         "cell": {name: label for name, label in chosen[0].run.settings.items() if name != MODEL_AXIS},
         "medians": {cell.name: cell.median for cell in cells},
     }
+
+
+def _give_up_weights(
+    folders: Sequence[RunFolder], chosen: Sequence[RunFolder], of: Callable[[Sequence[RunFolder]], EvaluateSettings]
+) -> None:
+    """Store the raw outputs of the runs that were not evaluated, and delete the weights of all."""
+    others = [one for one in folders if one not in chosen and one.checkpoint() is not None]
+    if others:
+        store_outputs(of(others))
+    for one in folders:
+        for path in sorted((one.path / "checkpoints").glob("checkpoint*.pt")):
+            path.unlink()
+
+
+def stored_evaluation(settings: EvaluateSettings) -> Evaluation | None:
+    """What an earlier `evaluate` of the same runs found on the development set; None if there was none."""
+    path = settings.output_dir / f"{PREFIX}valid.json"
+    if not path.is_file():
+        return None
+    found = Evaluation.read(path)
+    runs = [Path(member["checkpoint"]).parts[-4:-2] for member in found.members]  # CELL/seed-N: the study may have moved
+    return found if runs == [checkpoint.parts[-4:-2] for checkpoint in settings.checkpoints] else None

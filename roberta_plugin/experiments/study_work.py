@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments import study_tuning
-from roberta_plugin.experiments.grid import Grid
+from roberta_plugin.experiments.grid import Grid, grid_from
 from roberta_plugin.experiments.study_checks import block_length, data_of
 from roberta_plugin.experiments.study_costs import StudyCosts
 from roberta_plugin.experiments.study_plan import VariantPlan
@@ -18,7 +18,7 @@ from roberta_plugin.experiments.study_record import FINE_TUNING, PERPLEXITY, PRE
 from roberta_plugin.experiments.study_settings import PerplexityProbe, Study, TuningProbe
 from roberta_plugin.experiments.study_tuning import Model
 from roberta_plugin.experiments.sweep import SweepSettings, sweep
-from roberta_plugin.experiments.sweep_run import DONE, RunFolder
+from roberta_plugin.experiments.sweep_run import DONE, FAILED, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import read_json
@@ -39,11 +39,13 @@ class StudySettings:
     retries: int = 0  # how often a failed run is started again at once; only on this machine
     slurm: Mapping[str, str] | None = None  # submit runs as job arrays; its entries win over the file's section slurm
     redo_changed: bool = False  # delete the results of what the file has changed, and make them anew
-    report_only: bool = False  # report what is there, train nothing
+    report_only: bool = False  # report what is there; write report.md, results.json and the plots, and nothing else
     device: str | None = None  # where to evaluate; None: on a GPU if there is one
 
     def __post_init__(self) -> None:
         """Check the values."""
+        if self.report_only and self.redo_changed:
+            raise ValueError("--report-only changes nothing: leave out --redo-changed.")
         if self.parallel < 1 or self.gpus_per_run < 0 or self.retries < 0:
             raise ValueError("--parallel must be 1 or more, --gpus-per-run and --retries 0 or more.")
 
@@ -99,6 +101,15 @@ class Work:
             if run.state() == DONE and (checkpoint := run.checkpoint()) is not None
         ]
 
+    def do(self) -> None:
+        """Do all steps; with `report_only`, read what they have found."""
+        self.pretrain()
+        for probe in self.study.probes:
+            if isinstance(probe, PerplexityProbe):
+                self.measure(probe)
+            else:
+                self.tune(probe)
+
     def pretrain(self) -> None:
         """Do the pretrainings that are left."""
         path = self.root / f"{PRETRAINING}.json"
@@ -137,15 +148,17 @@ class Work:
     def tune(self, probe: TuningProbe) -> None:
         """Fine-tune every model that is there, and evaluate it."""
         models, folder = self.models, self.root / FINE_TUNING / probe.name
-        if not models:
+        if not models or probe.name not in self.prepared:
             return
         content = study_tuning.tuning_grid(probe, self.prepared[probe.name], models, num_ranks=min(1, self.num_gpus))
-        grid = study_tuning.write_grid(content, folder)
+        path, only_read = folder / "grid.json", self.settings.report_only
+        grid = grid_from(content, path)
         runs = study_tuning.run_folders(grid, folder)
         work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
-        self._sweep(content, folder / "grid.json", folder / "runs", runs, work, num_gpus=min(1, self.num_gpus))
+        self._sweep(content, path, folder / "runs", runs, work, num_gpus=min(1, self.num_gpus))
         for model in models:
-            found = study_tuning.results_of(probe, model, grid, folder, device=self.settings.device)
+            device = self.settings.device
+            found = study_tuning.results_of(probe, model, grid, folder, device=device, only_read=only_read)
             self._note(probe.name, model, found)
 
     @property
@@ -167,6 +180,10 @@ class Work:
 
         With SLURM a run gets `num_gpus`; None: as many as the study says.
         """
+        if self.settings.report_only:
+            failed = {str(run.path): run.failure() for run in runs if run.state() == FAILED}
+            self.failures |= {name: failure["reason"] for name, failure in failed.items() if failure}
+            return
         is_local = self.settings.slurm is None
         slurm = {**self.study.slurm, **(self.settings.slurm or {})}
         if num_gpus is not None:
@@ -184,7 +201,6 @@ class Work:
                 slurm=None if is_local else {},
                 wait=not is_local,
                 keep="weights",
-                report_only=self.settings.report_only,
             ),
             say=self.say,
             progress=self.progress.stage(runs, work),

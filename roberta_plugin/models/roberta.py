@@ -169,7 +169,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
 
     def training_flops(self, **counts: int) -> float:
-        """FLOPs of a training step with so many num_tokens, num_pairs and num_predicted; see `flops.training_flops`."""
+        """FLOPs of a training step, by its num_tokens, num_pairs and so on; see `flops.training_flops`."""
         return training_flops(**self._sizes, **counts)
 
     def executed_flops(self, **counts: int) -> float:

@@ -5,7 +5,7 @@
     memory     shape, precision, batch                     -> bytes on one GPU
     network    gradients, machine                          -> seconds of an all-reduce
     plan       all of these                                -> a table over numbers of GPUs
-    equal_compute   batch sizes, learning rates            -> trainings of equal tokens or FLOPs (the paper's Table 3)
+    equal_compute   a budget, batches                      -> updates and learning rates of equal trainings (Table 3)
 
 The docstrings give the formulas and their sources.
 """

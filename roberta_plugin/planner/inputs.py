@@ -89,6 +89,7 @@ def shape_of(parsed: Namespace) -> Shape:
         max_positions=getattr(parsed, "max_positions", None) or parsed.tokens_per_sample,
         tokens_per_sample=parsed.tokens_per_sample,
         predicted_share=parsed.mask_prob,
+        predicts_next_sentence=bool(getattr(parsed, "next_sentence_prediction", False)),
     )
 
 
