@@ -55,7 +55,7 @@ def test_what_is_executed_is_what_torch_counts(checkpoint_activations):
 
 
 def test_the_head_of_next_sentence_prediction_is_counted_as_torch_counts_it():
-    model, (tokens, _, _) = pair_model(attention_backend="eager"), make_batch((12, 12, 12))
+    model, (tokens, _, _) = pair_model(attention_backend="eager").bfloat16(), make_batch((12, 12, 12))
     positions = torch.tensor([[0, 4, 7]] * 3)  # <s> predicts the next sentence, and no token
     labels = tokens.gather(1, positions).masked_fill(positions.eq(0), 1)
     counts = {"num_tokens": 36, "num_pairs": 3 * 12**2, "num_predicted": 6}
