@@ -13,7 +13,7 @@ one job array. For each model the cell with the best median on the development s
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,5 +208,6 @@ def stored_evaluation(settings: EvaluateSettings) -> Evaluation | None:
     if not path.is_file():
         return None
     found = Evaluation.read(path)
-    runs = [Path(member["checkpoint"]).parts[-4:-2] for member in found.members]  # CELL/seed-N: the study may have moved
+    # CELL/seed-N only: the study may have moved
+    runs = [Path(member["checkpoint"]).parts[-4:-2] for member in found.members]
     return found if runs == [checkpoint.parts[-4:-2] for checkpoint in settings.checkpoints] else None

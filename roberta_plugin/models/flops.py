@@ -23,8 +23,8 @@ def training_flops(
 
     6 FLOPs per weight and token (Kaplan et al. 2020, section 2.1), the two matmuls of attention for each pair of
     positions that attend to each other, the LM head for each predicted position, and the head of next-sentence
-    prediction for each pair of texts. Padding and recomputation do not count. The last layer counts in full, as is usual
-    for MFU.
+    prediction for each pair of texts. Padding and recomputation do not count. The last layer counts in full, as is
+    usual for MFU.
 
     Args:
         num_layers: L.

@@ -50,8 +50,8 @@ def flops_per_token(shape: Shape) -> float:
 
     and with next-sentence prediction 6 (h^2 + 2 h) / s more. This follows Narayanan et al. 2021 ("Efficient Large-Scale
     Language Model Training on GPU Clusters", section 5.1), except that there every position reaches the LM head and
-    activations are recomputed. Embeddings, norms, softmax, dropout and the optimizer cost a few FLOPs per element and are
-    not counted.
+    activations are recomputed. Embeddings, norms, softmax, dropout and the optimizer cost a few FLOPs per element and
+    are not counted.
     """
     tokens = _BLOCKS * shape.tokens_per_sample
     flops = training_flops(
