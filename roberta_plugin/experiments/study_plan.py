@@ -199,7 +199,7 @@ def _learning_rate(
     if study.rate is None or "lr" in variant.own:
         return {}
     base = sized[study.rate.batch_of][0].lr[0]
-    known, own = (round(sized[name][1].tokens) for name in (study.rate.batch_of, variant.name))
+    known, own = (sized[name][1].tokens for name in (study.rate.batch_of, variant.name))
     return {"lr": f"{scaled_rate(base, known, own, rule=study.rate.rule):.4g}"}
 
 

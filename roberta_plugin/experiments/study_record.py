@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.manifest import read_manifest
+from roberta_plugin.experiments.study_checks import block_length, data_of
 from roberta_plugin.experiments.study_plan import VariantPlan
 from roberta_plugin.experiments.study_settings import PerplexityProbe, Probe, Study
 from roberta_plugin.files import atomic_write
@@ -50,16 +51,29 @@ def contents_of(folder: Path, split: str) -> dict[str, str]:
     }
 
 
-def _of_variant(plan: VariantPlan) -> dict[str, Any]:
-    found = {name: str(value) for name, value in sorted(plan.options.items())}
+def all_contents(study: Study, plans: Sequence[VariantPlan]) -> dict[str, str]:
+    """What the training data of all variants and the splits of all perplexities hold; see `contents_of`."""
+    found: dict[str, str] = {}
+    for plan in plans:
+        found |= _training_data(plan)
+    for probe in study.probes:
+        if isinstance(probe, PerplexityProbe):
+            found |= contents_of(data_of(probe, plans), probe.split)
+    return found
+
+
+def _training_data(plan: VariantPlan) -> dict[str, str]:
+    found: dict[str, str] = {}
     for folder in train_arguments.data_folders(plan.parsed):
         found |= contents_of(folder, plan.parsed.train_subset)
     return found
 
 
-def _of_probe(probe: Probe, plans: Sequence[VariantPlan]) -> dict[str, Any]:
-    from roberta_plugin.experiments.study_checks import block_length, data_of
+def _of_variant(plan: VariantPlan) -> dict[str, Any]:
+    return {**{name: str(value) for name, value in sorted(plan.options.items())}, **_training_data(plan)}
 
+
+def _of_probe(probe: Probe, plans: Sequence[VariantPlan]) -> dict[str, Any]:
     found = {name: str(value) for name, value in vars(probe).items() if name not in _NOT_RECORDED}
     if isinstance(probe, PerplexityProbe):  # by the base where they are not given
         folder = data_of(probe, plans)

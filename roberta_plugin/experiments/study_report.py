@@ -13,7 +13,7 @@ from roberta_plugin.experiments.paper_tables import paper_row
 from roberta_plugin.experiments.study_costs import machine
 from roberta_plugin.experiments.study_plan import VariantPlan
 from roberta_plugin.experiments.study_plots import draw_bars, draw_curves
-from roberta_plugin.experiments.study_record import VARIANT_AXIS
+from roberta_plugin.experiments.study_record import VARIANT_AXIS, all_contents
 from roberta_plugin.experiments.study_settings import Probe, Study
 from roberta_plugin.experiments.study_statistics import Comparison, compare, conclusions
 from roberta_plugin.experiments.study_work import Work
@@ -37,6 +37,7 @@ def write_report(work: Work) -> tuple[dict[str, Any], str]:
     results = {
         "title": study.title,
         "machine": machine(),
+        "data": all_contents(study, plans),
         "seeds": list(study.seeds),
         "budget": asdict(study.budget),
         "variants": {plan.variant.name: facts_of(plan, work.runs) for plan in plans},
@@ -230,7 +231,7 @@ def _agreement(paper: float, ours: float) -> str:
 
 
 def cost_section(plans: Sequence[VariantPlan], results: Mapping[str, Any]) -> str:
-    """FLOPs, tokens and hours of each variant's pretraining, and the machine."""
+    """FLOPs, tokens and hours of each variant's pretraining, the machine, and the data."""
     head = ["variant", "updates", "tokens/update", "tokens", "epochs", "lr", "FLOPs", "hours, median"]
     lines = ["## Cost of one pretraining", "", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for plan in plans:
@@ -254,6 +255,10 @@ def cost_section(plans: Sequence[VariantPlan], results: Mapping[str, Any]) -> st
         f"({cost['fine_tuning_hours']:.3g} hours of runs). Hours are those of training steps, validation and start-up "
         f"left out. Machine of this report: {where['processor']}, {where['cores']} cores, "
         f"GPU: {where['gpu'] or 'none'}; torch {where['torch']}.",
+        "",
+        "Data: "
+        + ", ".join(f"{path} ({held})" for path, held in results["data"].items() if path.endswith(".bin"))
+        + ".",
     ]
     return "\n".join(lines)
 

@@ -31,8 +31,8 @@ def equal_updates(amount: float, *, of_update: float) -> int:
     return max(1, round(amount / of_update))
 
 
-def scaled_rate(learning_rate: float, batch_size: int, other_batch_size: int, *, rule: str) -> float:
-    """The learning rate for another batch size.
+def scaled_rate(learning_rate: float, batch_size: float, other_batch_size: float, *, rule: str) -> float:
+    """The learning rate for another batch, both in sequences or both in tokens.
 
     sqrt keeps the variance of an update (Krizhevsky 2014, section 5; Hoffer et al. 2017), linear the sum of the updates
     of an epoch (Goyal et al. 2017). The paper tunes it: from 256 to 2K it lies between sqrt and linear.

@@ -6,19 +6,23 @@ What takes long on a laptop is made short by `SHORTER`; paths of the repository 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.cli import main
 from tests.conftest import REPOSITORY
+from tests.real_data import unpack
 from tests.tiny_corpus import environment, write_data_bin
 
 pytestmark = pytest.mark.integration
@@ -144,6 +148,31 @@ def test_pairs_train_as_written(after_the_tour):
     printed = shell(shorter(script), folder)
     assert "| nsp_accuracy " in printed and "num_updates: 6 >= max_update: 6" in printed
     assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
+
+
+def test_a_study_is_planned_as_written_on_real_text_and_nothing_is_written(shared_data, tmp_path):
+    with lzma.open(shared_data / "text" / "books.valid.txt.xz", "rt", encoding="utf-8") as text:
+        novel = "".join(islice(text, 2000))
+    (tmp_path / "novel.txt").write_text(novel)
+    (tmp_path / "study-tokenizer").symlink_to(shared_data / "gpt2_bpe")
+    paths = {"--tokenizer": "study-tokenizer", "--output-dir": "data-bin/books-news-small"}
+    paths |= {"--train": "novel.txt", "--valid": "novel.txt"}
+    words = [word for option, path in paths.items() for word in (option, str(tmp_path / path))]
+    assert main(["binarize", "--split-sentences", "--no-progress", *words]) == 0
+    sst2 = unpack(shared_data, "glue", tmp_path / "official") / "SST-2"
+    (tmp_path / "glue" / "SST-2").mkdir(parents=True)
+    for name in ("train", "dev"):
+        with open(sst2 / f"{name}.tsv", encoding="utf-8") as rows:
+            (tmp_path / "glue" / "SST-2" / f"{name}.tsv").write_text("".join(islice(rows, 300)))
+    before = sorted(tmp_path.rglob("*"))
+
+    (plan,) = blocks("examples/README.studies.md", "dry-run")
+    printed = shell(plan.replace("examples/", f"{EXAMPLES}/"), tmp_path)
+    assert "3 variants x 2 seeds, equal tokens" in printed
+    assert "probe SST-2: fine-tuning on SST-2, accuracy, 6 runs" in printed
+    assert re.search(r"^12 trainings, .* FLOPs", printed, flags=re.MULTILINE)
+    assert "The data is not here" not in printed
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.slow

@@ -90,6 +90,8 @@ def test_a_killed_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, fi
     report = (work / "out" / "report.md").read_text()
     assert "| variant | held-out (perplexity) | sentiment (accuracy) | paper |" in report
     assert "n = 1 | 92.9 |" in report
+    held = results["data"][str(work / "bin" / "train.bin")]
+    assert held.startswith("sha256 ") and f"train.bin ({held})" in report
 
 
 def test_a_report_alone_is_made_of_what_is_there_and_nothing_else_is_written(work, finished):

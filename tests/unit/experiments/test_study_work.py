@@ -60,6 +60,14 @@ def test_on_a_cluster_runs_are_submitted_with_the_file_s_resources_and_the_comma
     assert list(work.failures.values()) == ["out of memory", "out of memory"]
 
 
+def test_a_report_alone_asks_for_no_sweep_and_writes_no_grid(asked, tmp_path):
+    work, calls = asked(report_only=True)
+    assert not calls and not work.failures
+    assert not (tmp_path / "pretraining.json").exists()
+    with pytest.raises(ValueError, match="--report-only changes nothing: leave out --redo-changed"):
+        StudySettings(study=tmp_path, output_dir=tmp_path, report_only=True, redo_changed=True)
+
+
 def test_here_runs_are_not_submitted(asked):
     _, ((pretraining, grid), (_, tuning)) = asked(gpus_per_run=1)
     assert pretraining.slurm is None and not pretraining.wait
