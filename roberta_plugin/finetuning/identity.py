@@ -17,6 +17,9 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
+# Beside "task", in models that were made elsewhere:
+MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
+IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
 _LENGTHS = ("max_length", "question_length", "doc_stride")
 _SAME_HEAD = {"multiple_choice": "race"}  # the same head for other texts
 
@@ -67,6 +70,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     """
     trained = of_checkpoint(state)
     if not trained.get("task"):
+        _check_labels(trained, prepared, checkpoint=checkpoint)
         return
     theirs, ours = (_SAME_HEAD.get(task, task) for task in (trained["task"], prepared.task))
     if theirs != ours:
@@ -75,7 +79,10 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
             f"{prepared.task}: its head answers another question. Give a checkpoint that was fine-tuned on "
             f"{prepared.task}."
         )
-    different = list(_differences(trained["settings"], prepared.settings))
+    settings = dict(prepared.settings)
+    if trained.get(IS_INFERRED):
+        settings = {name: value for name, value in settings.items() if name in trained["settings"]}
+    different = list(_differences(trained["settings"], settings))
     if any(name not in _LENGTHS for name, _ in different):
         raise ValueError(
             f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
@@ -83,6 +90,18 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         )
     if different:
         logger.warning(f"{checkpoint}, {prepared.folder}: {'; '.join(words for _, words in different)}")
+
+
+def _check_labels(trained: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
+    """Refuse data whose classes have another order than those of a model that was made elsewhere, if it names them."""
+    named = trained.get("settings", {}).get("labels") or []
+    wanted = prepared.settings.get("labels") or []
+    if named and wanted and [str(name).casefold() for name in named] != [str(name).casefold() for name in wanted]:
+        raise ValueError(
+            f"{checkpoint} has the classes {', '.join(map(str, named))}, and {prepared.folder} the classes "
+            f"{', '.join(map(str, wanted))}: they must be the same in the same order. If only the names differ, give "
+            "the right ones to `roberta import --labels`."
+        )
 
 
 def _differences(trained: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
