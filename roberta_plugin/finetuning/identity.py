@@ -8,7 +8,7 @@ raise an error by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,6 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     """
     trained = of_checkpoint(state)
     if not trained.get("task"):
-        _check_labels(trained, prepared, checkpoint=checkpoint)
         return
     theirs, ours = (_SAME_HEAD.get(task, task) for task in (trained["task"], prepared.task))
     if theirs != ours:
@@ -92,16 +91,28 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         logger.warning(f"{checkpoint}, {prepared.folder}: {'; '.join(words for _, words in different)}")
 
 
-def _check_labels(trained: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
-    """Refuse data whose classes have another order than those of a model that was made elsewhere, if it names them."""
-    named = trained.get("settings", {}).get("labels") or []
-    wanted = prepared.settings.get("labels") or []
-    if named and wanted and [str(name).casefold() for name in named] != [str(name).casefold() for name in wanted]:
+def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:
+    """Of each class of the data, its number in a model that was made elsewhere; capital letters do not matter.
+
+    Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
+
+    Args:
+        named: the model's classes.
+        prepared: the data.
+        checkpoint: the model, for the message.
+
+    Raises:
+        ValueError: if the classes are others.
+    """
+    theirs = [str(name).casefold() for name in named]
+    ours = [str(name).casefold() for name in prepared.settings["labels"]]
+    if sorted(theirs) != sorted(ours):
         raise ValueError(
             f"{checkpoint} has the classes {', '.join(map(str, named))}, and {prepared.folder} the classes "
-            f"{', '.join(map(str, wanted))}: they must be the same in the same order. If only the names differ, give "
-            "the right ones to `roberta import --labels`."
+            f"{', '.join(map(str, prepared.settings['labels']))}. If only the names differ, import the model with "
+            "`roberta import --labels`, which takes the names of the data in the model's order."
         )
+    return [theirs.index(name) for name in ours]
 
 
 def _differences(trained: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
