@@ -124,8 +124,8 @@ def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
         known = [labels for head in heads_of(state) if (labels := labels_of(state, head))]
         return {"task": "", "settings": {"kind": "classification", "labels": list(known[0])}} if len(known) == 1 else {}
     is_number = bool(options.get("regression_target"))
-    labels = dictionary.parent.parent / "label" / "dict.txt"
-    names = [] if is_number or not labels.is_file() else labels.read_text(encoding="utf-8").splitlines()
+    path = dictionary.parent.parent / "label" / "dict.txt"
+    names = [] if is_number or not path.is_file() else path.read_text(encoding="utf-8").splitlines()
     settings = {
         "kind": "regression" if is_number else "classification",
         "labels": [name for line in names if not (name := line.rpartition(" ")[0]).startswith("madeupword")],

@@ -35,7 +35,7 @@ class MultipleChoice(Kind):
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
         self.head = self.score_head()
-        known = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # where the model does not say them
+        known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if it is not known
         known |= {name: self.trained[name] for name in ("question_length", "order") if name in self.trained}
         self.layout = ChoiceLayout.of(self.max_length, RaceOptions(**known))
 

@@ -79,7 +79,7 @@ class QuestionAnswering(Kind):
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
         self.head = chosen_head(list(getattr(hub.model, "span_heads", ())), settings.head, kind=self.name)
-        known = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # where the model does not say them
+        known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if it is not known
         known |= {name: self.trained[name] for name in ("question_length", "doc_stride") if name in self.trained}
         self.layout = WindowLayout.of(self.max_length, SquadOptions(**known))
         self.may_be_unanswerable = hub.trained_on.get("task") != "squad1"

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.conversion.convert import ImportSettings, import_model
+from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.experiments.inference import load_model, load_state, run_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import state_of
+from tests.tiny_conversions import write_checkpoint
+from tests.tiny_squad import write_prepared as write_questions
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +117,16 @@ def test_classes_that_have_no_names_or_others_than_the_data_are_refused(fairseqs
         load_model(path, prepared)
     settings = ImportSettings(source=path, data=prepared.folder, output_dir=tmp_path / "named", labels=("yes", "no"))
     load_model(import_model(settings).folder / "model.pt", prepared)
+
+
+def test_a_model_of_hugging_face_that_answers_questions_is_evaluated_once_it_is_imported(tmp_path):
+    """It says nothing of its training but its class."""
+    prepared = write_questions(tmp_path)
+    ours = write_checkpoint(tmp_path / "ours", "question_answering")
+    theirs = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    assert "fine_tuned_on" not in (theirs / "config.json").read_text()
+    back = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "back")).folder
+    split = prepared.split("valid")
+    expected, found = (run_model(*load_model(folder / "model.pt", prepared), split) for folder in (ours, back))
+    assert np.array_equal(found.answerable_logits, expected.answerable_logits)
+    assert all(np.array_equal(*pair) for pair in zip(found.start_logits, expected.start_logits, strict=True))
