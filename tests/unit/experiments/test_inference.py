@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.inference import load_model, load_state, run_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.heads import SpanLogits
@@ -121,12 +123,16 @@ def test_classes_that_have_no_names_or_others_than_the_data_are_refused(fairseqs
 
 def test_a_model_of_hugging_face_that_answers_questions_is_evaluated_once_it_is_imported(tmp_path):
     """It says nothing of its training but its class."""
-    prepared = write_questions(tmp_path)
     ours = write_checkpoint(tmp_path / "ours", "question_answering")
     theirs = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
     assert "fine_tuned_on" not in (theirs / "config.json").read_text()
     back = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "back")).folder
-    split = prepared.split("valid")
-    expected, found = (run_model(*load_model(folder / "model.pt", prepared), split) for folder in (ours, back))
+    outputs = []
+    for folder in (ours, back):
+        words = {"tokenizer": load_tokenizer(folder), "vocabulary": Vocabulary.load(folder / "dict.txt")}
+        prepared = write_questions(tmp_path / f"for-{folder.name}", **words)
+        outputs.append(run_model(*load_model(folder / "model.pt", prepared), prepared.split("valid")))
+    expected, found = outputs
+    assert len(expected.answerable_logits) > 12
     assert np.array_equal(found.answerable_logits, expected.answerable_logits)
     assert all(np.array_equal(*pair) for pair in zip(found.start_logits, expected.start_logits, strict=True))
