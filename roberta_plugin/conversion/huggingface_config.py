@@ -83,8 +83,8 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
     if trained.get("task") in TASKS and not trained.get(identity.IS_INFERRED) and is_of_this_head:
-        settings.pop("labels", None)
-        config[REMEMBERED] = {"task": trained["task"], "settings": settings}
+        kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
+        config[REMEMBERED] = {"task": trained["task"], "settings": kept}
     return config
 
 
@@ -164,18 +164,16 @@ def remembered_training(config: Mapping[str, Any], path: Path) -> tuple[str, dic
     if entry is None:
         return "", {}
     task, settings = (entry.get("task"), entry.get("settings")) if isinstance(entry, dict) else (None, None)
-    if (
-        task not in TASKS
-        or not isinstance(settings, dict)
-        or not all(
-            value in _WORDS[name]
-            if name in _WORDS
-            else name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
-            for name, value in settings.items()
-        )
-    ):
+    if task not in TASKS or not isinstance(settings, dict) or not all(map(_is_setting, settings, settings.values())):
         raise ValueError(f"{path}: {REMEMBERED} is not what an export writes: delete the entry.")
     return str(task), settings
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    """Whether it is a setting of fine-tuning that an export records."""
+    if name in _WORDS:
+        return value in _WORDS[name]
+    return name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
 
 
 def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[str, ...]]:
