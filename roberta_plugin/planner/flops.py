@@ -30,13 +30,15 @@ class Shape:
     tokens_per_sample: int = 512
     predicted_share: float = 0.15
     predicts_next_sentence: bool = False
+    num_segments: int = 0
 
     @property
     def num_parameters(self) -> int:
         """Number of trainable parameters; the LM head shares its matrix with the embeddings."""
         h, f = self.dim, self.ffn_dim
         norm = 2 * h
-        embeddings = self.vocab_size * h + (self.max_positions + _POSITION_OFFSET) * h + norm
+        positions = self.max_positions + _POSITION_OFFSET
+        embeddings = (self.vocab_size + positions + self.num_segments) * h + norm
         layer = 4 * (h * h + h) + norm + (h * f + f) + (f * h + h) + norm
         head = h * h + h + norm + self.vocab_size
         next_sentence = h * h + h + 2 * h + 2 if self.predicts_next_sentence else 0

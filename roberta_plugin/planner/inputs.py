@@ -80,6 +80,7 @@ def training_of(
 
 def shape_of(parsed: Namespace) -> Shape:
     """Model sizes from fairseq's options."""
+    has_pairs = str(getattr(parsed, "input_format", "")).endswith("-pair")
     return Shape(
         num_layers=parsed.encoder_layers,
         dim=parsed.encoder_embed_dim,
@@ -90,6 +91,7 @@ def shape_of(parsed: Namespace) -> Shape:
         tokens_per_sample=parsed.tokens_per_sample,
         predicted_share=parsed.mask_prob,
         predicts_next_sentence=bool(getattr(parsed, "next_sentence_prediction", False)),
+        num_segments=2 if has_pairs and not parsed.no_segment_embeddings else 0,
     )
 
 

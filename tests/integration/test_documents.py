@@ -260,14 +260,14 @@ def test_pairs_train_as_written(after_the_tour):
 
 def test_a_study_is_planned_as_written_on_real_text_and_nothing_is_written(shared_data, tmp_path):
     with lzma.open(shared_data / "text" / "books.valid.txt.xz", "rt", encoding="utf-8") as text:
-        novel = "".join(islice(text, 2000))
-    (tmp_path / "novel.txt").write_text(novel)
+        for name, num_lines in (("train", 1500), ("valid", 100)):
+            (tmp_path / f"{name}.txt").write_text("".join(islice(text, num_lines)))
     (tmp_path / "study-tokenizer").symlink_to(shared_data / "gpt2_bpe")
     paths = {"--tokenizer": "study-tokenizer", "--output-dir": "data-bin/books-news-small"}
-    paths |= {"--train": "novel.txt", "--valid": "novel.txt"}
+    paths |= {"--train": "train.txt", "--valid": "valid.txt"}
     words = [word for option, path in paths.items() for word in (option, str(tmp_path / path))]
     assert main(["binarize", "--split-sentences", "--no-progress", *words]) == 0
-    sst2 = unpack(shared_data, "glue", tmp_path / "official") / "SST-2"
+    sst2 = unpack(shared_data, "glue", tmp_path / "official") / "glue" / "SST-2"
     (tmp_path / "glue" / "SST-2").mkdir(parents=True)
     for name in ("train", "dev"):
         with open(sst2 / f"{name}.tsv", encoding="utf-8") as rows:
