@@ -27,9 +27,9 @@ Each fault has a number and the file that works around it:
    --max-update and --stop-time-hours only after an update: every further start makes one more update and overwrites
    the checkpoints. We check before the first update too; then nothing is done or saved, and the exit code is 0.
    fairseq does not save the count of --patience either; we do, so that an early stop stays one.
-9. **Ctrl-C and SIGTERM lose all work since the last checkpoint** (`interruption`). fairseq does not handle signals. Now
-   the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a
-   second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
+9. **Ctrl-C, SIGTERM and a closed terminal lose all work since the last checkpoint** (`interruption`). fairseq does not
+   handle signals. Now the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with
+   130, 143 or 129; a second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
 10. **Two trainings at once use one save folder** (`save_dir_lock`) and overwrite each other's checkpoints. Rank 0 locks
    a file in --save-dir until it ends; a second training is refused.
 11. **A briefly full disk ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a failed `torch.save`
