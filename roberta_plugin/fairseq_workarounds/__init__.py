@@ -51,7 +51,8 @@ Each fault has a number and the file that works around it:
    cannot continue with ours, although ours take over their state. For those pairs we replace the name.
 16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
    tasks call `logging.basicConfig` at import, the first with level DEBUG: a program without a logging set-up then
-   prints the debug messages of every library. `fairseq_import` imports fairseq so that these calls do nothing.
+   prints the debug messages of every library. `fairseq_import` imports fairseq so that these calls do nothing. In
+   fairseq-validate and other programs of fairseq, which import it before us, we take the level back.
 17. **Warnings that a user cannot act on** (`foreign_warnings`). fairseq calls deprecated functions of hydra and torch,
    and requests pinned memory on machines without a GPU: eight warnings per training. We filter exactly these. (The line
    "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)

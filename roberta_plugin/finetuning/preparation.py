@@ -30,7 +30,7 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, 
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.prepared import NAME, Prepared
-from roberta_plugin.finetuning.prepared_writer import replace_folder
+from roberta_plugin.finetuning.prepared_writer import remove_leftovers, replace_folder
 from roberta_plugin.finetuning.raw_files import describe
 
 
@@ -83,6 +83,8 @@ def prepare(settings: PrepareSettings) -> Prepared:
     )
     if is_replaced:
         replace_folder(output_dir, by=folder)
+    else:
+        remove_leftovers(output_dir)
     return Prepared.open(output_dir)
 
 

@@ -193,3 +193,9 @@ def replace_folder(folder: Path, *, by: Path) -> None:
     folder.rename(earlier)
     by.rename(folder)
     shutil.rmtree(earlier)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a kill within `replace_folder` has left beside a folder that was prepared anew since."""
+    for name in ("earlier", "new"):
+        shutil.rmtree(folder.with_name(f".{folder.name}.{name}"), ignore_errors=True)

@@ -34,4 +34,4 @@ def check_training_options(cfg: Any) -> None:
         value = getattr(getattr(cfg, section, None), name, getattr(cfg, name, None))
         for number in [] if value is None else [value] if isinstance(value, int | float | str) else value:
             if not float(number) >= smallest:  # the namespace has some as text
-                raise ValueError(f"--{name.replace('_', '-')} must be {smallest:g} or more, got {number}.")
+                raise ValueError(f"--{name.replace('_', '-')} must be {smallest:g} or more, got {float(number):g}.")

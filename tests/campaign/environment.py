@@ -258,19 +258,25 @@ def paused_worker(inputs: Path, folder: Path) -> str:
 def hung_up(inputs: Path, folder: Path) -> str:
     """A terminal that is closed saves a checkpoint, and the same command goes on; under nohup it changes nothing."""
     subject = pretraining("", inputs, str(inputs / "a"))
-    with disturbed(subject, folder / "run") as running:
+    with at_hang_up(signal.SIG_DFL), disturbed(subject, folder / "run") as running:
         running[0].process.send_signal(signal.SIGHUP)
         output = running[0].end()
         assert running[0].process.returncode == 128 + signal.SIGHUP, output[-300:]
         assert "Stopped by SIGHUP after update" in output, output[-300:]
         running[:] = started(subject, folder / "run")
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited, as from nohup
+    with at_hang_up(signal.SIG_IGN), disturbed(subject, folder / "nohup" / "run") as running:
+        running[0].process.send_signal(signal.SIGHUP)
+    return "ok"
+
+
+@contextmanager
+def at_hang_up(action: signal.Handlers) -> Iterator[None]:
+    """Commands started meanwhile inherit what to do at SIGHUP: nohup lets them ignore it."""
+    before = signal.signal(signal.SIGHUP, action)
     try:
-        with disturbed(subject, folder / "nohup" / "run") as running:
-            running[0].process.send_signal(signal.SIGHUP)
+        yield
     finally:
         signal.signal(signal.SIGHUP, before)
-    return "ok"
 
 
 def full_disk_while_preparing(inputs: Path, folder: Path) -> str:
@@ -278,7 +284,7 @@ def full_disk_while_preparing(inputs: Path, folder: Path) -> str:
     disk = folder / "disk"
     words = ["--raw", str(inputs / "glue" / "SST-2"), "--tokenizer", str(inputs / "tokenizer"), "--max-length", "128"]
     failures = 0
-    for size in range(16, 1024, 16):
+    for size in (16, 24, 40, 64, 96, 128, 192, 256, 384, 1024):
         if not mounted(disk, f"size={size}k"):
             return "skipped: no tmpfs can be mounted here"
         try:
