@@ -44,8 +44,9 @@ def check_options(parsed: Namespace) -> None:
     for kind, registry in registries.items():
         chosen = registry.get(getattr(parsed, kind, None) or "")
         options = with_defaults(parsed, chosen)
-        if hasattr(chosen, "check_options"):
-            chosen.check_options(options)
+        check = getattr(chosen, "check_options", None)
+        if check is not None:
+            check(options)
         for name in needed_by(chosen):
             if getattr(options, name) in (None, MISSING):
                 option, owner = (f"--{word.replace('_', '-')}" for word in (name, kind))
