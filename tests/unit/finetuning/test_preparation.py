@@ -40,8 +40,8 @@ def test_a_kill_between_two_renames_leaves_nothing_behind(settings):
     """`--overwrite` renames the old folder away, then the new one to its name."""
     prepare(settings)
     before = {path.name: path.read_bytes() for path in settings.output_dir.iterdir()}
-    settings.output_dir.rename(settings.output_dir.with_name(".out.earlier"))
-    shutil.copytree(settings.output_dir.with_name(".out.earlier"), settings.output_dir.with_name(".out.new"))
+    settings.output_dir.rename(settings.output_dir.with_name(".out.0a1b2c3d.old"))
+    shutil.copytree(settings.output_dir.with_name(".out.0a1b2c3d.old"), settings.output_dir.with_name(".out.new"))
     prepare(dataclasses.replace(settings, overwrite=True))
     assert {path.name: path.read_bytes() for path in settings.output_dir.iterdir()} == before
     assert sorted(os.listdir(settings.output_dir.parent)) == ["out", "raw", "tokenizer"]
