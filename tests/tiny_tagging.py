@@ -1,4 +1,7 @@
-"""Small files of tagged words: a run of "good" is an entity FINE, a run of "bad" an entity POOR."""
+"""Small files of tagged words: a run of "good" is an entity FINE, a run of "bad" an entity POOR.
+
+Easier ones, which a tiny model learns in seconds: "good", and the run of "bad" behind it, is an entity FINE.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,20 @@ SIZES = {"train": 60, "valid": 20, "test": 12}
 Tagged = tuple[list[str], list[str]]
 
 
-def sentence(rng: np.random.Generator, *, scheme: str = "iob2", most_words: int = 14) -> Tagged:
-    """Words and tags of about as many words at most."""
+def sentence(rng: np.random.Generator, *, scheme: str = "iob2", is_easy: bool = False) -> Tagged:
+    """Words and tags of a sentence of 1 to 20 words."""
     words: list[str] = []
-    num_words = int(rng.integers(1, most_words))
+    num_words = int(rng.integers(1, 14))
     entities = []
     while len(words) < num_words:
         words += ["".join(rng.choice(list("xyzqk"), rng.integers(1, 5))) for _ in range(rng.integers(0, 4))]
         if rng.random() < 0.6:
             word, type_ = (("good", "FINE"), ("bad", "POOR"))[int(rng.integers(2))]
-            if words[-1:] != [word]:
-                length = int(rng.integers(1, 4))
+            length = int(rng.integers(1, 4))
+            if is_easy:
+                entities.append(Entity("FINE", len(words), len(words) + length))
+                words += ["good", *["bad"] * (length - 1)]
+            elif words[-1:] != [word]:
                 entities.append(Entity(type_, len(words), len(words) + length))
                 words += [word] * length
     return words, tags_of(entities, len(words), scheme)

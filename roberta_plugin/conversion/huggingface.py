@@ -35,6 +35,7 @@ _TASKS = {  # kind of head -> fairseq's name of our task, and what its checkpoin
     "regression": ("roberta_sentence_prediction", "", "regression"),
     "multiple_choice": ("race", "multiple_choice", ""),
     "question_answering": ("squad2", "squad2", ""),
+    "tagging": ("roberta_tagging", "tagging", "tagging"),
 }
 
 

@@ -5,6 +5,7 @@ Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json mak
     masked_lm                                       logits (B, T, V)
     classification, regression, multiple_choice     logits (B, C); one row per option of a question
     question_answering                              start_logits (B, T), end_logits (B, T), answerable (B,)
+    tagging                                         logits (B, T, C)
 
 The graph is made of a plain form of the encoder: the model's own has kernels for CPUs and shortcuts that depend on the
 values in a batch, which a graph cannot hold.
@@ -39,6 +40,7 @@ OUTPUTS: dict[Kind, tuple[str, ...]] = {
     "regression": ("logits",),
     "multiple_choice": ("logits",),
     "question_answering": ("start_logits", "end_logits", "answerable"),
+    "tagging": ("logits",),
 }
 _OPSET = 18
 _MAX_LINES = 64
@@ -55,6 +57,7 @@ class PlainRoberta(nn.Module):
         self.lm_head = model.encoder.lm_head if kind == "masked_lm" else None
         self.class_head = dict(model.classification_heads.items()).get(head)
         self.span_head = model.span_heads[head] if kind == "question_answering" else None
+        self.token_head = model.token_heads[head] if kind == "tagging" else None
         self.pad_id = int(self.encoder.pad_id)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
@@ -74,6 +77,8 @@ class PlainRoberta(nn.Module):
         if self.span_head is not None:
             start, end = _linear(self.span_head.span, x).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
             return start, end, _classify(self.span_head.answerable, x)[:, 0]
+        if self.token_head is not None:
+            return _linear(self.token_head.out_proj, x)  # (B, T, C)
         return _classify(self.class_head, x)
 
     def _attend(self, attention: Any, x: Tensor, hidden: Tensor) -> Tensor:
@@ -153,7 +158,7 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
             for found in (full, small)
         ]
         return f"{what} the masked-LM loss is {losses[1]:.4f} instead of {losses[0]:.4f}."
-    same = np.mean([a.argmax() == b.argmax() for a, b in zip(full, small, strict=True)])
+    same = np.mean([np.mean(a.argmax(-1) == b.argmax(-1)) for a, b in zip(full, small, strict=True)])
     change = max(float(np.abs(a - b).max()) for a, b in zip(full, small, strict=True))
     return f"{what} {same:.1%} of the answers are the same, and logits change by at most {change:.4f}."
 
