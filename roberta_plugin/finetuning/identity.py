@@ -17,8 +17,8 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
-_PERMITTED = ("max_length", "question_length", "doc_stride")  # lengths
-_PERMITTED += ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how files were read
+_LENGTHS = ("max_length", "question_length", "doc_stride")
+_FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
 _SAME_HEAD = {"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"}  # the same head for other texts
 
 
@@ -77,7 +77,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
             f"{prepared.task}."
         )
     different = list(_differences(trained["settings"], prepared.settings))
-    if any(name not in _PERMITTED for name, _ in different):
+    if any(name not in (*_LENGTHS, *_FORMS) for name, _ in different):
         raise ValueError(
             f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
             f"{'; '.join(words for _, words in different)}. Prepare the data in the same way."

@@ -20,7 +20,12 @@ from typing import NamedTuple
 OUTSIDE = "O"
 NO_TYPE = "_"  # of tags that are a letter alone, as seqeval names it
 # scheme -> letters of the first word of several, of those within, of the last one, and of a single word
-_LETTERS = {"iob2": "BIIB", "iob1": "BIIB", "iobes": "BIES", "bilou": "BILU"}
+_LETTERS = {
+    "iob2": ("B", "I", "I", "B"),
+    "iob1": ("B", "I", "I", "B"),
+    "iobes": ("B", "I", "E", "S"),
+    "bilou": ("B", "I", "L", "U"),
+}
 SCHEMES = tuple(_LETTERS)
 _OPEN, _CONTINUES = "BI", "IEL"
 

@@ -7,6 +7,7 @@ import pytest
 
 from roberta_plugin.finetuning import identity
 from tests.tiny_benchmarks import write_prepared
+from tests.tiny_tagging import write_prepared as write_tagging
 
 PATH = Path("model.pt")
 
@@ -62,3 +63,12 @@ def test_other_lengths_are_a_warning(prepared, caplog):
     with caplog.at_level(logging.WARNING):
         check(found, prepared)
     assert "max-length was 512 in training and is 30 here" in caplog.text
+
+
+def test_a_tagging_head_serves_other_files_with_the_same_labels(tmp_path, caplog):
+    prepared = write_tagging(tmp_path)
+    labels = {"kind": "tagging", "labels": prepared.settings["labels"]}
+    check(state(prepared, task="conll2003", settings={**labels, "context": "document"}), prepared)
+    assert "context was document in training and is sentence here" in caplog.text
+    with pytest.raises(ValueError, match=r"labels was \['O', 'B-PER', 'I-PER'\] in training"):
+        check(state(prepared, settings={**labels, "labels": ["O", "B-PER", "I-PER"]}), prepared)
