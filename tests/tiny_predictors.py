@@ -27,6 +27,12 @@ TRAINED: dict[str, dict[str, Any]] = {
     },
     "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
 }
+FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
+    "fill_mask": "roberta_masked_lm",
+    "multiple_choice": "race",
+    "question_answering": "squad2",
+    "tagging": "roberta_tagging",
+}
 NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
 
 
@@ -34,7 +40,8 @@ def write_predictor(folder: Path, name: str) -> Path:
     """Write model.pt, dict.txt and the tokenizer of a model that was trained for `name` of TRAINED."""
     write_tokenizer(folder)
     heads = {CLASSES: NUM_CLASSES[name]} if name in NUM_CLASSES else {}
-    state = state_of(folder, heads=heads)
+    task = {"_name": FAIRSEQ_TASKS.get(name, "roberta_sentence_prediction")}
+    state = state_of(folder, heads=heads, task=task)
     if name in ("question_answering", "tagging"):
         torch.save(state, folder / "model.pt")
         model = RobertaHub.from_pretrained(folder).model
