@@ -135,5 +135,5 @@ def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_
         assert {name: float(record[f"valid_{name}"]) for name in METRICS} == pytest.approx(
             {name: found[name] for name in METRICS}, abs=1e-3
         )
-        assert 0 < found["f1"] < 100
+        assert found["f1"] > 0
     assert model.token_heads["token_head"].out_proj.weight.grad.abs().max() > 1e-3
