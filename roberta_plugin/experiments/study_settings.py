@@ -27,7 +27,7 @@ KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
 _ACCURACY = "accuracy"
 # The official metric of a task that the report shows; of the others, accuracy.
-_METRICS = {"CoLA": "mcc", "STS-B": "pearson", "squad1": "f1", "squad2": "f1"}
+_METRICS = {"CoLA": "mcc", "STS-B": "pearson", **dict.fromkeys(("squad1", "squad2", "conll2003", "wnut17"), "f1")}
 T = TypeVar("T")
 
 

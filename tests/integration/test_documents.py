@@ -31,6 +31,7 @@ from tests.real_data import unpack
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_tagging import write_raw
 
 pytestmark = pytest.mark.integration
 
@@ -295,6 +296,20 @@ def test_own_labels_fine_tune_as_multiple_choice(after_the_tour, monkeypatch):
     (tune,) = blocks("examples/README.custom_task.md", "custom")
     shell(shorter(tune), folder)
     assert "multiple_choice" in (folder / "runs" / "mytask" / "results" / "results.md").read_text()
+
+
+def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    write_raw(folder / "mytags", sizes={"train": 24, "valid": 8})
+    (tune,) = blocks("examples/README.tagging.md", "tagging")
+    printed = shell(shorter(tune), folder)
+    assert "| tagging | valid | f1 |" in printed
+    (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
+    assert answer["words"] == ["The", "function", "returns", "a", "list", "."]
+    assert len(answer["tags"]) == 6
+    config = json.loads((folder / "exported" / "mytags" / "config.json").read_text())
+    assert config["architectures"] == ["RobertaForTokenClassification"]
+    assert list(config["id2label"].values()) == ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 
 
 def test_the_planner_prints_what_the_document_shows():
