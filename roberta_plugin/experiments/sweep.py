@@ -33,6 +33,7 @@ from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import PACKAGE
+from roberta_plugin.training.job_environment import redacted
 from roberta_plugin.training.options_file import locate
 
 KEEP = ("best", "weights", "all")
@@ -248,7 +249,8 @@ def prepare(grid: Grid, root: Path) -> list[RunFolder]:
         folder.check()
     for folder in folders:
         folder.prepare()
-    write_for_owner(root / "grid.yaml", grid.path.read_text(encoding="utf-8"))  # its `env` may hold secrets
+    env = grid.slurm.env if grid.slurm else ()
+    write_for_owner(root / "grid.yaml", redacted(grid.path.read_text(encoding="utf-8"), env))
     return folders
 
 

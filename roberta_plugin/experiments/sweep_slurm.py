@@ -7,9 +7,9 @@ of sbatch are those of `roberta launch`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from roberta_plugin.json_files import read_json
 from roberta_plugin.launch.checks import check_colon, check_partition
 from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
 from roberta_plugin.training import slurm_commands
+from roberta_plugin.training.job_environment import keep_secrets
 from roberta_plugin.training.resources import Resources, check_resources, submitit_parameters
 from roberta_plugin.training.sbatch_options import check_text
 
@@ -87,17 +88,18 @@ def submit(
     Raises:
         ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
+    resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root})
     check_colon(root)
     check_slurm(resources)
     check_partition(resources)
     import submitit
 
-    from roberta_plugin.launch.submission import calling_sbatch
+    from roberta_plugin.launch.submission import calling_sbatch, program_of
 
     write_environment(code.parent, resources.env)
     executor = submitit.SlurmExecutor(
-        folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=f"{shlex.quote(sys.executable)} -P"
+        folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=program_of(resources)
     )
     executor.update_parameters(
         **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
@@ -106,7 +108,7 @@ def submit(
         setup=[
             f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
             f". {shlex.quote(str(code.parent / ENVIRONMENT))}",
-            *resources.setup,
+            *resources.activation,
         ],
     )
     with calling_sbatch(resources):

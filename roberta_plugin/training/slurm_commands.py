@@ -73,18 +73,21 @@ def queued_tasks(job_ids: Collection[str]) -> set[str]:
 
 
 @contextlib.contextmanager
-def submission_environment(*, given: Collection[str] = ()) -> Iterator[None]:
+def submission_environment(*, given: Collection[str] = (), dropped: Collection[str] = ()) -> Iterator[None]:
     """While entered, the environment lacks what sbatch and srun would take from the job that we run in (salloc, srun).
 
-    Of SBATCH_*, the user's own defaults, those stay that name an account and the like and are not `given` otherwise:
-    sbatch prefers them to what stands in the script.
+    Args:
+        given: of SBATCH_*, the user's own defaults, those stay that name an account and the like and are not given
+            otherwise: sbatch prefers them to what stands in the script.
+        dropped: further variables that the job must not inherit.
     """
     defaults = {"ACCOUNT", "PARTITION", "QOS", "RESERVATION"} - {name.upper() for name in given}
     kept = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", *(f"SBATCH_{name}" for name in defaults)}
-    dropped = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))} - kept
+    out = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))} - kept
     if "SLURM_JOB_ID" in os.environ:  # the GPUs of that job
-        dropped |= {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"} & os.environ.keys()
-    before = {name: os.environ.pop(name) for name in dropped}
+        out |= {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"} & os.environ.keys()
+    out |= os.environ.keys() & set(dropped)
+    before = {name: os.environ.pop(name) for name in out}
     try:
         yield
     finally:
