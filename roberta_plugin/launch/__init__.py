@@ -16,6 +16,8 @@
     update_hook.py   after every update: stop, save by the clock, write the status
     restart/         the batch script again: start the job again, or not; its policy.py says when
     status.py        progress of each run: written by rank 0, read by `roberta jobs`
+    run_logs.py      logs and ends of attempts, for people
+    report.py        report.md and its curves, at the end of a run
 
 From a notebook, or another command that submits jobs:
 

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,13 +41,20 @@ class TrainingJob:
     arguments: tuple[str, ...]
 
     def __call__(self) -> str:
-        """Train on this rank; returns when the training is finished, and exits when it was stopped."""
+        """Train on this rank; returns when the training is finished, and exits when it was stopped.
+
+        All ranks but the first exit in any case: submitit would write a file for each.
+        """
+        is_first = int(os.environ.get("SLURM_PROCID", 0)) == 0
         try:
             hook = self._start()
         except Exception as error:
             self._note_failure(error)
-            raise
-        if hook.has_stopped:
+            if is_first:
+                raise
+            traceback.print_exc()
+            sys.exit(1)
+        if hook.has_stopped or not is_first:
             sys.exit(0)  # without a result, as submitit sees it; an error code would end the other ranks too early
         return f"finished at update {hook.update}"
 
@@ -61,9 +69,19 @@ class TrainingJob:
             logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
             hook = self._train(rank_info, stop)
             hook.write_status("stopped" if hook.has_stopped else "finished")
+            if rank_info.rank == 0 and not hook.has_stopped:
+                self._report()
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
             return hook
+
+    def _report(self) -> None:
+        from roberta_plugin.launch.report import REPORT, write_report
+
+        try:
+            write_report(self.recipe.output_dir)
+        except Exception as error:  # the training is finished, whatever a plotting library says
+            logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
 
     def _note_failure(self, error: Exception) -> None:
         attempts.note_failure(
@@ -72,8 +90,10 @@ class TrainingJob:
             attempt=status.attempt(),
             rank=int(os.environ.get("SLURM_PROCID", 0)),
             host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            node=int(os.environ.get("SLURM_NODEID", 0)),
             error=error,
-            nodes=error.nodes if isinstance(error, preflight.PreflightError) else None,
+            nodes=getattr(error, "nodes", ()),
+            is_preflight=isinstance(error, preflight.PreflightError),
         )
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:

@@ -132,6 +132,7 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
     parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
     return parameters | {
         "job_name": recipe.job_name,
+        "stderr_to_stdout": True,
         "setup": setup_lines(recipe, snapshot=snapshot),
         "teardown": restart_lines(recipe, snapshot=snapshot),
         "srun_args": srun_arguments(recipe),
@@ -139,8 +140,10 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
 
 
 def srun_arguments(recipe: LaunchSettings) -> list[str]:
-    """How the ranks are started: one that fails ends all, their logs go on after a restart."""
-    arguments = ["--kill-on-bad-exit=1", "--open-mode=append", f"--cpus-per-task={recipe.cpus_per_gpu}"]
+    """How the ranks are started: one that fails ends all, the logs of the nodes go on after a restart."""
+    logs = f"{recipe.output_dir}/logs/%j_%n_log.out"  # one for each node, and its lines with the ranks' numbers
+    arguments = ["--kill-on-bad-exit=1", "--open-mode=append", "--label", f"--output={logs}"]
+    arguments.append(f"--cpus-per-task={recipe.cpus_per_gpu}")
     if recipe.container is not None and recipe.container_runtime == "pyxis":
         arguments.append(f"--container-image={recipe.container}")
         mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
@@ -158,8 +161,26 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
+        *nccl_lines(recipe),
         *recipe.activation,
     ]
+
+
+def nccl_lines(recipe: LaunchSettings) -> list[str]:
+    """What NCCL does about a hang, unless the environment says otherwise.
+
+    Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/lost_ranks.py` sets the
+    time), and each rank then writes its last collectives to RUN-DIR/logs: torch's flight recorder.
+    """
+    traces = shlex.quote(f"{recipe.output_dir}/logs/nccl_trace_")
+    values = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "600",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": traces,
+    }
+    return [] if recipe.is_cpu else [f"export {name}=${{{name}:-{value}}}" for name, value in values.items()]
 
 
 def restart_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The few questions that are put to SLURM, by its own commands; none of them needs its accounting database."""
+"""The few questions and orders to SLURM, by its own commands; none of them needs its accounting database."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "configuring")
 LOST = "unknown"  # SLURM forgets jobs some minutes after their end
 
 
@@ -57,6 +58,15 @@ def job_state(job_id: str) -> str:
         OSError: if SLURM cannot be asked.
     """
     return jobs([job_id]).get(job_id, Job(LOST, "")).state
+
+
+def cancel(job_id: str) -> None:
+    """Cancel a job: its processes are warned, and it is not put back into the queue.
+
+    Raises:
+        OSError: if SLURM cannot be asked, or refuses.
+    """
+    _output(["scancel", job_id])
 
 
 def queued_tasks(job_ids: Collection[str]) -> set[str]:

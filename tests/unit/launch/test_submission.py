@@ -69,6 +69,9 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
     assert lines.index("module load cuda") < next(i for i, line in enumerate(lines) if line.startswith("srun "))
     assert f"{output_dir}/snapshots/0/code" in submission.script
     assert "--kill-on-bad-exit=1" in submission.script
+    assert f"--label --output={output_dir}/logs/%j_%n_log.out" in submission.script
+    assert "--error" not in submission.script, "one log for each node"
+    assert "NCCL" not in submission.script, "there are no GPUs"
     command = submission.commands[1]
     assert f"--distributed-init-method tcp://FIRST-NODE:{port_of(output_dir)}" in command
     assert "--distributed-world-size 4 --distributed-rank $SLURM_PROCID" in command
@@ -81,6 +84,15 @@ def test_a_gpu_job_asks_for_its_gpus(tiny_data_bin, tmp_path):
     submission = launch(recipe, dry_run=True)
     assert directives(submission.script)["gpus-per-node"] == "2"
     assert "--device-id $SLURM_LOCALID" in submission.commands[1]
+    lines = [line for line in submission.script.splitlines() if "NCCL" in line]
+    print_all = "; ".join([*lines, "env"])
+    given = subprocess.run(
+        ["bash", "-c", print_all], env={"TORCH_NCCL_TRACE_BUFFER_SIZE": "7"}, capture_output=True, text=True, check=True
+    )
+    values = dict(line.split("=", 1) for line in given.stdout.splitlines())
+    assert values["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "7", "what the user has set stays"
+    assert values["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
+    assert values["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] == f"{tmp_path}/run/logs/nccl_trace_"
 
 
 def test_containers(tiny_data_bin, tmp_path):
