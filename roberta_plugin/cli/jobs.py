@@ -121,7 +121,7 @@ def row_of(output_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
     """One run as the cells of COLUMNS."""
     launch, status = read_launch(output_dir), current_status(output_dir)
     job_id = "" if launch is None or launch.job_id is None else launch.job_id
-    job = job_of(job_id, known)
+    job = job_of(job_id, known, status)
     progress = ("-",) * 7 if status is None else progress_of(status, job)
     return (job_id or "-", state_of(job, status), *progress, str(output_dir))
 
@@ -129,11 +129,13 @@ def row_of(output_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
 def current_status(output_dir: Path) -> Status | None:
     """What rank 0 last wrote, unless the run was launched again since."""
     launch, status = read_launch(output_dir), read_status(output_dir)
-    return status if launch is not None and status is not None and status.job_id == launch.job_id else None
+    return status if launch is not None and status is not None and status.job_id == (launch.job_id or "") else None
 
 
-def job_of(job_id: str, known: dict[str, Job] | None) -> Job:
-    """What SLURM says about the job."""
+def job_of(job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
+    """What SLURM says about the job; of a run without SLURM (`roberta train`), what rank 0 wrote."""
+    if not job_id and status is not None:
+        return Job("running" if status.phase in ("starting", "training") else "completed", "")
     if known is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
     return known.get(job_id, Job(slurm_commands.LOST, ""))
@@ -183,9 +185,9 @@ def progress_of(status: Status, job: Job) -> tuple[str, ...]:
 def note_of(output_dir: Path, known: dict[str, Job] | None) -> str:
     """How the job's last attempt has ended, what followed, and the log to open; empty for a run that goes well."""
     launch, status = read_launch(output_dir), current_status(output_dir)
-    if launch is None or launch.job_id is None or (status is not None and status.phase == "finished"):
+    if launch is None or (status is not None and status.phase == "finished"):
         return ""
-    job = job_of(launch.job_id, known)
+    job = job_of(launch.job_id or "", known, status)
     records = [record for record in read_attempts(output_dir) if record["job_id"] == launch.job_id]
     if not records:
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")

@@ -93,13 +93,16 @@ def limit_s() -> float:
 
 
 def connection() -> Store:
-    """The store of the process group, by a connection of our own: the main thread may hold the other one for long."""
+    """The store of the process group, by a connection of our own: the main thread may hold the other one for long.
+
+    torchrun may keep the store for further starts of the ranks; what an earlier one has written must not be read.
+    """
     store = dist.distributed_c10d._get_default_store()
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if isinstance(store, TCPStore):
         store = TCPStore(store.host, store.port, None, False, wait_for_workers=False)
-    return PrefixStore("lost-ranks", store)
+    return PrefixStore(f"lost-ranks/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '')}", store)
 
 
 _watch: Watch | None = None

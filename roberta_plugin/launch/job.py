@@ -132,7 +132,7 @@ class TrainingJob:
 
         lost_ranks.on_lost.append(self._note_failure)
         with hook:
-            distributed_utils.call_main(config, _CheckedMain(rank_info))
+            distributed_utils.call_main(config, CheckedMain(rank_info.rank, rank_info.world_size))
         return hook
 
     def _prepare_checkpoints(self) -> str:
@@ -143,21 +143,27 @@ class TrainingJob:
         return checkpoints.prepare(self.recipe.save_dir)
 
 
-class _CheckedMain:
+class CheckedMain:
     """fairseq's main, after one look at the process group that fairseq has made."""
 
-    def __init__(self, rank_info: RankInfo) -> None:
-        self._rank_info = rank_info
+    def __init__(self, rank: int, world_size: int) -> None:
+        self._expected = (rank, world_size)
 
     def __call__(self, config: Any) -> None:
+        """Train.
+
+        Raises:
+            RuntimeError: if this process is another rank of another number than expected.
+        """
         import fairseq_cli.train
 
         found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        expected = (self._rank_info.rank, self._rank_info.world_size)
-        if found != expected:
-            raise RuntimeError(f"fairseq trains as rank {found[0]} of {found[1]}, not {expected[0]} of {expected[1]}.")
+        if found != self._expected:
+            rank, world_size = self._expected
+            raise RuntimeError(f"fairseq trains as rank {found[0]} of {found[1]}, not {rank} of {world_size}.")
+        host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         # printed, for fairseq keeps every rank but the first from logging
-        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {self._rank_info.host}\n")
+        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {host}\n")
         sys.stdout.flush()
         fairseq_cli.train.main(config)
 

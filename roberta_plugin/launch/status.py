@@ -98,8 +98,8 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def attempt() -> int:
-    """How many times SLURM has restarted this job."""
-    return int(os.environ.get("SLURM_RESTART_COUNT", 0))
+    """How many times SLURM, or torchrun, has restarted this job."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
 
 
 def _write(path: Path, record: Launch | Status) -> None:

@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 
 from roberta_plugin.fairseq_workarounds import lost_ranks, update_end
 from roberta_plugin.launch import status
-from roberta_plugin.launch.preemption import StopSignals
+from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.preemption import STOP_SIGNALS
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.rendezvous import RankInfo
 from roberta_plugin.launch.restart import attempts
 
 
@@ -113,6 +112,5 @@ def test_the_job_that_starts_again_is_the_same(tmp_path):
 
 
 def test_fairseq_must_have_made_the_process_group_that_was_asked_for():
-    place = RankInfo(rank=3, world_size=4, local_rank=1, ranks_per_node=2, hosts=("a", "b"), port=20000)
     with pytest.raises(RuntimeError, match="fairseq trains as rank 0 of 1, not 3 of 4"):
-        training_job._CheckedMain(place)(None)
+        training_job.CheckedMain(3, 4)(None)
