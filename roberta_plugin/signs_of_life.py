@@ -30,7 +30,7 @@ PUBLISHED = "published"  # key of what rank 0 says
 
 
 class Verdict(NamedTuple):
-    """Why a training has to end, and the nodes of the ranks at fault; empty where there is no reason."""
+    """Why a training has to end, and the nodes of the ranks that hang; empty where there is no reason."""
 
     text: str = ""
     hosts: tuple[str, ...] = ()
@@ -90,10 +90,11 @@ class Signs:
         with self._lock:
             ranks = [rank for rank in sorted(self.last) if not self.last[rank].has_left]
             lost = [rank for rank in ranks if self.silence[rank] >= seconds]
-            return Verdict("; ".join(f"{self._name(rank)} {self._fate(rank)}" for rank in lost), self._hosts(lost))
+            text = "; ".join(f"{self._name(rank)} {self._fate(rank)}" for rank in lost)
+            return Verdict(text, self._hosts([rank for rank in lost if not self.last[rank].words]))
 
     def behind(self, limit_s: float) -> Verdict:
-        """The ranks that hold up the others, if no step was begun for longer than `patience`."""
+        """The ranks that hold up the others, if no step was begun for longer than `_patience`."""
         with self._lock:
             if self.stalled < self._patience(limit_s) or any(sign.has_left for sign in self.last.values()):
                 return Verdict()

@@ -59,6 +59,7 @@ class SweepSettings:
     ensemble: int = 5  # members of an ensemble to list
     keep: str = "all"  # checkpoints of finished runs: "best" (weights of each cell's best run), "weights", "all"
     report_only: bool = False  # report what is there, train nothing
+    after: Callable[[RunFolder], None] | None = None  # with slurm: what a job does with its run when that is done
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -208,7 +209,9 @@ def _train_on_slurm(
     code, resources = folders[0].code, grid.slurm
     assert code is not None
     assert resources is not None
-    jobs = submit(folders, root=root, code=code, num_parallel=settings.parallel, resources=resources)
+    jobs = submit(
+        folders, root=root, code=code, num_parallel=settings.parallel, resources=resources, after=settings.after
+    )
     array = next(iter(jobs.values())).split("_")[0]
     say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
     if not settings.wait:

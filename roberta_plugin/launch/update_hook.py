@@ -48,10 +48,11 @@ class UpdateHook:
         self._saved_at = time.monotonic()
         self._status_at = 0.0
         self._speed = Speed()
-        self._fairseqs = fairseq_cli.train.validate_and_save
-        self._load = checkpoint_utils.load_checkpoint
 
     def __enter__(self) -> UpdateHook:
+        # not before: the workarounds, which are installed with the first look at fairseq-train's options, wrap them too
+        self._fairseqs = fairseq_cli.train.validate_and_save
+        self._load = checkpoint_utils.load_checkpoint
         fairseq_cli.train.validate_and_save = self._after_update
         checkpoint_utils.load_checkpoint = self._load_checkpoint
         return self

@@ -37,15 +37,17 @@ def torchrun(*options):
 def start(words, log):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with log.open("w") as file:
-        return subprocess.Popen(
-            words, cwd=REPOSITORY, env={**environment(), "PATH": path}, stdout=file, stderr=file, start_new_session=True
-        )
+        return subprocess.Popen(words, cwd=REPOSITORY, env={**environment(), "PATH": path}, stdout=file, stderr=file)
 
 
 def end(process):
-    """Kill torchrun and its ranks."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """Kill torchrun and its ranks, which are in sessions of their own."""
+    ranks = []
+    with contextlib.suppress(FileNotFoundError):
+        ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for pid in (process.pid, *map(int, ranks)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
 
 

@@ -39,7 +39,8 @@ def test_a_rank_at_its_end_is_not_missed_and_one_that_failed_is_quoted():
     signs.note(1, replace(ALIVE, has_left=True))
     signs.note(2, replace(ALIVE, words="ValueError: no"))
     signs.pass_time(2.0)
-    assert signs.silent(2.0).text == "rank 2 on node7 (process 123) has ended with ValueError: no"
+    text = "rank 2 on node7 (process 123) has ended with ValueError: no"
+    assert signs.silent(2.0) == Verdict(text), "its node is not at fault"
 
 
 def hang(seconds, *signs_of):

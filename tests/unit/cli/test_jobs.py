@@ -192,3 +192,14 @@ def test_an_action_needs_a_run(action, tmp_path):
         act(action)
     with pytest.raises(FileNotFoundError, match="is not the folder of a launched run"):
         act(action, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "shown"),
+    [("training", 0, "running"), ("training", 7000, "running (silent)"), ("stopped", 0, "stopped")],
+)
+def test_a_run_without_slurm_shows_what_its_first_rank_wrote(run_jobs, tmp_path, phase, age, shown):
+    add_run(tmp_path / "a", None, job_id="", phase=phase, time=time.time() - age)
+    _, row = run_jobs(tmp_path, states={})
+    assert row.startswith(f"-    {shown}  ")
+    assert "2,500 of 10,000" in row

@@ -78,6 +78,19 @@ def test_without_a_signal_fairseq_does_what_it_does(run):
     assert status.read_status(run.folder).update == 7
 
 
+def test_what_is_wrapped_after_the_hook_was_made_stays_wrapped(run, monkeypatch):
+    """In a job the workarounds are installed later than the hook is made."""
+    called = []
+    for module, name in ((fairseq_cli.train, "validate_and_save"), (checkpoint_utils, "load_checkpoint")):
+        original = run.validate_and_save if module is fairseq_cli.train else lambda cfg, trainer: None
+        monkeypatch.setattr(module, name, lambda *args, call=original, name=name: (called.append(name), call(*args))[1])
+    trainer = SimpleNamespace(get_num_updates=lambda: 100, cfg=run.config)
+    with run.hook:
+        run.update(7)
+        checkpoint_utils.load_checkpoint(None, trainer)
+    assert called == ["validate_and_save", "load_checkpoint"]
+
+
 def test_what_a_checkpoint_has_counts_before_the_first_update(run, monkeypatch):
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint", lambda cfg, trainer, **options: options)
     hook = UpdateHook(run.stop, output_dir=run.folder, job_id="7", checkpoint_minutes=0, is_master=True)
