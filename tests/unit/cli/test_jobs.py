@@ -39,7 +39,11 @@ def add_run(folder, job_id, *, status_of=None, **changes):
     launch = Launch(job_id=job_id, name="base", num_gpus=4, batch_sequences=64, batch_tokens=None, snapshot="s")
     write_launch(folder, launch)
     values = {"attempt": 1, "phase": "training", "update": 2500, "max_update": 10000, "loss": 3.25, "time": time.time()}
-    values |= {"tokens_per_second": 1234567.8, "updates_per_second": 2.0, "job_id": status_of or job_id}
+    values |= {
+        "tokens_per_second": 1234567.8,
+        "updates_per_second": 2.0,
+        "job_id": job_id if status_of is None else status_of,
+    }
     if changes.get("phase", True) is not None:
         write_status(folder, Status(**{**values, **changes}))
 
@@ -199,7 +203,7 @@ def test_an_action_needs_a_run(action, tmp_path):
     [("training", 0, "running"), ("training", 7000, "running (silent)"), ("stopped", 0, "stopped")],
 )
 def test_a_run_without_slurm_shows_what_its_first_rank_wrote(run_jobs, tmp_path, phase, age, shown):
-    add_run(tmp_path / "a", None, job_id="", phase=phase, time=time.time() - age)
+    add_run(tmp_path / "a", None, status_of="", phase=phase, time=time.time() - age)
     _, row = run_jobs(tmp_path, states={})
     assert row.startswith(f"-    {shown}  ")
     assert "2,500 of 10,000" in row
