@@ -70,7 +70,7 @@ class ForwardClock:
             return float(sum(end - begin for begin, end in passes))
         if not passes[-1][1].query():
             return None
-        return sum(begin.elapsed_time(end) for begin, end in passes) / 1e3
+        return float(sum(begin.elapsed_time(end) for begin, end in passes)) / 1e3
 
     def _begin(self, module: torch.nn.Module, inputs: Any) -> None:
         self._begun = _now(module) if module.training else None

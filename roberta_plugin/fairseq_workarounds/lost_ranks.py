@@ -33,8 +33,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
-from roberta_plugin.rank_times import ForwardClock
-from roberta_plugin.signs_of_life import BEAT_S, STALL_LIMITS, UPDATING, Slowest, Verdict, Watch
+from roberta_plugin.rank_times import ForwardClock, Slowest
+from roberta_plugin.signs_of_life import BEAT_S, STALL_LIMITS, UPDATING, Verdict, Watch
 
 VARIABLE = "ROBERTA_LOST_RANK_SECONDS"
 LIMIT_S = 300.0
