@@ -25,7 +25,8 @@ The floors of the house, top to bottom; a module imports only what stands below 
     checkpoint_files      whole or damaged?            json_files   errors that name the file
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
-    locks                 flock, held by the living    signs_of_life  which rank is missing
+    locks                 flock, held by the living    signs_of_life  which rank is missing or slow
+    rank_times            of updates, of a rank's own work
     fairseq_import        fairseq, without its logging
 """
 

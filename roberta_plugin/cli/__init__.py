@@ -9,6 +9,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
     predict                           a model and new text -> its answers
     plan  launch  jobs  sweep         before, during and across trainings
+    train                             a rank of a training without SLURM, started by torchrun
     study                             variants of pretraining beside the paper's tables
     export  import_model              models for and from other programs
     profile                           where a training step spends its time
@@ -43,6 +44,7 @@ VERBS = {
     "profile": "show what a training step spends its time on",
     "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
     "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
+    "train": "train a recipe without SLURM: one rank, started by torchrun",
     "jobs": "show the progress of launched trainings",
     "sweep": "run a grid of trainings, and compare them",
     "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",
