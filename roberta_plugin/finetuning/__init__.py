@@ -28,6 +28,7 @@ For all of them:
     options             the options of each task, as dataclasses with help texts
     paper_settings      the training settings of the paper's Table 10
     glue  squad  race   the benchmarks, with the same files each: reader, inputs, prepare, metrics, predictions
+    superglue           SuperGLUE, WinoGrande and CommonsenseQA
 
 Only examples_dataset knows fairseq.
 """

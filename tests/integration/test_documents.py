@@ -20,6 +20,7 @@ import torch
 
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_superglue import write_task
 
 pytestmark = pytest.mark.integration
 
@@ -32,6 +33,9 @@ SHORTER = {  # as they stand in the documents -> as they run here
     "--arch fast_roberta_base": "--arch fast_roberta_tiny",
     "roberta.base/model.pt": "runs/tour/checkpoint_last.pt",
     "--output-dir data-bin/RTE": "--output-dir data-bin/RTE --max-length 128",
+    "--output-dir data-bin/WSC": "--output-dir data-bin/WSC --max-length 128",
+    "--warmup-updates 250 --total-num-update 2000": "--warmup-updates 1 --total-num-update 4",
+    "--max-update 2000": "--max-update 4 --cpu --max-positions 128 --num-workers 0",
     "roberta-tokenizer": "my-tokenizer",
     "--seeds 1 --epochs 3": "--seeds 1 --epochs 1",
     "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
@@ -144,6 +148,17 @@ def test_pairs_train_as_written(after_the_tour):
     printed = shell(shorter(script), folder)
     assert "| nsp_accuracy " in printed and "num_updates: 6 >= max_update: 6" in printed
     assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
+
+
+def test_pronouns_are_learned_and_resolved_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    write_task(folder / "superglue", "WSC")
+    (steps,) = blocks("examples/README.superglue.md", "steps")
+    printed = shell(shorter(steps), folder)
+    assert "num_updates: 4 >= max_update: 4" in printed
+    (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith('{"answer"'))
+    assert answer["answer"] in (True, False)
+    assert {"trophy", "the suitcase"} <= answer["scores"].keys()
 
 
 @pytest.mark.slow
