@@ -17,7 +17,7 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
-_LENGTHS = ("max_length", "question_length", "doc_stride")
+_MAY_DIFFER = ("max_length", "question_length", "doc_stride", "size")
 _SAME_HEAD = {"multiple_choice": "race"}  # the same head for other texts
 
 
@@ -60,7 +60,7 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
 def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
     """Refuse data of another task, or with other settings, than those the checkpoint's head was trained on.
 
-    Other lengths are permitted, with a warning.
+    Other lengths and another size of the training set are permitted, with a warning.
 
     Raises:
         ValueError: naming both.
@@ -76,7 +76,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
             f"{prepared.task}."
         )
     different = list(_differences(trained["settings"], prepared.settings))
-    if any(name not in _LENGTHS for name, _ in different):
+    if any(name not in _MAY_DIFFER for name, _ in different):
         raise ValueError(
             f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
             f"{'; '.join(words for _, words in different)}. Prepare the data in the same way."
