@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, ChoiceLayout, one_line, question_with_option
+from roberta_plugin.finetuning.race.inputs import (
+    NUM_SPECIALS,
+    QUESTION_LENGTH,
+    ChoiceLayout,
+    one_line,
+    question_with_option,
+)
 from roberta_plugin.finetuning.superglue.choices.rows import row_of
 from roberta_plugin.finetuning.superglue.choices.tasks import TASKS
 from roberta_plugin.hub import RobertaHub
@@ -53,7 +59,8 @@ class MultipleChoice(Kind):
             self.num_specials = 2 + separators
             self.join = partial(encoder.join, max_length=self.max_length, separators=separators)
         else:
-            known = {name: self.trained[name] for name in ("question_length", "order") if name in self.trained}
+            known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if not known
+            known |= {name: self.trained[name] for name in ("question_length", "order") if name in self.trained}
             self.join = partial(ChoiceLayout.of(self.max_length, RaceOptions(**known)).join, encoder.vocabulary)
 
     def read(self, record: Mapping[str, Any]) -> Choice:

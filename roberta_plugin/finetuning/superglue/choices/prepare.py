@@ -67,7 +67,7 @@ def prepare(
 
 def settings(task: str, *, max_length: int, options: ChoicesOptions) -> dict[str, Any]:
     """See `benchmarks.Benchmark.settings`."""
-    return {"max_length": max_length, "separators": TASKS[task].separators}
+    return {"max_length": max_length}
 
 
 def raw_files(task: str, raw: Path, options: ChoicesOptions) -> list[Path]:
