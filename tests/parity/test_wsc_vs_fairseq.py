@@ -5,6 +5,7 @@ Its noun phrases need a model of spaCy that is not on the package index, so ours
 
 import importlib
 import json
+import re
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -159,15 +160,16 @@ def test_texts_of_the_official_rows_are_fairseq_s(wsc, official, tmp_path, monke
     assert len(ours) == len(texts) == 656
     different = [(one, other) for one, other in zip(ours, texts, strict=True) if one != other]
     assert len(different) == 3
-    assert all(len(one) == len(other) + 1 for one, other in different)
+    assert all(re.sub(r"\W", "", one) == re.sub(r"\W", "", other) and len(one) > len(other) for one, other in different)
 
 
 def test_inputs_and_masks_of_official_rows_are_fairseq_s(shared_data, wsc, official):
+    """But for <s>: without --init-token, as in its recipe, fairseq has none; with it, it masks a token too many."""
     folder = shared_data / "gpt2_bpe"
     if not folder.is_dir():
         pytest.skip(f"needs {folder}")
     theirs = wsc.task.WSCTask.__new__(wsc.task.WSCTask)
-    theirs.args, theirs.tokenizer = Namespace(init_token=0), None
+    theirs.args, theirs.tokenizer = Namespace(init_token=None), None
     theirs.bpe = GPT2BPE(
         GPT2BPEConfig(gpt2_encoder_json=str(folder / "encoder.json"), gpt2_vocab_bpe=str(folder / "vocab.bpe"))
     )
@@ -182,7 +184,7 @@ def test_inputs_and_masks_of_official_rows_are_fairseq_s(shared_data, wsc, offic
             tokens, mask = theirs.binarize_with_mask(
                 phrase, schema.before.rstrip(), schema.after[len(trailing) :], leading, trailing
             )
-            assert sequence.tolist() == tokens.tolist()
-            assert mask.nonzero()[:, 0].tolist() == list(range(inputs.before, len(sequence) - inputs.after))
+            assert sequence.tolist() == [0, *tokens.tolist()]
+            assert (mask.nonzero()[:, 0] + 1).tolist() == list(range(inputs.before, len(sequence) - inputs.after))
             compared += 1
     assert compared > 500

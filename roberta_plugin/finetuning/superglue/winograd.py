@@ -6,8 +6,9 @@ and the best one wins. The rules are those of fairseq's examples/roberta/wsc (Li
 
 WSC (Levesque et al. 2011, in SuperGLUE's form) marks a pronoun and a phrase of the text, and the label says whether the
 pronoun stands for the phrase. The phrase competes with the other noun phrases of the text. Its tokens are separated by
-spaces ("Mr. Singer 's heels"), which are put together by Moses' detokenizer, as fairseq does. Three things differ:
+spaces ("Mr. Singer 's heels"), which are put together by Moses' detokenizer, as fairseq does. Four things differ:
 
+- an input begins with <s>, as in pretraining; fairseq's recipe for WSC leaves it out;
 - noun phrases come from `glue/noun_phrases.py`, in the place of spaCy, whose models are not on the package index;
 - punctuation that the file attaches to the pronoun ("him.") stays in the text; fairseq loses it (3 of 658 rows);
 - a phrase with a line end is read as one line; fairseq leaves the row out (2 of 658 rows).
