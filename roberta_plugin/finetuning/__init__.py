@@ -29,6 +29,7 @@ For all of them:
     paper_settings      the training settings of the paper's Table 10
     glue  squad  race  tagging
                         the benchmarks, with the same files each: reader, inputs, prepare, metrics, predictions
+    superglue           SuperGLUE, WinoGrande and CommonsenseQA
 
 Only examples_dataset knows fairseq.
 """

@@ -30,6 +30,8 @@ BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "squad": ("squad2", ("squad1", "squad2")),
     "race": ("race", ("race", "multiple_choice")),
     "tagging": ("roberta_tagging", ("conll2003", "wnut17", "tagging")),
+    "superglue": ("roberta_sentence_prediction", ("WSC", "WinoGrande", "BoolQ", "CB", "WiC", "MultiRC")),
+    "superglue.choices": ("race", ("COPA", "ReCoRD", "CommonsenseQA")),
 }
 TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
 

@@ -182,9 +182,33 @@ class TaggingOptions(TaskOptions):
         return {split: name for split, name in named.items() if name is not None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class SuperGlueOptions(TaskOptions):
+    """Options of WinoGrande; the other tasks of SuperGLUE have none."""
+
+    size: str | None = _option(
+        None,
+        "size of the training set (xl)",
+        stage="prepare",
+        choices=("xs", "s", "m", "l", "xl"),
+        tasks=("WinoGrande",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoicesOptions(TaskOptions):
+    """COPA, ReCoRD and CommonsenseQA have no options."""
+
+
 # benchmark -> its options; the tasks of a benchmark are in `benchmarks.BENCHMARKS`
-OPTIONS: dict[str, type[TaskOptions]] = {"glue": GlueOptions, "squad": SquadOptions, "race": RaceOptions}
-OPTIONS |= {"tagging": TaggingOptions}
+OPTIONS: dict[str, type[TaskOptions]] = {
+    "glue": GlueOptions,
+    "squad": SquadOptions,
+    "race": RaceOptions,
+    "superglue": SuperGlueOptions,
+    "superglue.choices": ChoicesOptions,
+    "tagging": TaggingOptions,
+}
 
 
 def flag(item: Field[Any]) -> str:

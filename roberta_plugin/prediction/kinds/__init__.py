@@ -39,7 +39,11 @@ KINDS: dict[str, Entry] = {
     "fill_mask": Entry("FillMask", "text"),
     "classification": Entry("Classification", "text [text_pair]", ("classification",)),
     "regression": Entry("Regression", "text [text_pair]", ("regression", "pair_ranking")),
-    "multiple_choice": Entry("MultipleChoice", "context question options", ("race", "multiple_choice")),
+    "multiple_choice": Entry(
+        "MultipleChoice",
+        "context question options",
+        ("race", "multiple_choice", "COPA", "ReCoRD", "CommonsenseQA"),
+    ),
     "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2")),
     "tagging": Entry("Tagging", "text or words", ("tagging",)),
     "pronoun": Entry("Pronoun", "text [candidates]", ("phrase_ranking",)),
