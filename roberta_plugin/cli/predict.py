@@ -41,6 +41,13 @@ def add_parser(subparsers: Any) -> None:
         metavar="P",
         help="probability of no answer above which a question gets none (0.5; `roberta evaluate` finds the best)",
     )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="multi_label: probability from which a label is given (default: the one that `roberta finetune` found on "
+        "the development set, if MODEL is its output folder; else 0.5)",
+    )
     parser.add_argument("--max-length", type=int, help="most tokens of a sequence (default: as in training)")
     parser.add_argument("--batch-tokens", type=int, help="most positions of a batch (4096 on a CPU, 32768 on a GPU)")
     parser.add_argument("--device", help="where to compute (default: a GPU if there is one)")
@@ -75,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         top_k=args.top_k,
         pooling=args.pooling,
         null_threshold=args.null_threshold,
+        threshold=args.threshold,
         show_progress=not args.no_progress,
     )
     with terminated_like_interrupted():

@@ -115,10 +115,11 @@ def import_model(settings: ImportSettings) -> Converted:
 def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableModel:
     if labels is None:
         return model
-    if model.head.kind != "classification" or len(labels) != model.head.num_outputs:
+    has_classes = model.head.kind in ("classification", "multi_label")
+    if not has_classes or len(labels) != model.head.num_outputs:
         raise ValueError(
             f"--labels names {len(labels)} classes, and the head {model.head.name} of {model.path} has "
-            f"{model.head.num_outputs if model.head.kind == 'classification' else 'none'}."
+            f"{model.head.num_outputs if has_classes else 'none'}."
         )
     data = dict(model.state.get("task_state") or {})
     entry = dict(data.get("data") or {})

@@ -33,6 +33,7 @@ _TASKS = {  # kind of head -> fairseq's name of our task, and what its checkpoin
     "masked_lm": ("roberta_masked_lm", "", ""),
     "classification": ("roberta_sentence_prediction", "", "classification"),
     "regression": ("roberta_sentence_prediction", "", "regression"),
+    "multi_label": ("roberta_sentence_prediction", "", "multi_label"),
     "multiple_choice": ("race", "multiple_choice", ""),
     "question_answering": ("squad2", "squad2", ""),
 }

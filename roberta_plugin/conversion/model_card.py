@@ -23,6 +23,7 @@ _PIPELINES: dict[Kind, str] = {  # names of tasks on the hub
     "masked_lm": "fill-mask",
     "classification": "text-classification",
     "regression": "text-classification",
+    "multi_label": "text-classification",
     "multiple_choice": "multiple-choice",
     "question_answering": "question-answering",
 }
@@ -30,6 +31,7 @@ _ANSWERS: dict[Kind, str] = {
     "masked_lm": "fills `<mask>` in a text",
     "classification": "chooses a class for a text or a pair of texts",
     "regression": "gives a number for a text or a pair of texts",
+    "multi_label": "gives any number of labels to a text or a pair of texts",
     "multiple_choice": "scores each option of a question",
     "question_answering": "finds the answer to a question in a passage",
 }
@@ -91,8 +93,8 @@ def _usage(model: PortableModel, to: str) -> str:
             "`tokenizer.json` makes them."
         )
     kind = model.head.kind
-    if kind in ("masked_lm", "classification", "regression"):
-        extra = ', function_to_apply="none"' if kind == "regression" else ""
+    if kind in ("masked_lm", "classification", "regression", "multi_label"):
+        extra = {"regression": ', function_to_apply="none"', "multi_label": ", top_k=None"}.get(kind, "")
         call = f'pipe = pipeline("{_PIPELINES[kind]}", "FOLDER"{extra})'
         return f"```python\nfrom transformers import pipeline\n\n{call}\n```"
     classes = {"multiple_choice": "AutoModelForMultipleChoice", "question_answering": "AutoModelForQuestionAnswering"}

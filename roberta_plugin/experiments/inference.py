@@ -47,7 +47,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     state = load_state(path)
     options, _ = saved_options(state)
     trained_on = options.get("_name")
-    wanted = fairseq_task_of(prepared.task)
+    wanted = fairseq_task_of(prepared.task, prepared.settings)
     if trained_on == "sentence_prediction" != wanted:
         raise ValueError(
             f"{path} was trained on fairseq's own --task sentence_prediction, whose data are not those of "

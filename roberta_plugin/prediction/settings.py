@@ -45,6 +45,8 @@ class PredictSettings:
     """What an embedding is: the mean over all tokens, or the features of <s>."""
     null_threshold: float = 0.5
     """Probability of no answer above which a question gets none (models of SQuAD 2.0)."""
+    threshold: float | None = None
+    """Probability from which a label is given, by models of several labels; None: the one that was tuned, or 0.5."""
     window: int = 1024
     """Records in memory at a time, which are sorted by length."""
     show_progress: bool = False
@@ -60,8 +62,10 @@ class PredictSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be 1 or more, got {value}.")
-        if not 0 <= self.null_threshold <= 1:
-            raise ValueError(f"--null-threshold must be from 0 to 1, got {self.null_threshold}.")
+        for name in ("null_threshold", "threshold"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be from 0 to 1, got {value}.")
         for name, choices in (("format", (None, *FORMATS)), ("on_error", ("stop", "skip"))):
             if getattr(self, name) not in choices:
                 raise ValueError(
