@@ -13,6 +13,7 @@ from typing import Any
 from fairseq.tasks import register_task
 from torch import Tensor
 
+from roberta_plugin.finetuning.custom.kinds import entry_of
 from roberta_plugin.finetuning.glue.phrase_scores import phrase_scores
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.tasks.finetuning import FineTuningTask
@@ -34,7 +35,8 @@ class RobertaSentencePredictionTask(FineTuningTask):
     @property
     def kind(self) -> str:
         """Classification, regression or ranking: see `finetuning/glue/tasks.Kind`; or multi_label."""
-        return str(self.prepared.settings["kind"])
+        kind = str(self.prepared.settings["kind"])
+        return (self.prepared.task == "custom" and entry_of(kind).loss) or kind
 
     @property
     def num_classes(self) -> int:

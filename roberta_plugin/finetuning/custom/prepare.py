@@ -80,7 +80,6 @@ def prepare(
     kind = kind_of({**recorded, **reading.discover(table, splits["train"])})
     _report(splits, kind)
     encoder = Encoder(tokenizer, vocabulary)
-    columns = {split: _columns(examples, kind) for split, examples in splits.items()}  # before anything is written
     with PreparedWriter(
         output,
         task=task,
@@ -91,10 +90,7 @@ def prepare(
     ) as writer:
         for name in sorted(splits, key=("train", "valid", "test").index):
             with writer.split(name) as split:
-                sequences = kind.sequences(splits[name], encoder, max_length=max_length)
-                for example, numbers, inputs in zip(splits[name], columns[name], sequences, strict=True):
-                    split.add(inputs, **numbers)
-                    split.record({"id": example.id, "line": example.line})
+                kind.write(split, splits[name], encoder, max_length=max_length)
 
 
 def _tables(raw: Path, options: CustomOptions) -> dict[str, Path]:
@@ -133,11 +129,6 @@ def _cut(table: Sequence[Example], kind: CustomKind, options: CustomOptions) -> 
         remedy = "Give another --valid-share, or a table for --valid."
     train, valid = divided(table, chosen, remedy=remedy)
     return {"train": train, "valid": valid}
-
-
-def _columns(examples: Sequence[Example], kind: CustomKind) -> list[dict[str, Any]]:
-    """The numbers of the examples; none where the answers are not known."""
-    return [{} if example.target is None else kind.columns(example) for example in examples]
 
 
 def _report(splits: dict[str, list[Example]], kind: CustomKind) -> None:

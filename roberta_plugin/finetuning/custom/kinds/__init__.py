@@ -1,5 +1,9 @@
 """The kinds of own data, one file each. A new kind is a file here, a line of KINDS, and a value of --kind.
 
+A kind that is not one text with a number or a label can bring its own files along: `CustomKind.write` writes the
+prepared split, `CustomKind.outcome` reads it, and any fairseq task with a criterion of its name can be the one that
+trains it.
+
 base             what every kind offers: row -> example -> numbers and inputs; outputs -> predictions and metrics
 classification   a text or a pair             -> one of several labels
 multi_label      a text or a pair             -> any number of labels
@@ -24,6 +28,8 @@ class Entry(NamedTuple):
     """Its class in the file of its name."""
     fairseq_task: str
     """The value of fairseq-train's --task, whose head and loss it has."""
+    loss: str = ""
+    """Which of the losses of roberta_sentence_prediction it has; empty: the one of its name."""
 
 
 KINDS: dict[str, Entry] = {

@@ -5,6 +5,7 @@
     discover   examples of the training    -> what is found in them: labels, weights, mean
     sequences  examples                    -> the model's inputs
     columns    an example                  -> the numbers that the loss reads
+    write      all of these                -> the files of a split
     outcome    raw outputs for a split     -> predictions, metrics
 
 The head and the loss are those of the fairseq task in `kinds.KINDS`.
@@ -29,6 +30,7 @@ from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
 
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
@@ -158,6 +160,17 @@ class CustomKind(ABC):
             sides = [encoder.ids_of_all(side) for side in zip(*part, strict=True)]
             for ids in zip(*sides, strict=True):
                 yield [encoder.join(*ids, max_length=max_length)]
+
+    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
+        """Write a split: the inputs and numbers of each example, and a record with its id.
+
+        Raises:
+            ValueError: as `columns`.
+        """
+        sequences = self.sequences(examples, encoder, max_length=max_length)
+        for example, inputs in zip(examples, sequences, strict=True):
+            split.add(inputs, **({} if example.target is None else self.columns(example)))
+            split.record({"id": example.id, "line": example.line})
 
     @abstractmethod
     def outcome(
