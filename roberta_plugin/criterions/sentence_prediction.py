@@ -1,8 +1,8 @@
-"""Losses of GLUE and own data, summed over examples: cross-entropy, squared error, two ranking losses (paper section
-5.1), and for several labels at once binary cross-entropy.
+"""Losses of GLUE (paper section 5.1) and of own data, summed over examples.
 
-The kind of the prepared task (`finetuning/glue/tasks.Kind`, or multi_label) selects the loss. Metrics are computed from
-the counts or predictions of a whole validation, so they are the official ones on several ranks too.
+They are cross-entropy, squared error, two ranking losses, and for several labels at once binary cross-entropy. The kind
+of the prepared task (`finetuning/glue/tasks.Kind`, or multi_label) selects the loss. Metrics are computed from the
+counts or predictions of a whole validation, so they are the official ones on several ranks too.
 
 Shapes: B examples in the batch, S sequences of all of them, C classes, N examples of the split, O = S - B + 1, M
 thresholds.

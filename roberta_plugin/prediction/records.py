@@ -1,14 +1,18 @@
-"""Lines of JSON Lines, TSV or plain text -> records with their line numbers, one at a time.
+"""Lines of JSON Lines, CSV, TSV or plain text -> records with their line numbers, one at a time.
 
     text    a line is a record {"text": line}
     tsv     the first line names the columns; a line has as many values, separated by tabs, without quoting
+    csv     the same with commas, and with quotation marks around values that hold commas, quotation marks (doubled) or
+            line ends; a record counts as the line where it begins
     jsonl   a line is a JSON object
 
-Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines and TSV.
+Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines, CSV and TSV.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,8 +21,9 @@ from typing import IO, Any, NamedTuple
 from roberta_plugin.prediction.settings import Format
 
 LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
+_NOT_CLOSED = "a quotation mark is not closed. Double those within a text, and put a pair of them around it."
 _BOM = b"\xef\xbb\xbf"
-_ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv"}
+_ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
 
 
 class Line(NamedTuple):
@@ -49,6 +54,8 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
     """
     columns: list[str] | None = None
     number = num_bytes = 0
+    begun = 0  # the line where the unfinished record of CSV in `unfinished` begins
+    unfinished = ""
     while raw := file.readline(LONGEST_LINE):
         number, num_bytes = number + 1, num_bytes + len(raw)
         if number == 1:
@@ -69,14 +76,39 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
             continue
         if format == "text":
             yield Line(number, {"text": text}), num_bytes
-        elif not text.strip():
+        elif not text.strip() and not unfinished:
             continue
         elif format == "jsonl":
             yield _from_json(number, text), num_bytes
+        elif format == "csv":
+            begun, unfinished = begun if unfinished else number, unfinished + text
+            values = _csv_values(unfinished)
+            if values is None and len(unfinished) < LONGEST_LINE:
+                unfinished += "\n"
+                continue
+            if values is not None and columns is None:
+                columns = values
+            elif values is None or columns is None:
+                yield Line(begun, None, _NOT_CLOSED), num_bytes
+            else:
+                yield _from_columns(begun, values, columns), num_bytes
+            unfinished = ""
         elif columns is None:
             columns = text.split("\t")
         else:
             yield _from_columns(number, text.split("\t"), columns), num_bytes
+    if unfinished:
+        yield Line(begun, None, _NOT_CLOSED), num_bytes
+
+
+def _csv_values(text: str) -> list[str] | None:
+    """The values of a record of CSV; None if it goes on in the next line, because a quotation mark is not closed."""
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            return None
+    return next(csv.reader(io.StringIO(text, newline="")))  # as spreadsheets read it
 
 
 def read_records(records: Iterable[Mapping[str, Any] | str]) -> Iterator[tuple[Line, int]]:
@@ -118,6 +150,6 @@ def _from_columns(number: int, values: list[str], columns: list[str]) -> Line:
             number,
             None,
             f"it has {len(values)} columns, and the first line names {len(columns)} ({', '.join(columns)[:80]}). "
-            "Correct the line; a text must hold no tab.",
+            "Correct the line; a text must hold no tab in TSV, and have quotation marks around commas in CSV.",
         )
     return Line(number, dict(zip(columns, values, strict=True)))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Format = Literal["jsonl", "tsv", "text"]
-FORMATS: tuple[Format, ...] = ("jsonl", "tsv", "text")
+Format = Literal["jsonl", "tsv", "csv", "text"]
+FORMATS: tuple[Format, ...] = ("jsonl", "tsv", "csv", "text")
 OnError = Literal["stop", "skip"]
 
 
@@ -76,8 +76,3 @@ class PredictSettings:
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):
                 raise ValueError(f"--output {self.output} would overwrite the input itself: name another file.")
-        if self.input is not None and self.format is None and self.input.suffix.lower() == ".csv":
-            raise ValueError(
-                f"--input {self.input}: CSV is not read. Save it as TSV or JSON Lines, or give --format text if each "
-                "line is a text."
-            )

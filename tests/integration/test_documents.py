@@ -154,7 +154,7 @@ def test_a_table_becomes_an_exported_model_as_written(after_the_tour):
     folder, _ = after_the_tour
     rows = "".join(f'"the list, number {row}, returns a copy",{1 + row % 3}\n' for row in range(40))
     (folder / "reviews.csv").write_text("review,stars\n" + rows)
-    (folder / "new.jsonl").write_text('{"review": "a copy of the list"}\n')
+    (folder / "new.csv").write_text('review\n"a copy, of the list"\n')
     (script,) = blocks("examples/README.custom_task.md", "custom")
     shell(shorter(script), folder)
     report = (folder / "runs" / "reviews" / "results" / "report.md").read_text()
