@@ -18,7 +18,7 @@ def rows_of(kind: str, number: int, *, seed: int = 0) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     rows: dict[str, dict[str, Any]] = {}
     for row in _ROWS[kind](rng):
-        rows.setdefault(row["text"], row)
+        rows.setdefault(next(iter(row.values())), row)
         if len(rows) == number:
             return list(rows.values())
     raise AssertionError("endless")
@@ -76,10 +76,17 @@ def _multiple_choice(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         yield {"text": _text(rng), "options": options, "label": label}
 
 
+def _question_answering(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    while True:
+        answer = ("good", "bad", "")[int(rng.choice(3, p=(0.4, 0.4, 0.2)))]
+        yield {"context": _text(rng, *filter(None, [answer])), "question": "is it ?", "answer": answer}
+
+
 _ROWS = {
     "classification": _classification,
     "multi-label": _multi_label,
     "regression": _regression,
     "pair": _pair,
     "multiple-choice": _multiple_choice,
+    "question-answering": _question_answering,
 }

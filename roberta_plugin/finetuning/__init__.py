@@ -26,6 +26,7 @@ For all of them:
 
     benchmarks          the table of all tasks, and what a benchmark offers
     options             the options of each task, as dataclasses with help texts
+    option_fields       what they have in common
     paper_settings      the training settings of the paper's Table 10
     glue  squad  race   the benchmarks, with the same files each: reader, inputs, prepare, metrics, predictions
     custom              own tables, by kinds of tasks

@@ -37,6 +37,11 @@ class SplitWriter:
         self._arrays: dict[str, NDArray[Any]] = {}
         self.num_records = 0
 
+    @property
+    def name(self) -> str:
+        """Name of the split."""
+        return Path(self._prefix).name
+
     def add(self, sequences: Sequence[NDArray[np.integer[Any]]], **columns: float | NDArray[Any]) -> None:
         """Append an example: its sequences, each (tokens,), and its columns: numbers, or arrays of the same shape.
 

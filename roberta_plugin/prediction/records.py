@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple
 from roberta_plugin.prediction.settings import Format
 
 LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
+_MOST_LINES = 10_000  # of a record of CSV
 _NOT_CLOSED = "a quotation mark is not closed. Double those within a text, and put a pair of them around it."
 _BOM = b"\xef\xbb\xbf"
 _ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
@@ -54,8 +55,7 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
     """
     columns: list[str] | None = None
     number = num_bytes = 0
-    begun = 0  # the line where the unfinished record of CSV in `unfinished` begins
-    unfinished = ""
+    of_csv = _CsvRecords()
     while raw := file.readline(LONGEST_LINE):
         number, num_bytes = number + 1, num_bytes + len(raw)
         if number == 1:
@@ -76,29 +76,51 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
             continue
         if format == "text":
             yield Line(number, {"text": text}), num_bytes
-        elif not text.strip() and not unfinished:
+        elif format == "csv":
+            if (line := of_csv.add(number, text)) is not None:
+                yield line, num_bytes
+        elif not text.strip():
             continue
         elif format == "jsonl":
             yield _from_json(number, text), num_bytes
-        elif format == "csv":
-            begun, unfinished = begun if unfinished else number, unfinished + text
-            values = _csv_values(unfinished)
-            if values is None and len(unfinished) < LONGEST_LINE:
-                unfinished += "\n"
-                continue
-            if values is not None and columns is None:
-                columns = values
-            elif values is None or columns is None:
-                yield Line(begun, None, _NOT_CLOSED), num_bytes
-            else:
-                yield _from_columns(begun, values, columns), num_bytes
-            unfinished = ""
         elif columns is None:
             columns = text.split("\t")
         else:
             yield _from_columns(number, text.split("\t"), columns), num_bytes
-    if unfinished:
-        yield Line(begun, None, _NOT_CLOSED), num_bytes
+    if (line := of_csv.end()) is not None:
+        yield line, num_bytes
+
+
+class _CsvRecords:
+    """Lines of CSV -> records; one with a line end within quotation marks consists of several lines."""
+
+    def __init__(self) -> None:
+        self.columns: list[str] | None = None
+        self.begun = 0  # the line where the unfinished record begins
+        self.unfinished: list[str] = []
+
+    def add(self, number: int, text: str) -> Line | None:
+        """The record that ends with a line; None if none does, or if it names the columns."""
+        if not self.unfinished and not text.strip():
+            return None
+        self.begun = self.begun if self.unfinished else number
+        is_open = bool(self.unfinished)
+        self.unfinished.append(text)
+        if is_open and '"' not in text and len(self.unfinished) < _MOST_LINES:
+            return None
+        values = _csv_values("\n".join(self.unfinished))
+        if values is None:
+            return None if len(self.unfinished) < _MOST_LINES else self.end()
+        self.unfinished = []
+        if self.columns is None:
+            self.columns = values
+            return None
+        return _from_columns(self.begun, values, self.columns)
+
+    def end(self) -> Line | None:
+        """What is wrong with the record that has begun, if one has."""
+        is_open, self.unfinished = bool(self.unfinished), []
+        return Line(self.begun, None, _NOT_CLOSED) if is_open else None
 
 
 def _csv_values(text: str) -> list[str] | None:

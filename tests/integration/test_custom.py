@@ -123,6 +123,29 @@ def test_folds_give_mean_and_spread_for_several_labels(work):
     assert "| valid | micro_f1 |" in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["regression", "pair", "multiple-choice", "question-answering"])
+def test_the_other_kinds_are_learned_too(work, kind):
+    rows = rows_of(kind, 400)
+    path = write_json_lines(work / f"{kind}.jsonl", rows)
+    options = ["--kind", kind, "--train", str(path), *(["--text-pair-column", "pair"] if kind == "pair" else [])]
+    done = finetune(work, kind, *options, "--quick", "--epochs", "12")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads((work / kind / "results" / "evaluation_valid.json").read_text())
+    metric = {"regression": "pearson", "question-answering": "f1"}.get(kind, "accuracy")
+    assert found["ensemble"][metric] > 85, found["ensemble"]
+    write_json_lines(work / "new.jsonl", rows[:5])
+    done = run([*command("roberta"), "predict", str(work / kind), "--input", str(work / "new.jsonl"), "--no-progress"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if kind == "regression":
+        assert all(900 < answer["score"] < 2100 for answer in answers), "on the scale of the table"
+    else:
+        name = {"pair": "label"}.get(kind, "answer")
+        wanted = [row["answer" if kind == "question-answering" else "label"] for row in rows[:5]]
+        assert sum(answer[name] == each for answer, each in zip(answers, wanted, strict=True)) >= 3
+
+
 def test_two_ranks_that_accumulate_have_the_gradient_of_torch_s_weighted_mean(work, tmp_path):
     """24 examples on 2 ranks with 3 batches of 4 each: one update."""
     rows = rows_of("classification", 24, seed=2)

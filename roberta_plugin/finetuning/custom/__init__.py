@@ -1,5 +1,6 @@
 """Own data: tables of texts and labels in, tuned and evaluated models out (`roberta finetune custom`).
 
+options         what a user can change
 reader          a table (CSV, TSV, JSON Lines, Parquet) -> rows with their lines
 examples        rows, a kind                    -> examples; what is odd about them
 splits          examples                        -> training and development set, by a hash of the text

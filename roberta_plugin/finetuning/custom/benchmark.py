@@ -12,12 +12,12 @@ from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
 from roberta_plugin.finetuning.custom.bootstrap import intervals
 from roberta_plugin.finetuning.custom.kinds import entry_of, kind_of
 from roberta_plugin.finetuning.custom.kinds.base import Outcome
+from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.predictions import file_name, write_predictions
 from roberta_plugin.finetuning.custom.prepare import prepare as prepare
 from roberta_plugin.finetuning.custom.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.custom.prepare import settings as settings
 from roberta_plugin.finetuning.custom.recipe import recipe_for
-from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared
 
 PAPER: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]] = {}
@@ -43,7 +43,7 @@ def score(
     folder: Path | None,
     options: CustomOptions,
 ) -> dict[str, float]:
-    """See `benchmarks.Benchmark.score`; the metrics are those of the kind, and with multi_label also the `threshold`.
+    """See `benchmarks.Benchmark.score`; the metrics are those of the kind, and the `threshold`, if it has one.
 
     Raises:
         ValueError: if a threshold is given for a kind that has none.
@@ -53,7 +53,7 @@ def score(
         write_predictions(folder / file_name(split), outcome.entries())
     if outcome.measure is None:
         return {}
-    metrics = outcome.measure(np.ones(len(prepared.split(split))))
+    metrics = outcome.measure(np.ones(outcome.num_examples))
     return metrics if outcome.threshold is None else {**metrics, "threshold": outcome.threshold}
 
 
@@ -64,7 +64,7 @@ def details(
     outcome = _outcome(prepared, split, members, options)
     if outcome.measure is None:
         return {}
-    num_examples = len(prepared.split(split))
+    num_examples = outcome.num_examples
     found: dict[str, Any] = {"num_examples": num_examples, "intervals": intervals(outcome.measure, num_examples)}
     return {**found, "baseline": dict(outcome.baseline), **outcome.tables}
 
@@ -76,6 +76,8 @@ def prediction_files(task: str, split: str) -> tuple[str, ...]:
 
 def _outcome(prepared: Prepared, split: str, members: Sequence[RawOutputs], options: CustomOptions) -> Outcome:
     kind = kind_of(prepared.settings)
-    if options.threshold is not None and kind.name != "multi_label":
-        raise ValueError(f"--threshold goes with multi-label data, and {prepared.folder} is for {kind.name}.")
+    if options.threshold is not None and kind.name not in ("multi_label", "question_answering"):
+        raise ValueError(
+            f"--threshold goes with multi-label and question-answering, and {prepared.folder} is for {kind.name}."
+        )
     return kind.outcome(prepared.split(split), members, threshold=options.threshold)

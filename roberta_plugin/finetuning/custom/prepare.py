@@ -17,10 +17,10 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.custom.examples import Example, warn_of_duplicates, warn_of_overlap
 from roberta_plugin.finetuning.custom.kinds import kind_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind
+from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import format_of, read_table
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from roberta_plugin.finetuning.raw_files import describe
 

@@ -38,7 +38,7 @@ KINDS: dict[str, Entry] = {
     "multi_label": Entry("MultiLabel", "text [text_pair]", ("multi_label",)),
     "regression": Entry("Regression", "text [text_pair]", ("regression", "pair_ranking")),
     "multiple_choice": Entry("MultipleChoice", "context question options", ("race", "multiple_choice")),
-    "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2")),
+    "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2", "question_answering")),
     "pronoun": Entry("Pronoun", "text [candidates]", ("phrase_ranking",)),
     "embedding": Entry("Embedding", "text [text_pair]"),
 }

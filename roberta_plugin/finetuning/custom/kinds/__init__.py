@@ -4,11 +4,12 @@ A kind that is not one text with a number or a label can bring its own files alo
 prepared split, `CustomKind.outcome` reads it, and any fairseq task with a criterion of its name can be the one that
 trains it.
 
-base             what every kind offers: row -> example -> numbers and inputs; outputs -> predictions and metrics
-classification   a text or a pair             -> one of several labels
-multi_label      a text or a pair             -> any number of labels
-regression       a text or a pair             -> a number
-multiple_choice  a context, a question        -> one of several options
+base                what every kind offers: row -> example -> numbers, inputs; outputs -> predictions, metrics
+classification      a text or a pair             -> one of several labels
+multi_label         a text or a pair             -> any number of labels
+regression          a text or a pair             -> a number
+multiple_choice     a context, a question        -> one of several options
+question_answering  a text, a question           -> a part of the text
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ KINDS: dict[str, Entry] = {
     "multi_label": Entry("MultiLabel", "roberta_sentence_prediction"),
     "regression": Entry("Regression", "roberta_sentence_prediction"),
     "multiple_choice": Entry("MultipleChoice", "race"),
+    "question_answering": Entry("QuestionAnswering", "squad2"),
 }
 
 

@@ -26,9 +26,9 @@ from tqdm import tqdm
 
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom.examples import Example, is_missing, text_of
+from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 
@@ -45,6 +45,8 @@ class Outcome:
 
     entries: Callable[[], Iterator[dict[str, Any]]]
     """What is written about each example, in order."""
+    num_examples: int
+    """N."""
     measure: Measure | None = None
     """The metrics; None if the right answers are not known."""
     baseline: Mapping[str, float] = field(default_factory=dict)

@@ -72,13 +72,14 @@ class Classification(CustomKind):
                 yield {**entry, "probabilities": dict(shown)}
 
         if answers is None:
-            return Outcome(entries=entries)
+            return Outcome(entries=entries, num_examples=len(split))
         right = np.asarray(answers)
         ones = np.ones(len(right))
         counts = metrics.confusion(right, predictions, ones, num_classes=len(labels))
         most_frequent = np.full_like(predictions, counts.sum(axis=1).argmax())
         return Outcome(
             entries=entries,
+            num_examples=len(split),
             measure=lambda weights: metrics.of_classes(right, predictions, weights, num_classes=len(labels)),
             baseline=metrics.of_classes(right, most_frequent, ones, num_classes=len(labels)),
             tables={

@@ -22,9 +22,10 @@ from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom import metrics
 from roberta_plugin.finetuning.custom.examples import Example, label_of, text_of
 from roberta_plugin.finetuning.custom.kinds.base import AT_ONCE, CustomKind, Outcome, ids_of, rounded
+from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import CustomOptions, RaceOptions
+from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.race.inputs import ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.predictions import answers as best_options
@@ -126,11 +127,12 @@ class MultipleChoice(CustomKind):
                 yield {**entry, "probabilities": [rounded(value) for value in probabilities[start:stop].tolist()]}
 
         if answers is None:
-            return Outcome(entries=entries)
+            return Outcome(entries=entries, num_examples=len(split))
         is_right = predictions == np.asarray(answers)
         chance = 100 * float((1 / np.diff(offsets)).mean())
         return Outcome(
             entries=entries,
+            num_examples=len(split),
             measure=lambda weights: metrics.of_choices(is_right, weights),
             baseline={"accuracy": chance},
         )

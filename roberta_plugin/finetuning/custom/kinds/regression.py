@@ -72,10 +72,11 @@ class Regression(CustomKind):
                 yield entry if answers is None else {**entry, "label": float(answers[index])}
 
         if answers is None:
-            return Outcome(entries=entries)
+            return Outcome(entries=entries, num_examples=len(split))
         right = np.asarray(answers, dtype=np.float64)
         return Outcome(
             entries=entries,
+            num_examples=len(split),
             measure=lambda weights: metrics.of_numbers(right, predictions, weights),
             tables={"errors": metrics.errors(right, predictions, baseline=mean)},
         )

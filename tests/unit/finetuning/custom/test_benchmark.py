@@ -84,13 +84,40 @@ def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
     assert given["threshold"] == 0.5 > tuned["threshold"]
     assert tuned["micro_f1"] > given["micro_f1"]
     other = prepare_table(output="other")
-    with pytest.raises(ValueError, match="--threshold goes with multi-label data"):
+    with pytest.raises(ValueError, match="--threshold goes with multi-label and"):
         benchmark.score("custom", other, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
+
+
+def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_table, tmp_path):
+    prepared = prepare_table("question-answering")
+    split, rng = prepared.split("train"), np.random.default_rng(0)
+    columns = {name: np.asarray(values) for name, values in split.columns.items()}
+    sizes = [len(split.sequences[number]) for number in range(len(split))]
+    starts, ends = ([rng.normal(size=size).astype(np.float32) for size in sizes] for _ in range(2))
+    for number in np.flatnonzero(columns["has_answer"]):
+        starts[number][columns["start"][number]] = ends[number][columns["end"][number]] = 9
+    right = 6.0 * columns["has_answer"] - 5  # too sceptical: -5 and 1
+    answerable = (right + rng.normal(size=len(right))).astype(np.float32)
+    outputs = [RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)]
+    found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
+    assert found["exact"] > 95 and 0 < found["threshold"] < 1
+    given = benchmark.score("custom", prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.0))
+    unanswered = 100 * (1 - columns["has_answer"].mean())
+    assert given["exact"] == pytest.approx(unanswered)
+    details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
+    assert details["baseline"]["exact"] == pytest.approx(unanswered)
+    low, high = details["intervals"]["f1"]
+    assert low <= found["f1"] <= high
+    entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
+    same = [entry["prediction"] in (entry["label"] or [""]) for entry in entries]
+    assert 100 * np.mean(same) == pytest.approx(found["exact"])
 
 
 def test_the_recipe_goes_to_the_task_of_the_kind(prepare_table):
     assert benchmark.recipe("custom", prepare_table("multiple-choice")).train["task"] == "race"
     recipe = benchmark.recipe("custom", prepare_table("multi-label", output="labels"))
     assert (recipe.train["criterion"], recipe.metric["value"]) == ("roberta_sentence_prediction", "tuned_micro_f1")
+    recipe = benchmark.recipe("custom", prepare_table("question-answering", output="answers"))
+    assert (recipe.train["task"], recipe.metric["value"]) == ("squad2", "tuned_f1")
     weighted = benchmark.recipe("custom", prepare_table(class_weights="balanced", output="weighted"))
     assert weighted.metric["value"] == "macro_f1"

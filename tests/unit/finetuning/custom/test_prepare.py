@@ -5,9 +5,9 @@ import logging
 import numpy as np
 import pytest
 
+from roberta_plugin.finetuning.custom.options import OWN_KINDS, CustomOptions
 from roberta_plugin.finetuning.custom.prepare import settings
 from roberta_plugin.finetuning.inspection import describe, find_faults
-from roberta_plugin.finetuning.options import OWN_KINDS, CustomOptions
 from roberta_plugin.finetuning.preparation import check_same
 from tests.tiny_tables import write_csv, write_json_lines
 
@@ -20,7 +20,7 @@ def test_every_kind_is_prepared_is_sound_and_is_known_again(prepare_table, tmp_p
     for name in prepared.splits:
         split = prepared.split(name)
         assert find_faults(prepared, split) == []
-        ids = [record["id"] for record in split.records()]
+        ids = [record["id"] for record in split.records() if "id" in record]  # question-answering also has passages
         first = 1 if kind == "multiple-choice" else 2  # line 1 of CSV names the columns
         assert len(ids) == len(split) > 0 and all(first <= int(id_) < first + 60 for id_ in ids)
     options = CustomOptions(
@@ -82,6 +82,26 @@ def test_a_right_option_has_a_number_a_letter_a_column_or_its_text(prepare_table
         prepare_table("multiple-choice", rows=numbered, output="bad", **options)
 
 
+def test_answers_are_found_in_their_text_or_at_the_place_that_is_given(prepare_table):
+    hub = {"text": ["bad", "so"], "answer_start": [7, 0]}  # as the Hugging Face hub has SQuAD
+    answers = ["bad", ["no", "bad"], hub, None, [], "so bad"]
+    rows = [{"context": f"so bad bad {n}", "question": "?", "answer": answer} for n, answer in enumerate(answers * 5)]
+    prepared = prepare_table("question-answering", rows=rows, valid_share=0.3)
+    found: dict[int, set[tuple[int, int]]] = {}
+    for name in prepared.splits:
+        split = prepared.split(name)
+        ids = [int(record["id"]) - 1 for record in split.records() if "id" in record]
+        columns = (split.columns[key] for key in ("question", "start", "end", "passage"))
+        for number, start, end, place in zip(*columns, strict=True):
+            span = (int(start - place), int(end - place)) if end else (-1, -1)
+            found.setdefault(ids[number] % 6, set()).add(span)
+    assert found[0] == found[1] and found[3] == found[4] == {(-1, -1)}
+    ((first, last),) = found[0]
+    ((second, _),) = found[2]
+    assert 0 <= first <= last < second, "answer_start decides between two occurrences"
+    assert found[5] == {(0, last)}
+
+
 def test_a_test_table_may_lack_labels_and_has_no_columns_then(prepare_table, tmp_path):
     write_csv(tmp_path / "test.csv", [{"text": "so good"}, {"text": "so bad"}])
     prepared = prepare_table(test="test.csv")
@@ -116,6 +136,9 @@ def test_folds_have_each_text_once_in_a_development_set(prepare_table):
         ("multiple-choice", [{"text": "a", "options": ["b"], "label": 0}], {}, "line 1: 1 options, and a choice needs two or more"),
         ("multiple-choice", [{"text": "a", "options": "b", "label": 0}], {}, r"line 2: the column 'options' must hold a list.* --choices-columns"),
         ("pair", [{"text": "a", "label": 0}], {}, "no column 'pair'.* --text-pair-column"),
+        ("question-answering", [{"context": "a b", "question": "?", "answer": "c"}], {}, "line 2: the text does not contain the answer 'c'"),
+        ("question-answering", [{"context": str(n), "question": "?", "answer": ""} for n in range(30)], {}, "no row has an answer"),
+        ("question-answering", [{"context": "a", "question": "?", "answer": {"text": ["a"], "answer_start": ["0"]}}], {}, "line 1: .* one whole number in answer_start"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_learned_is_refused_with_its_line_and_writes_nothing(
