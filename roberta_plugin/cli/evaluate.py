@@ -28,7 +28,9 @@ def add_parser(subparsers: Any) -> None:
         "--submission", type=Path, metavar="ZIP", help="with --results: write GLUE's submission from the predictions"
     )
     parser.add_argument(
-        "--allow-incomplete", action="store_true", help="with --submission: write the zip even if tasks are missing"
+        "--allow-incomplete",
+        action="store_true",
+        help="with --submission: write the zip even if tasks or rows are missing",
     )
     parser.add_argument("--max-tokens", type=int, default=16384, help="most positions of a batch (16384)")
     parser.add_argument("--device", help="where to compute (default: a GPU if there is one)")

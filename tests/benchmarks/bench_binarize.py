@@ -4,18 +4,15 @@
 
 All sides are real commands, in turn, with two worker processes or threads, on the same text: fairseq's
 multiprocessing_bpe_encoder --keep-empty and fairseq-preprocess --only-source, `hugging_face_binarize.py` with Hugging
-Face's tokenizers and numpy, and `roberta binarize`. The text is the
-first megabytes of the books, of several sizes, because fairseq's imports alone take seconds; a ratio is always between
-two sides on one size. The files are compared byte for byte. Needs the real data (see tests/conftest.py).
+Face's tokenizers and numpy, and `roberta binarize`. The text is the first megabytes of the books, of several sizes,
+because fairseq's imports alone take seconds; a ratio is always between two sides on one size. The files are compared
+byte for byte. Needs the real data (see tests/conftest.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import lzma
-import os
-import platform
 import resource
 import shutil
 import statistics
@@ -23,9 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.benchmarks.report import machine
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.tiny_corpus import command, environment
 
@@ -114,19 +113,6 @@ def same_bytes(first: Path, second: Path) -> bool:
     )
 
 
-def machine() -> str:
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, no GPU used; Linux, Python {platform.python_version()}"
-
-
-def versions() -> str:
-    names = ("ve-fairseq", "torch", "numpy", "gigatoken", "tokenizers")
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-
-
 def measure(work: Path, repeats: int) -> str:
     with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz") as file:
         books = file.read()
@@ -187,13 +173,12 @@ def report(rows: list[tuple[str, int, Cost]], texts: dict[int, Path], memory: li
         )
     return f"""# roberta binarize beside fairseq's two steps
 
-Machine: {machine()}.
-Versions: {versions()}.
+Machine: {machine()}, gigatoken {version("gigatoken")}; no GPU used.
 Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
 each of fairseq's steps, the real commands from start to exit (imports included), {repeats} runs of each in turn,
 medians. No warm-up; the text is in the page cache for both sides. Both sides' .bin, .idx and dict.txt were compared
-after each run and are the same bytes; Hugging Face's ids are those of the .bin. Other work ran on the machine, so CPU seconds (of all processes of a command)
-are given too: they suffer less from it. A ratio is the throughput divided by that of fairseq's two steps together on
+after each run and are the same bytes; Hugging Face's ids are those of the .bin. CPU seconds are those of all processes
+of a command: other work on the machine disturbs them less. A ratio is the throughput divided by that of fairseq's two steps together on
 the same text.
 
 | what | text | seconds | CPU seconds | MB/s | times fairseq | by CPU |

@@ -24,9 +24,9 @@ from roberta_plugin.finetuning.glue.submission import expected_files
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.training import arguments as train_arguments
-from tests.tiny_benchmarks import words_tokenizer, write_tokenizer
+from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_checkpoints import state_of
 from tests.tiny_glue import write_official
-from tests.tiny_models import our_model
 
 pytestmark = pytest.mark.integration
 
@@ -39,15 +39,7 @@ def work(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("official")
     write_official(folder / "glue")
     write_tokenizer(folder / "tokenizer")
-    _, vocabulary = words_tokenizer()
-    state = our_model(encoder_layers=1).state_dict()
-    for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
-        state[name] = torch.randn(len(vocabulary), 24) * 0.1
-    state["encoder.lm_head.bias"] = torch.zeros(len(vocabulary))
-    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 1}
-    options = argparse.Namespace(arch="fast_roberta", encoder_attention_heads=4, task="masked_lm")
-    content = {"model": state, "args": options, "optimizer_history": [history], "extra_state": {}}
-    torch.save(content, folder / "model.pt")
+    torch.save(state_of(folder / "tokenizer", encoder_layers=1), folder / "model.pt")
     return folder
 
 

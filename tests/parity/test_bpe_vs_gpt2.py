@@ -2,15 +2,14 @@
 
 import lzma
 import sys
-import tarfile
 import unicodedata
 
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
+from tests.real_data import multilingual_lines
 
 gpt2_bpe_utils = pytest.importorskip("fairseq.data.encoders.gpt2_bpe_utils")
 
@@ -51,21 +50,6 @@ def tokenizer(request, gpt2_folder):
     tokenizer = ByteLevelBpe.load(gpt2_folder, use_fast_engine=request.param)
     assert (tokenizer._engine is not None) == request.param
     return tokenizer
-
-
-@pytest.fixture(scope="module")
-def multilingual_lines(shared_data):
-    """Lines in six languages, from the beginning of one file in each."""
-    lines = {}
-    with (shared_data / "multilingual.tar.zst").open("rb") as compressed:
-        stream = zstandard.ZstdDecompressor().stream_reader(compressed)
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                language = member.name.split("/")[1] if "/" in member.name else ""
-                if member.isfile() and member.size > 20_000 and language not in lines:
-                    lines[language] = archive.extractfile(member).read(30_000).decode("utf-8", "ignore").split("\n")
-    assert len(lines) >= 6
-    return [line for part in lines.values() for line in part]
 
 
 def check(tokenizer, reference, lines):
@@ -134,6 +118,7 @@ def test_real_text(tokenizer, reference, shared_data, name):
     assert check(tokenizer, reference, lines) > 30_000
 
 
-def test_multilingual_text(tokenizer, reference, multilingual_lines):
-    assert {line.isascii() for line in multilingual_lines} == {True, False}
-    assert check(tokenizer, reference, multilingual_lines) > 30_000
+def test_multilingual_text(tokenizer, reference, shared_data):
+    lines = multilingual_lines(shared_data, 30_000)
+    assert {line.isascii() for line in lines} == {True, False}
+    assert check(tokenizer, reference, lines) > 30_000

@@ -1,16 +1,14 @@
 """SentencePiece: the ids of sentencepiece itself, of fairseq's encoder and dictionary, and of transformers' XLM-R."""
 
-import tarfile
-
 import pytest
 import sentencepiece
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.real_data import multilingual_lines
 
 ADVERSARIAL = [
     "",
@@ -29,16 +27,7 @@ ADVERSARIAL = [
 @pytest.fixture(scope="module")
 def lines(shared_data):
     """Lines in six languages."""
-    texts = {}
-    with (shared_data / "multilingual.tar.zst").open("rb") as compressed:
-        stream = zstandard.ZstdDecompressor().stream_reader(compressed)
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                language = member.name.split("/")[1] if "/" in member.name else ""
-                if member.isfile() and member.size > 20_000 and language not in texts:
-                    texts[language] = archive.extractfile(member).read(60_000).decode("utf-8", "ignore").split("\n")
-    assert len(texts) >= 6
-    return [line for text in texts.values() for line in text]
+    return multilingual_lines(shared_data, 60_000)
 
 
 @pytest.fixture(scope="module")

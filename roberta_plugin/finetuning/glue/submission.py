@@ -55,7 +55,8 @@ def write_submission(output: Path, folders: Sequence[Path], *, allow_incomplete:
     if missing and (not allow_incomplete or not files):
         raise FileNotFoundError(
             f"Predictions are missing in {', '.join(map(str, folders))}: {', '.join(missing)}. The leaderboard refuses "
-            "a zip without them: run `roberta evaluate` on the test split of these tasks, or ask for an incomplete zip."
+            "a zip without them: run `roberta evaluate` on the test split of these tasks, or write an incomplete zip "
+            "with --allow-incomplete."
         )
     contents = {name: _checked(path, name, allow_incomplete=allow_incomplete) for name, path in files.items()}
     _write_zip(output, contents)
@@ -81,6 +82,6 @@ def _checked(path: Path, name: str, *, allow_incomplete: bool) -> bytes:
     if len(lines) != expected and not allow_incomplete:
         raise ValueError(
             f"{path} has {len(lines):,} predictions, and the test set has {expected:,} rows: predict the whole "
-            "official test file, or ask for an incomplete zip."
+            "official test file, or write an incomplete zip with --allow-incomplete."
         )
     return content

@@ -2,12 +2,10 @@
 
 import itertools
 import lzma
-import tarfile
 import unicodedata
 
 import pytest
 import torch
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +17,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe, train_sentencepiece
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from tests.hugging_face import import_transformers
+from tests.real_data import multilingual_lines
 from tests.tiny_conversions import TEXT
 
 transformers = import_transformers()
@@ -190,15 +189,7 @@ def test_gpt2s_own_files_come_back(shared_data, tmp_path):
 
 
 def test_lines_of_many_languages_have_our_ids_of_sentencepiece(shared_data, tmp_path):
-    texts = {}
-    with (shared_data / "multilingual.tar.zst").open("rb") as compressed:
-        stream = zstandard.ZstdDecompressor().stream_reader(compressed)
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                language = member.name.split("/")[1] if "/" in member.name else ""
-                if member.isfile() and member.size > 20_000 and language not in texts:
-                    texts[language] = archive.extractfile(member).read(400_000).decode("utf-8", "ignore").split("\n")
-    lines = [line for text in texts.values() for line in text]
+    lines = multilingual_lines(shared_data, 400_000)
     (tmp_path / "text.txt").write_text("\n".join(lines[::2]))
     train_sentencepiece([tmp_path / "text.txt"], vocab_size=3000, folder=tmp_path)
     model, tokenizer = exported(tmp_path, tmp_path / "out")
