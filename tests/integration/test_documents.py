@@ -150,6 +150,7 @@ def test_pairs_train_as_written(after_the_tour):
     assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
 
 
+@pytest.mark.slow
 def test_a_table_becomes_an_exported_model_as_written(after_the_tour):
     folder, _ = after_the_tour
     rows = "".join(f'"the list, number {row}, returns a copy",{1 + row % 3}\n' for row in range(40))

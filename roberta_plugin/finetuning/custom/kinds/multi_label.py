@@ -109,14 +109,14 @@ class MultiLabel(CustomKind):
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
-        ones = np.ones(len(right))
+        known, ones = right, np.ones(len(right))
         most_frequent = np.zeros_like(right)
         most_frequent[:, right.sum(axis=0).argmax()] = True
         counts = metrics.label_counts(right, predictions, ones)
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: metrics.of_labels(right, predictions, weights),
+            measure=lambda weights: metrics.of_labels(known, predictions, weights),
             baseline=metrics.of_labels(right, most_frequent, ones),
             tables={"classes": metrics.class_table(*counts, labels)},
             threshold=threshold,
