@@ -35,7 +35,7 @@ def write_details(evaluations: Sequence[Evaluation], folder: Path, *, table: str
         if confusion and len(confusion["labels"]) <= _MOST_LABELS:
             with atomic_write(folder / _plot_name(evaluation)) as file:
                 plot_confusion(confusion["labels"], np.array(confusion["counts"]), file, title=evaluation.split)
-    parts = [f"# {detailed[0].task}: {Path(detailed[0].data).name}", table.rstrip()]
+    parts = [f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}", table.rstrip()]
     if (folder / LEARNING_CURVE).is_file():
         parts.append(f"![loss and metric by update]({LEARNING_CURVE})")
     for evaluation in detailed:
