@@ -22,6 +22,11 @@ TRAINED: dict[str, dict[str, Any]] = {
     "question_answering": {"task": "squad2", "settings": {"max_length": 32, "question_length": 8, "doc_stride": 10}},
     "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
 }
+FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
+    "fill_mask": "roberta_masked_lm",
+    "multiple_choice": "race",
+    "question_answering": "squad2",
+}
 NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
 
 
@@ -29,7 +34,8 @@ def write_predictor(folder: Path, name: str) -> Path:
     """Write model.pt, dict.txt and the tokenizer of a model that was trained for `name` of TRAINED."""
     write_tokenizer(folder)
     heads = {CLASSES: NUM_CLASSES[name]} if name in NUM_CLASSES else {}
-    state = state_of(folder, heads=heads)
+    task = {"_name": FAIRSEQ_TASKS.get(name, "roberta_sentence_prediction")}
+    state = state_of(folder, heads=heads, task=task)
     if name == "question_answering":
         torch.save(state, folder / "model.pt")
         model = RobertaHub.from_pretrained(folder).model

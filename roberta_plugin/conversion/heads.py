@@ -111,6 +111,8 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
         ValueError: if there is no such head, or several were fine-tuned.
     """
     heads = heads_of(state)
+    if name == MASKED_LM and name in identity.of_checkpoint(state).get(identity.MADE_ANEW, ()):
+        raise ValueError(f"{path} came without a masked-LM head: the one that it has now knows nothing.")
     if name is not None:
         chosen = [head for head in heads if head.name == name]
         if not chosen:
