@@ -87,7 +87,8 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     trained = identity.of_checkpoint(model.state)
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
-    if trained.get("task") in TASKS and not trained.get(identity.IS_INFERRED) and is_of_this_head:
+    is_known = trained.get("task") in TASKS and trained["task"] != "custom"  # whose settings hold names of columns
+    if is_known and not trained.get(identity.IS_INFERRED) and is_of_this_head:
         kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
         config[REMEMBERED] = {"task": trained["task"], "settings": kept}
     return config

@@ -23,11 +23,29 @@ def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("kind") != "regression" or not {"mean", "deviation"} <= settings.keys():
         return dict(state)
     mean, deviation = settings.pop("mean"), settings.pop("deviation")
+    task_state = {**state["task_state"], identity.KEY: {**trained, "settings": settings}}
+    return {**_scaled(state, deviation, mean), "task_state": task_state}
+
+
+def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The opposite, for a model that was exported and imported, and is to be evaluated on its data.
+
+    Args:
+        state: the content of a checkpoint.
+        settings: those of the prepared folder.
+    """
+    trained = identity.of_checkpoint(state).get("settings") or {}
+    if "deviation" not in settings or "deviation" in trained or trained.get("kind") != "regression":
+        return dict(state)
+    return _scaled(state, 1 / settings["deviation"], -settings["mean"] / settings["deviation"])
+
+
+def _scaled(state: Mapping[str, Any], factor: float, shift: float) -> dict[str, Any]:
+    """The same with the output of the fine-tuned head times a factor, plus a number."""
     name = f"{CLASSIFICATION}{saved_options(state)[0]['classification_head_name']}.out_proj."
     weight, bias = (state["model"][name + part] for part in ("weight", "bias"))
     scaled = {
-        name + "weight": (weight.double() * deviation).to(weight.dtype),
-        name + "bias": (bias.double() * deviation + mean).to(bias.dtype),
+        name + "weight": (weight.double() * factor).to(weight.dtype),
+        name + "bias": (bias.double() * factor + shift).to(bias.dtype),
     }
-    task_state = {**state["task_state"], identity.KEY: {**trained, "settings": settings}}
-    return {**state, "model": {**state["model"], **scaled}, "task_state": task_state}
+    return {**state, "model": {**state["model"], **scaled}}

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 import roberta_plugin
 from roberta_plugin.conversion.heads import heads_of, labels_of
+from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -46,7 +47,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     """
     roberta_plugin.register()
     path = Path(checkpoint)
-    state = load_state(path)
+    state = on_scale_of_training(load_state(path), prepared.settings)
     options, _ = saved_options(state)
     trained_on = options.get("_name")
     wanted = fairseq_task_of(prepared.task, prepared.settings)
@@ -84,7 +85,7 @@ def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> Non
     if trained_on.get("task") or not (trained_on or is_fairseqs) or not prepared.settings.get("labels"):
         return
     for head in heads_of(state):
-        if head.kind != "classification":
+        if head.kind not in ("classification", "multi_label"):
             continue
         named = labels_of(state, head)
         if not named:

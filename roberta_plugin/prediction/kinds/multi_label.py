@@ -8,18 +8,17 @@ Example: {"text": "A witty thriller."} -> {"labels": ["comedy", "thriller"], "pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.json_files import read_json
-from roberta_plugin.prediction.kinds.base import Answer, Kind, Texts, marked, sequences_of, texts_of
+from roberta_plugin.prediction.kinds.base import Answer, TextKind, Texts, marked
 from roberta_plugin.prediction.settings import PredictSettings
 
 DEFAULT_THRESHOLD = 0.5
 
 
-class MultiLabel(Kind):
+class MultiLabel(TextKind):
     """The labels of a head, each by itself."""
 
     name = "multi_label"
@@ -39,17 +38,11 @@ class MultiLabel(Kind):
         found = (content or {}).get("ensemble", {}).get("threshold")
         return DEFAULT_THRESHOLD if found is None else float(found)
 
-    def read(self, record: Mapping[str, Any]) -> Texts:
-        """See `Kind.read`."""
-        return texts_of(record, self.hub)
-
     def answer(self, questions: Sequence[Texts]) -> list[Answer]:
-        """See `Kind.answer`; texts that are too long are cut as in fine-tuning."""
-        inputs = sequences_of(self.hub, questions, max_length=self.max_length)
-        sequences = [sequence for sequence, _ in inputs]
-        logits = self.hub.class_logits(sequences, self.head, max_tokens=self.settings.batch_tokens)
+        """See `Kind.answer`."""
+        logits, were_cut = self.logits(questions)
         answers: list[Answer] = []
-        for (_, is_cut), row in zip(inputs, logits.double().sigmoid().tolist(), strict=True):
+        for row, is_cut in zip(logits.double().sigmoid().tolist(), were_cut, strict=True):
             probabilities = {label: round(value, 6) for label, value in zip(self.labels, row, strict=True)}
             chosen = [label for label, value in zip(self.labels, row, strict=True) if value >= self.threshold]
             answers.append(marked({"labels": chosen, "probabilities": probabilities}, is_cut=is_cut))
