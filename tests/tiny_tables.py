@@ -46,14 +46,14 @@ def _text(rng: np.random.Generator, *words: str) -> str:
 def _classification(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     while True:
         label = ("pos", "neg", "none")[int(rng.choice(3, p=(0.45, 0.35, 0.2)))]
-        words = {"pos": ("good",), "neg": ("bad",), "none": ()}[label]
-        yield {"text": _text(rng, *words), "label": label}
+        words = {"pos": ["good"], "neg": ["bad"], "none": []}[label]
+        yield {"text": _text(rng, *words * 3), "label": label}
 
 
 def _multi_label(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     while True:
         chosen = (["good"], ["bad"], ["bad", "good"], [])[int(rng.choice(4, p=(0.45, 0.4, 0.05, 0.1)))]
-        yield {"text": _text(rng, *chosen), "label": ",".join(chosen)}
+        yield {"text": _text(rng, *chosen * 3), "label": ",".join(chosen)}
 
 
 def _regression(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ def _regression(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
 def _pair(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     while True:
         word, label = (("good", "yes"), ("bad", "no"))[int(rng.integers(2))]
-        yield {"text": _text(rng), "pair": _text(rng, word), "label": label}
+        yield {"text": _text(rng), "pair": _text(rng, *[word] * 3), "label": label}
 
 
 def _multiple_choice(rng: np.random.Generator) -> Iterator[dict[str, Any]]:

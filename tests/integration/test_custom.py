@@ -60,7 +60,7 @@ def opinions(number, *, seed=0):
 
 def finetune(work, name, *options):
     words = ["--tokenizer", str(work / "tokenizer"), "--model", str(work / "pretrained" / "checkpoint_last.pt")]
-    words += ["--output-dir", str(work / name), "--max-length", "64", "--only", "lr=5e-3", "--set", *NO_DROPOUT[:1]]
+    words += ["--output-dir", str(work / name), "--max-length", "64", "--only", "lr=3e-3", "--set", *NO_DROPOUT[:1]]
     words += [word for each in NO_DROPOUT[1:] for word in ("--set", each)]
     return run([*command("roberta"), "finetune", "custom", *words, *options])
 
@@ -69,7 +69,7 @@ def finetune(work, name, *options):
 def tuned(work):
     write_json_lines(work / "test.jsonl", opinions(50, seed=5))
     options = ("--train", str(work / "classification.csv"), "--test", str(work / "test.jsonl"))
-    done = finetune(work, "tuned", *options, "--quick", "--epochs", "8", "--class-weights", "balanced")
+    done = finetune(work, "tuned", *options, "--quick", "--epochs", "20", "--class-weights", "balanced")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert re.search(r"\| custom \| valid \| macro_f1 \|", done.stdout)
     return work / "tuned"
@@ -115,7 +115,7 @@ def test_the_model_is_exported_with_its_labels(tuned, work):
 @pytest.mark.slow
 def test_folds_give_mean_and_spread_for_several_labels(work):
     options = ("--kind", "multi-label", "--train", str(work / "multi-label.csv"))
-    done = finetune(work, "folds", *options, "--folds", "2", "--quick", "--epochs", "12")
+    done = finetune(work, "folds", *options, "--folds", "2", "--quick", "--epochs", "25")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     rows = json.loads((work / "folds" / "folds.json").read_text())
     (f1,) = [row for row in rows if row["metric"] == "micro_f1"]
