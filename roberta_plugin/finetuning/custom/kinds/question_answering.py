@@ -43,9 +43,10 @@ class QuestionAnswering(CustomKind):
     @classmethod
     def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
         """See `CustomKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
-        sizes = {"question_length": min(64, max(1, max_length // 4)), "doc_stride": min(128, max(1, max_length // 4))}
+        part = max(1, max_length // 4)
+        sizes = SquadOptions(question_length=min(64, part), doc_stride=min(128, part))
         return {
-            **asdict(WindowLayout.of(max_length, SquadOptions(**sizes))),
+            **asdict(WindowLayout.of(max_length, sizes)),
             "text_column": options.text_column or "context",
             "text_pair_column": options.text_pair_column or "question",
             "label_column": list(options.label_column or ("answer",)),
