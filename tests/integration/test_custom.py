@@ -21,12 +21,8 @@ pytestmark = pytest.mark.integration
 
 SIZES = ("--arch", "fast_roberta_tiny", "--encoder-layers", "1", "--encoder-embed-dim", "32", "--max-positions", "128")
 SIZES += ("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2")
-LEARNED = {  # the baselines are 0, about 50, 35 and 20
-    "regression": ("pearson", 60),
-    "pair": ("accuracy", 80),
-    "multiple-choice": ("accuracy", 55),
-    "question-answering": ("f1", 50),
-}
+# kind -> what it is judged by; the baselines are 0, about 50, 35 and 20
+LEARNED = {"regression": "pearson", "pair": "accuracy", "multiple-choice": "accuracy", "question-answering": "f1"}
 NO_DROPOUT = ("dropout=0", "attention-dropout=0", "pooler-dropout=0")
 
 
@@ -144,8 +140,7 @@ def test_the_other_kinds_are_learned_too(work, kind):
     done = finetune(work, kind, *options, "--quick", "--epochs", "20")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads((work / kind / "results" / "evaluation_valid.json").read_text())
-    metric, least = LEARNED[kind]
-    assert found["ensemble"][metric] > least, found["ensemble"]
+    assert found["ensemble"][LEARNED[kind]] > 90, found["ensemble"]
     write_json_lines(work / "new.jsonl", rows[:5])
     done = run([*command("roberta"), "predict", str(work / kind), "--input", str(work / "new.jsonl"), "--no-progress"])
     assert done.returncode == 0, done.stderr[-3000:]
