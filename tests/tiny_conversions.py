@@ -17,6 +17,7 @@ TASKS = {  # kind -> fairseq task, classes, what the checkpoint remembers of its
     "masked_lm": ("roberta_masked_lm", 0, {}),
     "classification": ("roberta_sentence_prediction", 3, {"labels": ["no", "perhaps", "yes"]}),
     "regression": ("roberta_sentence_prediction", 1, {"labels": []}),
+    "multi_label": ("roberta_sentence_prediction", 3, {"labels": ["a", "b", "c"]}),
     "multiple_choice": ("race", 1, {}),
     "question_answering": ("squad2", 0, {}),
     "tagging": ("roberta_tagging", 0, {"labels": ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]}),

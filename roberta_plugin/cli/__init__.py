@@ -35,7 +35,7 @@ VERBS = {
     "tokenizer": "train a tokenizer, or show how it splits a text",
     "binarize": "convert text files into the binary files that fairseq-train reads",
     "inspect": "show and check the contents of a folder of binary files",
-    "prepare": "turn official files of GLUE, SQuAD, RACE or tagged words into data for fine-tuning",
+    "prepare": "turn official files of a task, or your own tables, into data for fine-tuning",
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
     "predict": "a model's answers about new text: masks, labels, numbers, options, answers, vectors",

@@ -16,8 +16,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "predict",
         help="a model's answers about new text: masks, labels, tags, numbers, options, answers, vectors",
-        description="Reads JSON Lines, TSV or plain text, and writes an answer for each record as JSON Lines, in the "
-        "order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks.",
+        description="Reads JSON Lines, CSV, TSV or plain text, and writes an answer for each record as JSON Lines, in "
+        "the order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks.",
         epilog="fields of a record, by kind: " + "; ".join(f"{name}: {kind.fields}" for name, kind in KINDS.items()),
     )
     parser.add_argument(
@@ -43,6 +43,13 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--valid-sequences", action="store_true", help="tags: the most probable sequence among those that are valid"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="multi_label: probability from which a label is given (default: the one that `roberta finetune` found on "
+        "the development set, if MODEL is its output folder; else 0.5)",
     )
     parser.add_argument("--max-length", type=int, help="most tokens of a sequence (default: as in training)")
     parser.add_argument("--batch-tokens", type=int, help="most positions of a batch (4096 on a CPU, 32768 on a GPU)")
@@ -79,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         pooling=args.pooling,
         null_threshold=args.null_threshold,
         valid_sequences=args.valid_sequences,
+        threshold=args.threshold,
         show_progress=not args.no_progress,
     )
     with terminated_like_interrupted():

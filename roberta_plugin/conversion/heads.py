@@ -16,9 +16,15 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.heads import CLASSIFICATION, SPAN, TOKEN
 from roberta_plugin.models.checkpoints.options import saved_options
 
-Kind = Literal["masked_lm", "classification", "regression", "multiple_choice", "question_answering", "tagging"]
+Kind = Literal[
+    "masked_lm", "classification", "regression", "multi_label", "multiple_choice", "question_answering", "tagging"
+]
 MASKED_LM = "masked_lm"  # also the name of that head for --head
-HAS_LABELS: tuple[Kind, ...] = ("classification", "tagging")  # kinds whose outputs are classes with names
+HAS_LABELS: tuple[Kind, ...] = (
+    "classification",
+    "multi_label",
+    "tagging",
+)  # kinds whose outputs are classes with names
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
 _MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mnli, in fairseq's examples/roberta
 
@@ -50,6 +56,7 @@ FORMATS: dict[Kind, HeadFormat] = {
     ),
     "classification": _SEQUENCE,
     "regression": _SEQUENCE,
+    "multi_label": _SEQUENCE,
     "multiple_choice": HeadFormat(
         suffix="ForMultipleChoice",
         prefix=CLASSIFICATION,
@@ -91,12 +98,15 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
     """The heads of a checkpoint in our layout; that of the masked LM comes first."""
     parameters = state["model"]
     task = saved_options(state)[0].get("_name")
+    settings = identity.of_checkpoint(state).get("settings") or {}
     found = [Head(kind="masked_lm", name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
     for name in _names_below(parameters, CLASSIFICATION):
         num_outputs = len(parameters[f"{CLASSIFICATION}{name}.out_proj.weight"])
         kind: Kind = "classification" if num_outputs > 1 else "regression"
         if num_outputs == 1 and task in _ONE_SCORE_PER_OPTION:
             kind = "multiple_choice"
+        if settings.get("kind") == "multi_label" and num_outputs == len(settings["labels"]):
+            kind = "multi_label"
         found.append(Head(kind=kind, name=name, num_outputs=num_outputs))
     found += [Head(kind="question_answering", name=name, num_outputs=2) for name in _names_below(parameters, SPAN)]
     for name in _names_below(parameters, TOKEN):

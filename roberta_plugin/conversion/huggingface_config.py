@@ -25,9 +25,15 @@ HEAD_NAMES: dict[Kind, str] = {  # names of imported heads: the defaults of our 
     "masked_lm": MASKED_LM,
     "classification": "sentence_classification_head",
     "regression": "sentence_classification_head",
+    "multi_label": "sentence_classification_head",
     "multiple_choice": "sentence_classification_head",
     "question_answering": "span_head",
     "tagging": "token_head",
+}
+_PROBLEM_TYPES: dict[Kind, str] = {  # of ForSequenceClassification
+    "classification": "single_label_classification",
+    "regression": "regression",
+    "multi_label": "multi_label_classification",
 }
 _SIZES = {
     "num_hidden_layers": "encoder_layers",
@@ -79,13 +85,13 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}
         config["label2id"] = {label: number for number, label in enumerate(labels)}
-    if kind in ("classification", "regression"):
-        is_regression = kind == "regression"
-        config["problem_type"] = "regression" if is_regression else "single_label_classification"
+    if kind in _PROBLEM_TYPES:
+        config["problem_type"] = _PROBLEM_TYPES[kind]
     trained = identity.of_checkpoint(model.state)
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
-    if trained.get("task") in TASKS and not trained.get(identity.IS_INFERRED) and is_of_this_head:
+    is_known = trained.get("task") in TASKS and trained["task"] != "custom"  # whose settings hold names of columns
+    if is_known and not trained.get(identity.IS_INFERRED) and is_of_this_head:
         kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
         config[REMEMBERED] = {"task": trained["task"], "settings": kept}
     return config
@@ -211,10 +217,12 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     num_labels = len(names) or num_labels
     if kind == "classification" and (num_labels == 1 or config.get("problem_type") == "regression"):
         kind = "regression"
-    if config.get("problem_type") == "multi_label_classification":
-        raise ValueError(f"{path}: problem_type is multi_label_classification: heads here choose one class.")
+    if kind == "classification" and config.get("problem_type") == _PROBLEM_TYPES["multi_label"]:
+        kind = "multi_label"
     labels = tuple(str(names[str(number)]) for number in range(num_labels) if str(number) in names)
-    if kind not in HAS_LABELS or all(label.startswith("LABEL_") for label in labels):
+    if kind == "multi_label":  # its checkpoints tell it by the number of its labels
+        labels = tuple(str(names.get(str(number), number)) for number in range(num_labels))
+    elif kind not in HAS_LABELS or all(label.startswith("LABEL_") for label in labels):
         labels = ()
     num_outputs = {"masked_lm": 0, "multiple_choice": 1, "question_answering": 2}.get(kind, num_labels)
     return Head(kind=kind, name=HEAD_NAMES[kind], num_outputs=num_outputs), labels

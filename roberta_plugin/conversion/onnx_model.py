@@ -3,7 +3,8 @@
 Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json makes them. Outputs, by kind of head:
 
     masked_lm                                       logits (B, T, V)
-    classification, regression, multiple_choice     logits (B, C); one row per option of a question
+    classification, regression, multi_label         logits (B, C)
+    multiple_choice                                 logits (B, 1); one row per option of a question
     question_answering                              start_logits (B, T), end_logits (B, T), answerable (B,)
     tagging                                         logits (B, T, C)
 
@@ -38,6 +39,7 @@ OUTPUTS: dict[Kind, tuple[str, ...]] = {
     "masked_lm": ("logits",),
     "classification": ("logits",),
     "regression": ("logits",),
+    "multi_label": ("logits",),
     "multiple_choice": ("logits",),
     "question_answering": ("start_logits", "end_logits", "answerable"),
     "tagging": ("logits",),

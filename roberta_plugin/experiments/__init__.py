@@ -17,6 +17,9 @@ inference           checkpoint, a split            -> the model's raw outputs
 stored_outputs      raw outputs                    -> a file in the run's folder, and back
 evaluation          checkpoints, a prepared folder -> official metrics of each model, median, ensemble
 evaluation_report   evaluations                    -> a table and a plot beside the paper's numbers
+evaluation_details  their details                  -> report.md: intervals, labels, confusion matrix
+learning_curve      logs of the best cell          -> a plot of loss and metric
+cross_validation    folds of own data              -> the procedure for each, mean and spread
 
 paper_tables        the numbers of the paper's Tables 1 to 3
 study               a study file                   -> everything below, resumable

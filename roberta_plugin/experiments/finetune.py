@@ -24,7 +24,7 @@ from typing import Any
 
 from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate, store_outputs
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of, quickened
 from roberta_plugin.experiments.finetuning_settings import FinetuneSettings as FinetuneSettings
 from roberta_plugin.experiments.finetuning_start import (
     Start,
@@ -34,6 +34,7 @@ from roberta_plugin.experiments.finetuning_start import (
     starting_model,
 )
 from roberta_plugin.experiments.grid import Grid, grid_from, read_grid
+from roberta_plugin.experiments.learning_curve import write_learning_curve
 from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
@@ -151,6 +152,8 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
 
     check_model(start, prepared)
     recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
+    if settings.quick:
+        recipe = quickened(recipe)
     if recipe.starts_from and start.checkpoint == settings.model:
         report(
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
@@ -282,6 +285,8 @@ def evaluate_best(
     folders = run_folders(settings, grid := read_grid(grid_path))
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
     evaluations = evaluate(of(members))
+    if any(evaluation.details for evaluation in evaluations):
+        write_learning_curve(members, grid.metric, settings.output_dir / "results")
     table = write_report(evaluations, settings.output_dir / "results")
     if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
         store_outputs(of(not_best(folders, grid.metric)))

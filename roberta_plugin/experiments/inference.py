@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 import roberta_plugin
 from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
+from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -46,10 +47,10 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     """
     roberta_plugin.register()
     path = Path(checkpoint)
-    state = load_state(path)
+    state = on_scale_of_training(load_state(path), prepared.settings)
     options, _ = saved_options(state)
     trained_on = options.get("_name")
-    wanted = fairseq_task_of(prepared.task)
+    wanted = fairseq_task_of(prepared.task, prepared.settings)
     if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS):
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "

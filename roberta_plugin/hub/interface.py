@@ -25,6 +25,7 @@ from torch import Tensor
 
 from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_checkpoint import tokenizer_of
+from roberta_plugin.conversion.number_scale import on_scale_of_labels
 from roberta_plugin.conversion.pretrained import fairseq_dictionary, is_foreign, open_pretrained
 from roberta_plugin.conversion.run_folders import (
     check_bpe,
@@ -93,7 +94,7 @@ class RobertaHub(HubCore):
             )
             return hub.eval()
         path = find_checkpoint(Path(folder), checkpoint_file)
-        state = load_state(path, for_use=True)
+        state = on_scale_of_labels(load_state(path, for_use=True))
         dictionary_path = find_dictionary(path, state, data)
         vocabulary = Vocabulary.load(dictionary_path)
         if tokenizer is None:

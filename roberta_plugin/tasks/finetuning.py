@@ -56,7 +56,7 @@ class FineTuningTask(BlockTask):
         if not cfg.data or cfg.data == MISSING:
             raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
         prepared = Prepared.open(cfg.data)
-        right_task = fairseq_task_of(prepared.task)
+        right_task = fairseq_task_of(prepared.task, prepared.settings)
         if right_task != cls.name:
             raise ValueError(f"{cfg.data} is prepared for {prepared.task}: give --task {right_task}, not {cls.name}.")
         if cfg.pad_to_multiple < 1:

@@ -24,6 +24,9 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.finetuning.custom.prepare import settings
+from roberta_plugin.finetuning.custom.reader import Row
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
 from tests.hugging_face import import_transformers
@@ -300,17 +303,31 @@ def test_pronouns_are_learned_and_resolved_as_written(after_the_tour):
 
 
 @pytest.mark.slow
-def test_own_labels_fine_tune_as_multiple_choice(after_the_tour, monkeypatch):
+def test_a_table_becomes_an_exported_model_as_written(after_the_tour):
     folder, _ = after_the_tour
-    for split in ("train", "valid"):
-        rows = "".join(f'"a list, number {row}",{("negative", "positive")[row % 2]}\n' for row in range(20))
-        (folder / f"{split}.csv").write_text("text,label\n" + rows)
-    monkeypatch.chdir(folder)
-    (convert,) = blocks("examples/README.custom_task.md", "convert", "python")
-    exec(compile(convert, "README.custom_task.md", "exec"), {})
-    (tune,) = blocks("examples/README.custom_task.md", "custom")
-    shell(shorter(tune), folder)
-    assert "multiple_choice" in (folder / "runs" / "mytask" / "results" / "results.md").read_text()
+    rows = "".join(f'"the list, number {row}, returns a copy",{1 + row % 3}\n' for row in range(40))
+    (folder / "reviews.csv").write_text("review,stars\n" + rows)
+    (folder / "new.csv").write_text('review\n"a copy, of the list"\n')
+    (script,) = blocks("examples/README.custom_task.md", "custom")
+    shell(shorter(script), folder)
+    report = (folder / "runs" / "reviews" / "results" / "report.md").read_text()
+    assert "95 % interval" in report and "(learning_curve.png)" in report
+    assert json.loads((folder / "answers.jsonl").read_text())["label"] in ("1", "2", "3")
+    config = json.loads((folder / "exported" / "reviews" / "config.json").read_text())
+    assert config["id2label"] == {"0": "1", "1": "2", "2": "3"}
+
+
+def test_the_kind_in_the_document_reads_learns_and_refuses():
+    session: dict[str, Any] = {}
+    (block,) = blocks("examples/README.custom_task.md", "kind", "python")
+    exec(compile(block, "README.custom_task.md", "exec"), session)
+    kind = session["Frequency"](settings("custom", max_length=64, options=CustomOptions(label_column=("how",))))
+    rows = [Row(Path("my.csv"), 2 + n, {"text": f"text {n}", "how": how}) for n, how in enumerate(("never", "always"))]
+    examples = [kind.read(row, is_labelled=True) for row in rows]
+    assert [kind.columns(example) for example in examples] == [{"label": 0.0}, {"label": 4.0}]
+    assert kind.discover(examples, examples) == {"labels": [], "mean": 2.0, "deviation": 2.0}
+    with pytest.raises(ValueError, match=r"my\.csv, line 2: 'daily' is none of never, rarely"):
+        kind.read(rows[0]._replace(values={"text": "a", "how": "daily"}), is_labelled=True)
 
 
 def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):

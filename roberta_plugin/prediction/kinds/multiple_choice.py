@@ -68,9 +68,13 @@ class MultipleChoice(Kind):
         if self.task is not None:
             row = row_of(self.task, record)
             return Choice(row.text, row.options, row.seconds)
-        context = text_of(record, "context", "article", "passage")
-        question = record.get("question", "")
-        options = record.get("options")
+        own = self.trained.get("text_column"), self.trained.get("text_pair_column")  # of own data
+        context = text_of(record, "context", "article", "passage", *filter(None, own[:1]))
+        question = record.get("question", record.get(own[1], "") if own[1] else "")
+        columns = self.trained.get("choices_columns") or ["options"]
+        options = record.get("options", record.get(columns[0]) if len(columns) == 1 else None)
+        if options is None and len(columns) > 1 and all(name in record for name in columns):
+            options = [record[name] for name in columns]
         if options is None:
             options = [record[name] for name in takewhile(record.__contains__, (f"option{i}" for i in count(1)))]
         if not isinstance(question, str):

@@ -23,6 +23,7 @@ AUTO = {
     "masked_lm": transformers.AutoModelForMaskedLM,
     "classification": transformers.AutoModelForSequenceClassification,
     "regression": transformers.AutoModelForSequenceClassification,
+    "multi_label": transformers.AutoModelForSequenceClassification,
     "multiple_choice": transformers.AutoModelForMultipleChoice,
     "question_answering": transformers.AutoModelForQuestionAnswering,
     "tagging": transformers.AutoModelForTokenClassification,
@@ -158,6 +159,35 @@ def test_entities_of_the_pipeline_are_ours(tmp_path):
             assert entity["score"] == pytest.approx(float(wanted["score"]), abs=1e-4)
         count += len(expected)
     assert count > 40
+
+
+def test_the_pipeline_gives_our_probabilities_of_several_labels(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours", "multi_label")
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    assert json.loads((folder / "config.json").read_text())["problem_type"] == "multi_label_classification"
+    found = transformers.pipeline("text-classification", str(folder))("so it is good", top_k=None)
+    (answer,) = iterate_predictions(PredictSettings(model=ours, threshold=0.4, device="cpu"), ["so it is good"])
+    assert {each["label"]: each["score"] for each in found} == pytest.approx(answer["probabilities"], abs=1e-5)
+    assert abs(sum(answer["probabilities"].values()) - 1) > 0.01, "they do not compete"
+    assert answer["labels"] == [label for label, value in answer["probabilities"].items() if value >= 0.4]
+    (again,) = iterate_predictions(PredictSettings(model=folder, threshold=0.4, device="cpu"), ["so it is good"])
+    assert again["labels"] == answer["labels"]
+
+
+def test_numbers_are_exported_on_the_scale_of_their_labels(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours", "regression")
+    state = torch.load(ours / "model.pt", weights_only=False)
+    (as_learned,) = iterate_predictions(PredictSettings(model=ours, device="cpu"), ["so it is good"])
+    state["task_state"]["data"]["settings"] |= {"mean": 1500.0, "deviation": 200.0}
+    torch.save(state, ours / "model.pt")
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    (answer,) = iterate_predictions(PredictSettings(model=ours, device="cpu"), ["so it is good"])
+    assert answer["score"] == pytest.approx(1500 + 200 * as_learned["score"], rel=1e-5)
+    found = transformers.pipeline("text-classification", str(folder), function_to_apply="none")("so it is good")
+    assert found[0]["score"] == pytest.approx(answer["score"], rel=1e-5)
+    back = import_model(ImportSettings(source=ours, output_dir=tmp_path / "back")).folder
+    (again,) = iterate_predictions(PredictSettings(model=back, device="cpu"), ["so it is good"])
+    assert again["score"] == answer["score"], "the scale is applied once"
 
 
 @torch.no_grad()
