@@ -111,8 +111,8 @@ def read_entries(path: Path) -> Iterator[Entry]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        line = path.read_bytes().count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: the bytes are not UTF-8. Save the file as UTF-8.") from None
+        bad_line = path.read_bytes().count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {bad_line}: the bytes are not UTF-8. Save the file as UTF-8.") from None
     is_empty = True
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines(): U+2028 may stand inside a string
         if not line.strip():

@@ -90,8 +90,8 @@ class _Splits:
                 self._write_schema(split, schema, label=1)
             logger.info(f"{self.task}, {name}: {len(learned):,} of {len(rows):,} rows are learned from")
             return
-        for row in schemas:
-            self._write_schema(split, row.schema, **_label(row))
+        for schema_row in schemas:
+            self._write_schema(split, schema_row.schema, **_label(schema_row))
         self._write_texts(split, [row for row in rows if isinstance(row, TextRow)])
         for row in rows:
             split.record({"id": row.id})
