@@ -8,7 +8,7 @@ fairseq is loaded.
 The floors of the house, top to bottom; a module imports only what stands below it:
 
     cli/                  the command `roberta`: parse, call, print
-    experiments/          many trainings: sweeps, and the paper's fine-tuning procedure
+    experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
     planner/              what a training will take: FLOPs, time, memory
     launch/               one training on SLURM, from a recipe to its end, through faults
     demo/                 a whole pretraining in minutes, with nothing downloaded

@@ -33,9 +33,9 @@ from roberta_plugin.experiments.finetuning_start import (
     check_weights,
     starting_model,
 )
-from roberta_plugin.experiments.grid import Grid, grid_from, read_grid
 from roberta_plugin.experiments.learning_curve import write_learning_curve
-from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, read_grid
+from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
 from roberta_plugin.finetuning.options import TaskOptions
@@ -148,7 +148,7 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     Raises:
         ValueError: if settings and model do not fit each other, or if a run exists and was made with other settings.
     """
-    from roberta_plugin.experiments.sweep import check_options
+    from roberta_plugin.experiments.sweeps.sweep import check_options
 
     check_model(start, prepared)
     recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
@@ -219,7 +219,7 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report:
 
     On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
     """
-    from roberta_plugin.experiments.sweep import SweepSettings, summary_of, sweep
+    from roberta_plugin.experiments.sweeps.sweep import SweepSettings, summary_of, sweep
 
     is_local = settings.slurm is None
     outcome = sweep(
@@ -268,8 +268,8 @@ def evaluate_best(
     Returns:
         The evaluations, and their table.
     """
-    from roberta_plugin.experiments.sweep_keep import keep_best, not_best
-    from roberta_plugin.experiments.sweep_report import write_report as write_sweep_report
+    from roberta_plugin.experiments.sweeps.keep import keep_best, not_best
+    from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 
     def of(runs: Sequence[RunFolder]) -> EvaluateSettings:
         return EvaluateSettings(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.grid import Metric
-from roberta_plugin.experiments.sweep_run import RunFolder
+from roberta_plugin.experiments.sweeps.grid import Metric
+from roberta_plugin.experiments.sweeps.run import RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.training.log import Curve, curve
 

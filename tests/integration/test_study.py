@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.experiments import sweep_run
+from roberta_plugin.experiments.sweeps import run as sweep_run
 from roberta_plugin.locks import holders
 from tests.forked_training import ForkedProcess, ForkedTrainings
 from tests.slurm_cluster import wait_for

@@ -15,7 +15,7 @@ import torch
 from roberta_plugin.cli import finetune
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.experiments.finetune import GRID
-from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.superglue.tasks import TASKS as SCHEMAS
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions

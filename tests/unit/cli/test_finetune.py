@@ -12,11 +12,12 @@ import torch
 from roberta_plugin.cli import finetune, main
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.experiments import finetune as procedure
-from roberta_plugin.experiments import inference, sweep
+from roberta_plugin.experiments import inference
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.finetuning_start import starting_model
-from roberta_plugin.experiments.grid import read_grid
-from roberta_plugin.experiments.sweep_report import write_report
+from roberta_plugin.experiments.sweeps import sweep
+from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.experiments.sweeps.report import write_report
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions

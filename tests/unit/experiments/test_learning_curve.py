@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from roberta_plugin.experiments.grid import Metric
 from roberta_plugin.experiments.learning_curve import PLOT, write_learning_curve
+from roberta_plugin.experiments.sweeps.grid import Metric
 
 LOG = """2026 | INFO | train | {"train_loss": "0.9", "train_num_updates": "10"}
 2026 | INFO | valid | {"valid_loss": "0.8", "valid_accuracy": "70", "valid_num_updates": "10"}
