@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta export --to onnx`
-TEST = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6", "transformers>=4.48", *ONNX]
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6", "transformers>=4.48", "seqeval==1.2.2", *ONNX]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
 
 setup(

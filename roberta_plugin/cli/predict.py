@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `roberta predict` and its options."""
     parser = subparsers.add_parser(
         "predict",
-        help="a model's answers about new text: masks, labels, numbers, options, answers, vectors",
+        help="a model's answers about new text: masks, labels, tags, numbers, options, answers, vectors",
         description="Reads JSON Lines, TSV or plain text, and writes an answer for each record as JSON Lines, in the "
         "order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks.",
         epilog="fields of a record, by kind: " + "; ".join(f"{name}: {kind.fields}" for name, kind in KINDS.items()),
@@ -40,6 +40,9 @@ def add_parser(subparsers: Any) -> None:
         default=0.5,
         metavar="P",
         help="probability of no answer above which a question gets none (0.5; `roberta evaluate` finds the best)",
+    )
+    parser.add_argument(
+        "--valid-sequences", action="store_true", help="tags: the most probable sequence among those that are valid"
     )
     parser.add_argument("--max-length", type=int, help="most tokens of a sequence (default: as in training)")
     parser.add_argument("--batch-tokens", type=int, help="most positions of a batch (4096 on a CPU, 32768 on a GPU)")
@@ -75,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
         top_k=args.top_k,
         pooling=args.pooling,
         null_threshold=args.null_threshold,
+        valid_sequences=args.valid_sequences,
         show_progress=not args.no_progress,
     )
     with terminated_like_interrupted():

@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `roberta prepare` and its options."""
     parser = subparsers.add_parser(
         "prepare",
-        help="turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
+        help="turn official files of GLUE, SQuAD, RACE or tagged words into data for fine-tuning",
         description="Reads the files as they are distributed, checks them, and writes the model's inputs with labels, "
         "ids and offsets. The tokenizer must be that of the pretrained model: its data-bin, or any folder with the "
         "tokenizer's files and dict.txt.",

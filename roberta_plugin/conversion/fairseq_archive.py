@@ -31,7 +31,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.heads import SPAN
+from roberta_plugin.models.checkpoints.heads import SPAN, TOKEN
 from roberta_plugin.models.checkpoints.names import VERSION
 
 Layout = Literal["today", "2019"]
@@ -98,9 +98,9 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     Raises:
         ValueError: for heads that fairseq's RoBERTa cannot have.
     """
-    if any(name.startswith(SPAN) for name in model.parameters):
+    if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
-            f"{model.path} finds spans of a text, and fairseq's RoBERTa has no such head: use --to huggingface."
+            f"{model.path} finds spans or tags in a text, and fairseq's RoBERTa has no such head: use --to huggingface."
         )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}

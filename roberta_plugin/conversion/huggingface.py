@@ -35,6 +35,7 @@ _TASKS: dict[Kind, tuple[str, str, dict[str, Any]]] = {  # fairseq's name of our
     "regression": ("roberta_sentence_prediction", "", {"kind": "regression"}),
     "multiple_choice": ("race", "multiple_choice", {"order": "passage"}),
     "question_answering": ("squad2", "squad2", {}),
+    "tagging": ("roberta_tagging", "", {"kind": "tagging"}),
 }
 
 

@@ -26,6 +26,7 @@ _PIPELINES: dict[Kind, str] = {  # names of tasks on the hub
     "regression": "text-classification",
     "multiple_choice": "multiple-choice",
     "question_answering": "question-answering",
+    "tagging": "token-classification",
 }
 _ANSWERS: dict[Kind, str] = {
     "masked_lm": "fills `<mask>` in a text",
@@ -33,6 +34,7 @@ _ANSWERS: dict[Kind, str] = {
     "regression": "gives a number for a text or a pair of texts",
     "multiple_choice": "scores each option of a question",
     "question_answering": "finds the answer to a question in a passage",
+    "tagging": "gives each word of a text a tag, such as the entity that it belongs to",
 }
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
 
@@ -92,8 +94,9 @@ def _usage(model: PortableModel, to: str) -> str:
             "`tokenizer.json` makes them."
         )
     kind = model.head.kind
-    if kind in ("masked_lm", "classification", "regression"):
-        extra = ', function_to_apply="none"' if kind == "regression" else ""
+    if kind in ("masked_lm", "classification", "regression", "tagging"):
+        extras = {"regression": ', function_to_apply="none"', "tagging": ', aggregation_strategy="first"'}
+        extra = extras.get(kind, "")
         call = f'pipe = pipeline("{_PIPELINES[kind]}", "FOLDER"{extra})'
         return f"```python\nfrom transformers import pipeline\n\n{call}\n```"
     classes = {"multiple_choice": "AutoModelForMultipleChoice", "question_answering": "AutoModelForQuestionAnswering"}

@@ -29,20 +29,18 @@ Sums = dict[str, Any]
 
 @dataclass
 class RobertaSentencePredictionCriterionConfig(FairseqDataclass):
-    """Options for WNLI; the other losses have none."""
+    """Options for competing phrases (WNLI, WSC, WinoGrande); the other losses have none."""
 
     margin_alpha: float = field(
         default=5.0,
-        metadata={"help": "WNLI: weight of the margin loss relative to the log-probability of the right phrase"},
+        metadata={"help": "phrases: weight of the margin loss relative to the log-probability of the right phrase"},
     )
     margin_beta: float = field(
-        default=0.4, metadata={"help": "WNLI: margin of the right phrase over the others, in nats per token"}
+        default=0.4, metadata={"help": "phrases: margin of the right phrase over the others, in nats per token"}
     )
     phrase_cross_entropy: bool = field(
         default=False,
-        metadata={
-            "help": "WNLI: cross-entropy over the phrases instead of the margin, as fairseq's --wsc-cross-entropy"
-        },
+        metadata={"help": "phrases: cross-entropy over them instead of the margin, as fairseq's --wsc-cross-entropy"},
     )
 
 

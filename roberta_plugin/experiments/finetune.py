@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from roberta_plugin.experiments.grid import Grid, grid_from, read_grid
 from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
@@ -101,7 +103,7 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     )
     if settings.grid_only:
         return result
-    facts = run_grid(settings, grid_path, report=report)
+    facts = run_grid(settings, grid_path, data=prepared.folder, report=report)
     evaluations, table = evaluate_best(settings, prepared, grid_path, facts) if is_finished(facts) else ([], "")
     return replace(result, sweep=facts, evaluations=evaluations, table=table)
 
@@ -209,8 +211,11 @@ def gpus_per_run(settings: FinetuneSettings) -> int:
     return settings.gpus_per_run
 
 
-def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> dict[str, Any]:
-    """Do all runs that are not done yet; return the content of the sweep's report.json."""
+def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report: Report) -> dict[str, Any]:
+    """Do all runs that are not done yet; return the content of the sweep's report.json.
+
+    On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
+    """
     from roberta_plugin.experiments.sweep import SweepSettings, summary_of, sweep
 
     is_local = settings.slurm is None
@@ -223,12 +228,26 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> 
             gpus_per_run=gpus_per_run(settings) if is_local else 0,
             slurm=None if is_local else {},
             wait=not is_local,
+            after=None if is_local else partial(compute_outputs, data=data.resolve(), options=settings.options),
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
         say=report,
     )
     report(summary_of(outcome))
     return dict(outcome.facts)
+
+
+def compute_outputs(run: RunFolder, *, data: Path, options: TaskOptions | None) -> None:
+    """Store the raw outputs of a finished run on every split but train."""
+    store_outputs(
+        EvaluateSettings(
+            data=data,
+            checkpoints=[run.path / "checkpoints" / "checkpoint_best.pt"],
+            output_dir=run.path,
+            options=options,
+            stored=[run.path / OUTPUTS],
+        )
+    )
 
 
 def is_finished(facts: Mapping[str, Any]) -> bool:

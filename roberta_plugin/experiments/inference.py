@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import roberta_plugin
-from roberta_plugin.conversion.heads import heads_of, labels_of
+from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -29,7 +29,7 @@ from roberta_plugin.models.checkpoints.building import load_parameters, model_ar
 from roberta_plugin.models.checkpoints.loading import load_state as load_state
 from roberta_plugin.models.checkpoints.options import saved_options
 
-_HEADS = "_heads."  # in the names of the parameters of classification and span heads
+_HEADS = "_heads."  # in the names of the parameters of classification, span and token heads
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
 
 
@@ -84,7 +84,7 @@ def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> Non
     if trained_on.get("task") or not (trained_on or is_fairseqs) or not prepared.settings.get("labels"):
         return
     for head in heads_of(state):
-        if head.kind != "classification":
+        if head.kind not in HAS_LABELS:
             continue
         named = labels_of(state, head)
         if not named:
@@ -159,11 +159,17 @@ class _Collected:
         self._starts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * num_sequences
         self._ends = list(self._starts)
         self._has_spans = False
+        self._of_tokens: list[NDArray[np.float32] | None] = [None] * num_sequences
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch: scores (S, C), or `SpanLogits`."""
+        """Keep the outputs of a batch: scores (S, C), those of tokens (S, T, C), or `SpanLogits`."""
         offsets = self._split.offsets
         rows = np.concatenate([np.arange(offsets[example], offsets[example + 1]) for example in batch["id"].tolist()])
+        lengths = batch["net_input"]["src_lengths"].tolist()
+        if isinstance(output, torch.Tensor) and output.dim() == 3:
+            for row, length, logits in zip(rows.tolist(), lengths, output.float().cpu().numpy(), strict=True):
+                self._of_tokens[row] = logits[:length].copy()
+            return
         if isinstance(output, torch.Tensor):
             logits = output.float().cpu().numpy()
             if self._logits is None:
@@ -173,9 +179,7 @@ class _Collected:
         self._has_spans = True
         self._answerable[rows] = output.answerable.float().cpu().numpy()
         starts, ends = output.start.float().cpu().numpy(), output.end.float().cpu().numpy()
-        for place, (row, length) in enumerate(
-            zip(rows.tolist(), batch["net_input"]["src_lengths"].tolist(), strict=True)
-        ):
+        for place, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True)):
             self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
 
     def outputs(self) -> RawOutputs:
@@ -183,6 +187,10 @@ class _Collected:
         if self._has_spans:
             assert not np.isnan(self._answerable).any(), "a sequence was left out"
             return RawOutputs(start_logits=self._starts, end_logits=self._ends, answerable_logits=self._answerable)
+        of_tokens = [logits for logits in self._of_tokens if logits is not None]
+        if of_tokens:
+            assert len(of_tokens) == len(self._of_tokens), "a sequence was left out"
+            return RawOutputs(token_logits=of_tokens)
         assert self._logits is not None
         assert not np.isnan(self._logits).any(), "a sequence was left out, or the model has diverged"
         return RawOutputs(logits=self._logits)

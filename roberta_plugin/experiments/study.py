@@ -97,7 +97,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     check_study(study, plans)
     content = pretraining_content(study, plans)
     if settings.slurm is not None:
-        content["slurm"] = {**study.slurm, **settings.slurm}
+        content["slurm"] = study.slurm_with(settings.slurm)
     grid = grid_from(content, study.path)
     if settings.report_only:
         return _report(settings, planned, grid, say)

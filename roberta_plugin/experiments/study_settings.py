@@ -18,6 +18,7 @@ from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.launch.recipe import recipe_files
 from roberta_plugin.planner.equal_compute import RULES
 from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml
+from roberta_plugin.training.resources import Resources, given_settings, read_resources
 from roberta_plugin.training.settings import check_names, convert
 
 _SECTIONS = ("title", "base", "variants", "seeds", "reference", "budget", "learning-rate", "probes", "slurm")
@@ -27,7 +28,7 @@ KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
 _ACCURACY = "accuracy"
 # The official metric of a task that the report shows; of the others, accuracy.
-_METRICS = {"CoLA": "mcc", "STS-B": "pearson", "squad1": "f1", "squad2": "f1"}
+_METRICS = {"CoLA": "mcc", "STS-B": "pearson", **dict.fromkeys(("squad1", "squad2", "conll2003", "wnut17"), "f1")}
 T = TypeVar("T")
 
 
@@ -173,6 +174,15 @@ class Study:
     def variant(self, name: str) -> Variant:
         """The variant of this name."""
         return next(variant for variant in self.variants if variant.name == name)
+
+    def slurm_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The section slurm with other settings that win over it, for a grid file: without values of secrets.
+
+        Raises:
+            ValueError: for an unknown name or a value of another type.
+        """
+        found = read_resources({**self.slurm, **given}, where=f"{self.path}: slurm", kind=Resources)
+        return given_settings(found)
 
 
 def read_study(path: Path) -> Study:

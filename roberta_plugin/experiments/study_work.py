@@ -185,10 +185,10 @@ class Work:
             self.failures |= {name: failure["reason"] for name, failure in failed.items() if failure}
             return
         is_local = self.settings.slurm is None
-        slurm = {**self.study.slurm, **(self.settings.slurm or {})}
-        if num_gpus is not None:
-            slurm["gpus_per_node"] = str(num_gpus)
-        sections = dict(content) if is_local else {**content, "slurm": slurm}
+        sections = dict(content)
+        if not is_local:
+            gpus = {} if num_gpus is None else {"gpus_per_node": num_gpus}  # of the type that the study asks for
+            sections["slurm"] = {**self.study.slurm_with(self.settings.slurm or {}), **gpus}
         with atomic_write(path, "w") as file:
             json.dump(sections, file, indent=2)
         report = sweep(

@@ -34,6 +34,7 @@ from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_fo
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import option_checks
 from roberta_plugin.training.arguments import PACKAGE
+from roberta_plugin.training.job_environment import redacted
 from roberta_plugin.training.options_file import locate
 
 KEEP = ("best", "weights", "all")
@@ -59,6 +60,7 @@ class SweepSettings:
     ensemble: int = 5  # members of an ensemble to list
     keep: str = "all"  # checkpoints of finished runs: "best" (weights of each cell's best run), "weights", "all"
     report_only: bool = False  # report what is there, train nothing
+    after: Callable[[RunFolder], None] | None = None  # with slurm: what a job does with its run when that is done
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -208,7 +210,9 @@ def _train_on_slurm(
     code, resources = folders[0].code, grid.slurm
     assert code is not None
     assert resources is not None
-    jobs = submit(folders, root=root, code=code, num_parallel=settings.parallel, resources=resources)
+    jobs = submit(
+        folders, root=root, code=code, num_parallel=settings.parallel, resources=resources, after=settings.after
+    )
     array = next(iter(jobs.values())).split("_")[0]
     say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
     if not settings.wait:
@@ -250,7 +254,8 @@ def prepare(grid: Grid, root: Path) -> list[RunFolder]:
         folder.check()
     for folder in folders:
         folder.prepare()
-    write_for_owner(root / "grid.yaml", grid.path.read_text(encoding="utf-8"))  # its `env` may hold secrets
+    env = grid.slurm.env if grid.slurm else ()
+    write_for_owner(root / "grid.yaml", redacted(grid.path.read_text(encoding="utf-8"), env))
     return folders
 
 

@@ -7,19 +7,20 @@ of sbatch are those of `roberta launch`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.sweep_run import FAILED, Attempt, RunFolder
+from roberta_plugin.experiments.sweep_run import DONE, FAILED, Attempt, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.launch.checks import check_colon, check_partition
 from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
 from roberta_plugin.training import slurm_commands
+from roberta_plugin.training.job_environment import keep_secrets
 from roberta_plugin.training.resources import Resources, check_resources, submitit_parameters
 from roberta_plugin.training.sbatch_options import check_text
 
@@ -28,10 +29,14 @@ _MAX_TIMEOUTS = 100  # a run may need many time limits
 
 
 class SweepJob:
-    """What a task of the array calls: check the GPUs, do one run; stop in order when SLURM takes the node away."""
+    """What a task of the array calls: check the GPUs, do one run; stop in order when SLURM takes the node away.
 
-    def __init__(self, *, num_gpus: int = 0) -> None:
+    `after` is called with the folder of a run that is done: in its job, where the GPUs are.
+    """
+
+    def __init__(self, *, num_gpus: int = 0, after: Callable[[RunFolder], None] | None = None) -> None:
         self._num_gpus = num_gpus
+        self._after = after
         self._attempt: Attempt | None = None
 
     def __call__(self, folder: RunFolder) -> str:
@@ -47,6 +52,8 @@ class SweepJob:
             raise RuntimeError(
                 f"{folder.run.name}: {(folder.failure() or {}).get('reason')}; see {folder.path}/log.txt"
             )
+        if self._after and folder.state() == DONE:  # also where an earlier start of this job has done the run
+            self._after(folder)
         return state
 
     def checkpoint(self, folder: RunFolder) -> Any:
@@ -55,7 +62,8 @@ class SweepJob:
 
         if self._attempt:
             self._attempt.stop()
-        return submitit.helpers.DelayedSubmission(SweepJob(num_gpus=self._num_gpus), folder)
+        again = SweepJob(num_gpus=self._num_gpus, after=self._after)
+        return submitit.helpers.DelayedSubmission(again, folder)
 
     def _check_gpus(self, folder: RunFolder) -> None:
         if self._num_gpus == 0 or "--cpu" in folder.run.arguments:
@@ -70,7 +78,13 @@ class SweepJob:
 
 
 def submit(
-    folders: Sequence[RunFolder], *, root: Path, code: Path, num_parallel: int, resources: Resources
+    folders: Sequence[RunFolder],
+    *,
+    root: Path,
+    code: Path,
+    num_parallel: int,
+    resources: Resources,
+    after: Callable[[RunFolder], None] | None = None,
 ) -> dict[str, str]:
     """Submit the runs as one array of which at most `num_parallel` tasks run at a time.
 
@@ -80,6 +94,7 @@ def submit(
         code: the code that the tasks run (`snapshot.py`).
         num_parallel: limit on running tasks.
         resources: what each run asks for.
+        after: what a job does with the folder of its run when that is done.
 
     Returns:
         The job id of each run, by the run's name.
@@ -87,17 +102,18 @@ def submit(
     Raises:
         ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
+    resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root})
     check_colon(root)
     check_slurm(resources)
     check_partition(resources)
     import submitit
 
-    from roberta_plugin.launch.submission import calling_sbatch
+    from roberta_plugin.launch.submission import calling_sbatch, program_of
 
     write_environment(code.parent, resources.env)
     executor = submitit.SlurmExecutor(
-        folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=f"{shlex.quote(sys.executable)} -P"
+        folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=program_of(resources)
     )
     executor.update_parameters(
         **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
@@ -106,11 +122,11 @@ def submit(
         setup=[
             f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
             f". {shlex.quote(str(code.parent / ENVIRONMENT))}",
-            *resources.setup,
+            *resources.activation,
         ],
     )
     with calling_sbatch(resources):
-        jobs = executor.map_array(SweepJob(num_gpus=resources.gpus_per_node), folders)
+        jobs = executor.map_array(SweepJob(num_gpus=resources.gpus_per_node, after=after), folders)
     submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
     with atomic_write(root / _JOBS, "w") as file:
         json.dump({**known_jobs(root), **submitted}, file, indent=2)

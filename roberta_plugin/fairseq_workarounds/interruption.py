@@ -195,7 +195,8 @@ def validate_and_save(
     A running validation is interrupted; the next start repeats it first. The last update of the training never stops
     early.
     """
-    if update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch):
+    is_last = update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
+    if is_last or not interruption.is_training:  # a job of `roberta launch` stops by its own signals
         return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     if not interruption.is_to_stop(trainer):
         with suppress(update_end.ValidationLeftError), _listening_in_validation(trainer):

@@ -29,6 +29,9 @@ BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "squad": ("squad2", ("squad1", "squad2")),
     "race": ("race", ("race", "multiple_choice")),
+    "tagging": ("roberta_tagging", ("conll2003", "wnut17", "tagging")),
+    "superglue": ("roberta_sentence_prediction", ("WSC", "WinoGrande", "BoolQ", "CB", "WiC", "MultiRC")),
+    "superglue.choices": ("race", ("COPA", "ReCoRD", "CommonsenseQA")),
 }
 TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
 
@@ -47,6 +50,8 @@ class RawOutputs(NamedTuple):
     """That it ends there: (T_s,) for each sequence."""
     answerable_logits: NDArray[np.float32] | None = None
     """That the sequence holds the answer (S,)."""
+    token_logits: Sequence[NDArray[np.float32]] | None = None
+    """Of a token head: (T_s, C) for each sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)

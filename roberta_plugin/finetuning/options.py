@@ -114,8 +114,101 @@ class RaceOptions(TaskOptions):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaggingOptions(TaskOptions):
+    """Options of conll2003, wnut17 and tagging."""
+
+    doc_stride: int | None = _option(
+        None,
+        "tokens between the starts of two windows of a text that does not fit into one (128)",
+        stage="prepare",
+        smallest=1,
+    )
+    label_pieces: str | None = _option(
+        None,
+        "which tokens of a word learn its tag (first); the first one also gives the prediction",
+        stage="prepare",
+        choices=("first", "all"),
+    )
+    context: str | None = _option(
+        None,
+        "what the model reads at once: each sentence alone (sentence), or a whole document in windows",
+        stage="prepare",
+        choices=("sentence", "document"),
+    )
+    tokens_column: str | None = _option(
+        None,
+        "column of the words: its number from 1 on (1), its name in the first line, or a field of JSON Lines (tokens)",
+        stage="prepare",
+        metavar="COLUMN",
+    )
+    tags_column: str | None = _option(
+        None,
+        "the same for the tags (the last column; the field tags or ner_tags)",
+        stage="prepare",
+        metavar="COLUMN",
+    )
+    scheme: str | None = _option(
+        None,
+        "how the files mark entities (default: found out); plain: the tags are no entities, such as parts of speech",
+        stage="prepare",
+        choices=("iob1", "iob2", "iobes", "bilou", "plain"),
+    )
+    types: str | None = _option(
+        None,
+        "types of the entities, separated by commas (default: those of the files)",
+        stage="prepare",
+        metavar="TYPES",
+        tasks=("tagging",),
+    )
+    strict: bool = _option(
+        False,
+        "refuse tags that are not valid in their scheme, instead of reading them as conlleval does",
+        stage="prepare",
+    )
+    train: str | None = _option(
+        None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
+    )
+    valid: str | None = _option(None, "the same for the development set", stage="prepare", metavar="FILE")
+    test: str | None = _option(None, "the same for the test set", stage="prepare", metavar="FILE")
+    valid_sequences: bool = _option(
+        False, "choose the most probable sequence of tags among those that are valid", stage="score"
+    )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Files that have other names than the usual ones, by split."""
+        named = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {split: name for split, name in named.items() if name is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuperGlueOptions(TaskOptions):
+    """Options of WinoGrande; the other tasks of SuperGLUE have none."""
+
+    size: str | None = _option(
+        None,
+        "size of the training set (xl)",
+        stage="prepare",
+        choices=("xs", "s", "m", "l", "xl"),
+        tasks=("WinoGrande",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoicesOptions(TaskOptions):
+    """COPA, ReCoRD and CommonsenseQA have no options."""
+
+
 # benchmark -> its options; the tasks of a benchmark are in `benchmarks.BENCHMARKS`
-OPTIONS: dict[str, type[TaskOptions]] = {"glue": GlueOptions, "squad": SquadOptions, "race": RaceOptions}
+OPTIONS: dict[str, type[TaskOptions]] = {
+    "glue": GlueOptions,
+    "squad": SquadOptions,
+    "race": RaceOptions,
+    "superglue": SuperGlueOptions,
+    "superglue.choices": ChoicesOptions,
+    "tagging": TaggingOptions,
+}
 
 
 def flag(item: Field[Any]) -> str:

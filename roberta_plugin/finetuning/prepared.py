@@ -109,7 +109,7 @@ class Prepared:
         if not path.is_file():
             raise FileNotFoundError(
                 f"{path} does not exist: fine-tuning reads folders made by `roberta prepare TASK`, which starts from "
-                "the official files of GLUE, SQuAD or RACE."
+                "the official files of GLUE, SQuAD, RACE or tagged words."
             )
         try:
             content = json.loads(path.read_bytes())

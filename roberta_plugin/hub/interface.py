@@ -254,17 +254,17 @@ class RobertaHub(HubCore):
         return_logits: bool = False,
         *,
         max_tokens: int | None = None,
-    ) -> Tensor | SpanLogits | list[SpanLogits]:
+    ) -> Tensor | SpanLogits | list[SpanLogits] | list[Tensor]:
         """Ids (T,), (B, T), or a list of texts and pairs -> what a head says of them.
 
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
-        the options of a multiple choice, ask for the logits. A span head gives `SpanLogits`, for a list of texts one
-        each.
+        the options of a multiple choice, ask for the logits. A token head gives the same for each token (B, T, C), and
+        a span head `SpanLogits`; for a list of texts both give one for each.
 
         Raises:
             ValueError: if there is no such head, or a text has too many tokens for the model.
         """
-        is_span = head in getattr(self.model, "span_heads", ())
+        is_span, is_token = (head in getattr(self.model, kind, ()) for kind in ("span_heads", "token_heads"))
         if head not in self.heads:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
         found: Tensor | SpanLogits
@@ -272,10 +272,14 @@ class RobertaHub(HubCore):
             sequences = self._sequences(tokens)
             if is_span:
                 return self.span_outputs(sequences, head, max_tokens=max_tokens)
+            if is_token:
+                rows = self.token_logits(sequences, head, max_tokens=max_tokens)
+                return rows if return_logits else [row.log_softmax(dim=-1) for row in rows]
             found = self.class_logits(sequences, head, max_tokens=max_tokens)
         else:
             batch = self.as_batch(tokens)
-            found = (running.span_logits if is_span else running.head_logits)(self.model, batch, head)
+            read = running.span_logits if is_span else running.token_logits if is_token else running.head_logits
+            found = read(self.model, batch, head)
         if isinstance(found, SpanLogits) or return_logits:
             return found
         return found.float().log_softmax(dim=-1)

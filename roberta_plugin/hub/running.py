@@ -69,6 +69,12 @@ def span_logits(model: Any, batch: Batch, head: str) -> SpanLogits:
     return found
 
 
+def token_logits(model: Any, batch: Batch, head: str) -> Tensor:
+    """Logits of a token head (B, T, C)."""
+    found: Tensor = model(batch.tokens, token_head_name=head, **_known(model, batch))[0]
+    return found
+
+
 def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
     """Scores of the vocabulary at some positions of each row, row by row, each row's from left to right.
 

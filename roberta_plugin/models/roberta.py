@@ -27,7 +27,7 @@ from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, 
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.device_peaks import peak_flops
 from roberta_plugin.models.flops import executed_flops, training_flops
-from roberta_plugin.models.heads import ClassificationHead, SpanHead
+from roberta_plugin.models.heads import ClassificationHead, SpanHead, TokenHead
 from roberta_plugin.models.initialization import initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
 
@@ -53,6 +53,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.cfg = cfg
         self.classification_heads = nn.ModuleDict()
         self.span_heads = nn.ModuleDict()
+        self.token_heads = nn.ModuleDict()
         self.apply(initialize)
         self._has_begun = False
         if cfg.compile_layers:
@@ -122,6 +123,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return_all_hiddens: bool = False,
         classification_head_name: str | None = None,
         span_head_name: str | None = None,
+        token_head_name: str | None = None,
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
@@ -136,6 +138,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             predicted                  the loss ()
             classification_head_name   that head's logits (S, C); the padding of a packed row may add some at the end
             span_head_name             that head's `SpanLogits`
+            token_head_name            that head's logits (B, T, C)
             features_only              features (B, T, D)
             masked_tokens              logits of these positions only (M, V)
 
@@ -150,6 +153,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 fairseq.
             classification_head_name: name of a classification head.
             span_head_name: name of a span head.
+            token_head_name: name of a head with classes for each token.
             masked_tokens: bool (B, T).
             predicted: {"positions" (B, Q), "labels" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,),
                 "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
@@ -171,6 +175,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             return self.classification_heads[classification_head_name](features), extra
         if span_head_name is not None:
             return self.span_heads[span_head_name](features), extra
+        if token_head_name is not None:
+            return self.token_heads[token_head_name](features), extra
         if features_only:
             return features, extra
         if (head := self.encoder.next_sentence_head) is not None:
@@ -253,6 +259,13 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         head = SpanHead(self.cfg.encoder_embed_dim, **self._head_options(None))
         head.apply(initialize)
         self.span_heads[name] = head
+
+    def register_token_head(self, name: str, num_classes: int) -> None:
+        """Add a head called `name` with classes for each token, with fresh weights."""
+        dim, dropout_prob = self.cfg.encoder_embed_dim, self.cfg.pooler_dropout
+        head = TokenHead(dim, num_classes=num_classes, dropout_prob=dropout_prob)
+        head.apply(initialize)
+        self.token_heads[name] = head
 
     def _head_options(self, inner_dim: int | None) -> dict[str, Any]:
         return {

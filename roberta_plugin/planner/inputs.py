@@ -74,6 +74,8 @@ def training_of(
         has_dropout=getattr(parsed, "dropout", 0.1) > 0,
         has_eager_attention=getattr(parsed, "attention_backend", "auto") == "eager",
         overlaps=parsed.ddp_backend not in ("legacy_ddp", "no_c10d"),
+        save_minutes=recipe.checkpoint_minutes,
+        save_updates=int(parsed.save_interval_updates or 0),
         recompute=bool(getattr(parsed, "checkpoint_activations", False)),
     )
 

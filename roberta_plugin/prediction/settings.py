@@ -45,6 +45,8 @@ class PredictSettings:
     """What an embedding is: the mean over all tokens, or the features of <s>."""
     null_threshold: float = 0.5
     """Probability of no answer above which a question gets none (models of SQuAD 2.0)."""
+    valid_sequences: bool = False
+    """Whether tags are the most probable sequence among those that are valid in IOB2."""
     window: int = 1024
     """Records in memory at a time, which are sorted by length."""
     show_progress: bool = False

@@ -34,6 +34,8 @@ class FineTuningTask(BlockTask):
     """The task's name for --task."""
     can_pack: ClassVar[bool] = True
     """Whether the heads can read packed rows."""
+    dataset_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
+    """What makes the batches."""
 
     def __init__(
         self, cfg: FineTuningConfig, prepared: Prepared, dictionary: Dictionary, vocabulary: Vocabulary
@@ -82,7 +84,7 @@ class FineTuningTask(BlockTask):
         return dictionary
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
-        """The head's logits for each sequence of a batch: (S, C), or a `SpanLogits` (S, T)."""
+        """The head's logits for a batch: (S, C), a `SpanLogits` (S, T), or of each token (S, T, C)."""
         found = model(**sample["net_input"], **self.head_arguments)[0]
         # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
@@ -128,7 +130,7 @@ class FineTuningTask(BlockTask):
         for fault in self.prepared.changed_files(split):
             raise ValueError(fault)
         self.prepared.check_labels(prepared)
-        self.datasets[split] = ExamplesDataset(
+        self.datasets[split] = self.dataset_class(
             prepared,
             pad_id=self.vocabulary.pad_id,
             vocab_size=len(self.vocabulary),

@@ -31,6 +31,8 @@ from tests.real_data import unpack
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_superglue import write_task
+from tests.tiny_tagging import write_raw
 
 pytestmark = pytest.mark.integration
 
@@ -43,6 +45,9 @@ SHORTER = {  # as they stand in the documents -> as they run here
     "--arch fast_roberta_base": "--arch fast_roberta_tiny",
     "roberta.base/model.pt": "runs/tour/checkpoint_last.pt",
     "--output-dir data-bin/RTE": "--output-dir data-bin/RTE --max-length 128",
+    "--output-dir data-bin/WSC": "--output-dir data-bin/WSC --max-length 128",
+    "--warmup-updates 250 --total-num-update 2000": "--warmup-updates 1 --total-num-update 4",
+    "--max-update 2000": "--max-update 4 --cpu --max-positions 128 --num-workers 0",
     "roberta-tokenizer": "my-tokenizer",
     "--seeds 1 --epochs 3": "--seeds 1 --epochs 1",
     "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
@@ -283,6 +288,17 @@ def test_a_study_is_planned_as_written_on_real_text_and_nothing_is_written(share
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_pronouns_are_learned_and_resolved_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    write_task(folder / "superglue", "WSC")
+    (steps,) = blocks("examples/README.superglue.md", "steps")
+    printed = shell(shorter(steps), folder)
+    assert "num_updates: 4 >= max_update: 4" in printed
+    (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith('{"answer"'))
+    assert answer["answer"] in (True, False)
+    assert {"trophy", "the suitcase"} <= answer["scores"].keys()
+
+
 @pytest.mark.slow
 def test_own_labels_fine_tune_as_multiple_choice(after_the_tour, monkeypatch):
     folder, _ = after_the_tour
@@ -295,6 +311,20 @@ def test_own_labels_fine_tune_as_multiple_choice(after_the_tour, monkeypatch):
     (tune,) = blocks("examples/README.custom_task.md", "custom")
     shell(shorter(tune), folder)
     assert "multiple_choice" in (folder / "runs" / "mytask" / "results" / "results.md").read_text()
+
+
+def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    write_raw(folder / "mytags", sizes={"train": 24, "valid": 8})
+    (tune,) = blocks("examples/README.tagging.md", "tagging")
+    printed = shell(shorter(tune), folder)
+    assert "| tagging | valid | f1 |" in printed
+    (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
+    assert answer["words"] == ["The", "function", "returns", "a", "list", "."]
+    assert len(answer["tags"]) == 6
+    config = json.loads((folder / "exported" / "mytags" / "config.json").read_text())
+    assert config["architectures"] == ["RobertaForTokenClassification"]
+    assert list(config["id2label"].values()) == ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 
 
 def test_the_planner_prints_what_the_document_shows():

@@ -75,9 +75,15 @@ def row_of(output_dir):
 
 
 def log_of(output_dir, job_id, rank=0):
-    return "".join(
-        path.read_text(errors="replace") for path in sorted((output_dir / "logs").glob(f"{job_id}_{rank}_log.*"))
-    )
+    """The lines of a rank, from the logs of all nodes; with those of the first also the batch script's."""
+    found = []
+    for path in sorted((output_dir / "logs").glob(f"{job_id}_*_log.out")):
+        for line in path.read_text(errors="replace").splitlines(keepends=True):
+            label, colon, words = line.partition(": ")
+            is_labelled = colon and label.strip().isdigit()
+            if int(label) == rank if is_labelled else rank == 0:
+                found.append(words if is_labelled else line)
+    return "".join(found)
 
 
 def updates_done(output_dir, job_id):

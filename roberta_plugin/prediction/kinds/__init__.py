@@ -9,6 +9,7 @@ classification      a text or a pair           -> a label, and all probabilities
 regression          a text or a pair           -> a number
 multiple_choice     context, question, options -> the best option
 question_answering  question, context          -> a span of the context
+tagging             a text or its words        -> a tag for each word, and entities
 pronoun             a sentence with [it]       -> the phrase that the pronoun stands for
 embedding           a text                     -> a vector
 """
@@ -38,8 +39,13 @@ KINDS: dict[str, Entry] = {
     "fill_mask": Entry("FillMask", "text"),
     "classification": Entry("Classification", "text [text_pair]", ("classification",)),
     "regression": Entry("Regression", "text [text_pair]", ("regression", "pair_ranking")),
-    "multiple_choice": Entry("MultipleChoice", "context question options", ("race", "multiple_choice")),
+    "multiple_choice": Entry(
+        "MultipleChoice",
+        "context question options",
+        ("race", "multiple_choice", "COPA", "ReCoRD", "CommonsenseQA"),
+    ),
     "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2")),
+    "tagging": Entry("Tagging", "text or words", ("tagging",)),
     "pronoun": Entry("Pronoun", "text [candidates]", ("phrase_ranking",)),
     "embedding": Entry("Embedding", "text [text_pair]"),
 }

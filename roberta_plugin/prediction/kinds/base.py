@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.superglue.entries import Entry
+from roberta_plugin.finetuning.superglue.texts import TEXTS
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction.settings import PredictSettings
 
@@ -135,13 +137,16 @@ def text_of(record: Mapping[str, Any], *names: str) -> str:
 
 
 def texts_of(record: Mapping[str, Any], hub: RobertaHub) -> Texts:
-    """The fields text and text_pair, or the columns that the model's own task of GLUE has.
+    """The fields text and text_pair, or those that the model's own task of GLUE or SuperGLUE has.
 
     Raises:
         ValueError: if there is no text, or one text only for a model of pairs.
     """
-    task = TASKS.get(str(hub.trained_on.get("task")))
-    columns = task.sentences if task is not None else ()
+    name = str(hub.trained_on.get("task"))
+    if name in TEXTS and "text" not in record:
+        return Texts(*TEXTS[name](Entry(dict(record), "the record")))
+    task = TASKS.get(name)
+    columns = task.sentences if task is not None else ("text", "text_pair") if name in TEXTS else ()
     first = text_of(record, "text", *columns[:1])
     names = [name for name in ("text_pair", *columns[1:]) if name in record]
     if not names:

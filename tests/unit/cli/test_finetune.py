@@ -87,7 +87,10 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
 @pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
-    asked_of_the_sweep = procedure.run_grid(finetune.settings_of(args), write_grid(args), report=print)["asked"]
+    settings, data = finetune.settings_of(args), words[2]
+    asked_of_the_sweep = procedure.run_grid(settings, write_grid(args), data=data, report=print)["asked"]
+    assert asked_of_the_sweep.after.func is procedure.compute_outputs, "in the jobs, where the GPUs are"
+    assert asked_of_the_sweep.after.keywords["data"] == data.resolve()
     assert asked_of_the_sweep.slurm is not None
     assert asked_of_the_sweep.wait
     assert asked_of_the_sweep.parallel == 7

@@ -21,7 +21,9 @@ def asked(tmp_path, monkeypatch):
 
     def ask(**settings):
         data = write_data_bin(tmp_path / "data")
-        slurm = {"partition": "gpu", "time": "8:00:00", "gpus_per_node": "8"}
+        slurm = {"partition": "gpu", "time": "8:00:00", "gpus_per_node": "h100:8"}
+        slurm |= {"env": {"MY_TOKEN": "hunter2"}}
+        monkeypatch.setenv("MY_TOKEN", "")
         base = {"cpu": "false"}
         path = write_study(tmp_path / "study.yaml", data=data, variants={"a": None}, base=base, slurm=slurm)
         study = read_study(path)
@@ -55,8 +57,9 @@ def test_on_a_cluster_runs_are_submitted_with_the_file_s_resources_and_the_comma
     work, ((pretraining, grid), (_, tuning)) = asked(slurm={"partition": "long"})
     assert pretraining.slurm == {} and pretraining.wait and pretraining.parallel == 3
     assert pretraining.retries == 0 and pretraining.gpus_per_run == 0  # SLURM gives the GPUs, and requeues
-    assert grid["slurm"] == {"partition": "long", "time": "8:00:00", "gpus_per_node": "8"}
-    assert tuning["slurm"] == {**grid["slurm"], "gpus_per_node": "1"}
+    expected = {"partition": "long", "time": "8:00:00", "gpus_per_node": 8, "gpu_type": "h100", "env": ["MY_TOKEN"]}
+    assert grid["slurm"] == expected
+    assert tuning["slurm"] == {**expected, "gpus_per_node": 1}, "one GPU, of the same type"
     assert list(work.failures.values()) == ["out of memory", "out of memory"]
 
 

@@ -1,8 +1,10 @@
 """The SLURM side of a sweep without a SLURM: settings, and what is known to be in the queue."""
 
 import json
+import pickle
 from types import SimpleNamespace
 
+import cloudpickle
 import pytest
 
 from roberta_plugin.experiments.sweep_slurm import SweepJob, check_slurm, queued_runs, submit
@@ -74,6 +76,21 @@ def test_a_failed_training_fails_its_array_task_with_the_reason(tmp_path):
     with pytest.raises(RuntimeError, match=r"a/seed-1: .*ValueError: bad lr; see .*log.txt"):
         SweepJob()(folder)
     assert SweepJob()(FakeFolder(state="done")) == "done"
+
+
+def test_a_run_that_is_done_is_evaluated_in_its_job_also_by_a_later_start_of_it():
+    class Folder(FakeFolder):
+        def start(self):
+            return None if self.is_left else super().start()
+
+    evaluated = []
+    job = SweepJob(after=lambda folder: evaluated.append(folder.state()))
+    assert job(Folder(state=lambda: "done", is_left=True)) == "elsewhere", "an earlier start has trained it"
+    assert evaluated == ["done"]
+    assert job(Folder(state=lambda: "running", is_left=True)) == "elsewhere"
+    assert evaluated == ["done"]
+    again = pickle.loads(cloudpickle.dumps(job.checkpoint(None).function))
+    assert again._after is not None
 
 
 def test_a_node_without_its_gpus_fails_the_run_and_is_named(tmp_path, monkeypatch):
