@@ -1,7 +1,7 @@
 """A study -> its plan: for each variant fairseq-train's options, updates, tokens and FLOPs; for the whole, hours.
 
     variants + data --training/update_size.py--> tokens and FLOPs of an update --budget--> updates, learning rate
-    everything that can be refused is refused here, before anything runs: study_checks.py
+    everything that can be refused is refused here, before anything runs: checks.py
 
 FLOPs are counted by `planner/flops.py`, of forward and backward, without padding and recomputation. An evaluation is a
 third of a training on the same tokens.

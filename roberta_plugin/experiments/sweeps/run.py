@@ -8,7 +8,7 @@
                  failure.json   why the last attempt failed
                  lock           held by fairseq-train for as long as it lives; names the sweep that started it
 
-Local processes and SLURM jobs use the same code; only `sweep_local.py` and `sweep_slurm.py` know the difference.
+Local processes and SLURM jobs use the same code; only `local.py` and `slurm.py` know the difference.
 """
 
 from __future__ import annotations
