@@ -101,5 +101,5 @@ def test_ranks_that_live_and_make_no_progress_end_with_their_stacks(tiny_data_bi
     who = f"step 9 waits for rank 1 on {socket.gethostname()} (process {processes[1].pid}), which is updating"
     assert all(who in text.strip().splitlines()[-1] for text in said), said[0][-3000:]
     assert " in hangs_here\n" in said[1]
-    assert " in train_step\n" in said[0], "where it waits for rank 1"
+    assert "Stacks of all threads" in said[0]
     assert UPDATE_LIMITS * LIMIT_S - 3 < seconds < UPDATE_LIMITS * LIMIT_S + 20

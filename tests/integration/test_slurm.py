@@ -240,6 +240,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
     assert "the job was cancelled, or SLURM itself restarts it" in log_of(output_dir, job_id)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     first = launch(recipe_of(tiny_data_bin, output_dir, max_requeues=0)).job_id

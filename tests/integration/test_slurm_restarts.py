@@ -89,6 +89,7 @@ def stopped_run(cluster, data_bin, output_dir, **fields):
     return job_id, updates_done(output_dir, job_id)[-1]
 
 
+@pytest.mark.slow
 def test_a_restarted_job_that_is_killed_while_starting_goes_on(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     job_id, before = stopped_run(cluster, tiny_data_bin, output_dir)
@@ -123,6 +124,7 @@ def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_b
     assert status.read_status(output_dir).phase == "finished"
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out(cluster, tiny_data_bin, tmp_path):
     """Ten seconds without a sign of life; then the job restarts on the node that was left."""
     output_dir = tmp_path / "run"

@@ -142,6 +142,7 @@ def test_predictions_about_official_fields_are_those_of_the_evaluation(finetuned
     assert len(found) == (32 if task == "MultiRC" else 8)
 
 
+@pytest.mark.slow
 def test_wsc_is_learned_by_competing_phrases(work):
     options = ("--only", "lr=3e-3", "--only", "batch=16", "--epochs", "24", "--from-scratch")
     options += ("--set", "dropout=0", "--set", "attention-dropout=0")
