@@ -121,7 +121,13 @@ def _rounded(size: int) -> int:
 
 def _allocate(size: int) -> Tensor:
     """Zeros whose pages exist. Data-loader workers, which are forked, do not see them: a fork copies page tables."""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(
+            f"A copy of the training's state needs {size / 1e9:.1f} GB of host memory, which cannot be had ({error}): "
+            "leave out --background-checkpoints."
+        ) from error
     for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
         with suppress(AttributeError, OSError):  # not every kernel has them
             memory.madvise(getattr(mmap, advice))

@@ -3,8 +3,10 @@
 import collections
 import io
 
+import pytest
 import torch
 
+from roberta_plugin.fairseq_workarounds import host_copy
 from roberta_plugin.fairseq_workarounds.host_copy import HostMemory
 
 
@@ -60,6 +62,12 @@ def test_tensors_that_are_not_bytes_in_a_row_are_copied_too():
     assert torch.equal(copied.to_dense(), torch.eye(3))
 
 
+def test_memory_that_is_not_there_is_asked_for_by_name():
+    with pytest.raises(MemoryError, match=r"needs 1125899906\.8 GB of host memory.*leave out --background-checkpoints"):
+        host_copy._allocate(2**60)
+
+
+@pytest.mark.gpu
 def test_a_gpus_state_comes_into_page_locked_memory(gpu):
     state = {"weight": torch.randn(300, 40, device=gpu, dtype=torch.bfloat16), "step": torch.tensor(3.0)}
     copied = HostMemory().copy(state)
