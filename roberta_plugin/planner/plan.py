@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from roberta_plugin.planner.flops import Shape, flops_per_token
-from roberta_plugin.planner.memory import Memory, Precision, checkpoint_bytes, memory_of
+from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, Precision, checkpoint_bytes, largest_batch, memory_of
 from roberta_plugin.planner.network import Machine, all_reduce_seconds
 from roberta_plugin.training.batch_size import plan_batch
 
@@ -112,15 +112,19 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
         gpu_hours=24 * days * num_gpus,
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
-        memory=memory_of(
-            training.shape,
-            precision=training.precision,
-            batch_size=batch.per_gpu,
-            is_distributed=num_gpus > 1,
-            has_dropout=training.has_dropout,
-            has_eager_attention=training.has_eager_attention,
-            recompute=training.recompute,
-        ),
+        memory=_memory(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
+    )
+
+
+def _memory(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
+    return memory_of(
+        training.shape,
+        precision=training.precision,
+        batch_size=batch_size,
+        is_distributed=num_gpus > 1,
+        has_dropout=training.has_dropout,
+        has_eager_attention=training.has_eager_attention,
+        recompute=training.recompute,
     )
 
 
@@ -138,6 +142,27 @@ def saving_share(training: Training, *, step: float, machine: Machine) -> float:
     if not training.saves_in_background:
         return sum(written / period for period in periods)
     return sum(max(copied, written - period) / period for period in periods)
+
+
+def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
+    """A sentence on the `batch_size` that fills the GPU, for the number of GPUs of `row`."""
+    most = largest_batch(
+        lambda batch_size: _memory(training, batch_size=batch_size, num_gpus=row.num_gpus),
+        gpu_bytes=machine.memory_gb * 1e9,
+    )
+    if most == 0:
+        return (
+            f"Not even one block fits into {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB: try "
+            "checkpoint_activations, or memory_efficient_bf16 with roberta_adamw."
+        )
+    best = plan_batch(training.batch_sequences, num_gpus=row.num_gpus, most_per_gpu=most)
+    fits = f"By this estimate, {most:,} blocks in one forward pass fill {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB"
+    if best.per_gpu == row.per_gpu:
+        return f"{fits}; of the sizes that divide the batch, {row.per_gpu:,} is the largest."
+    return (
+        f"{fits}: with batch_size {best.per_gpu:,}, an update on {row.num_gpus:,} GPUs has {best.update_freq:,} "
+        f"forward passes instead of {row.update_freq:,}."
+    )
 
 
 def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -> list[Row]:
@@ -189,6 +214,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
         f"A checkpoint: {checkpoint_bytes(shape, training.precision) / 1e9:.1f} GB, written twice at "
         f"{machine.write_gb_s:g} GB/s"
         + (f" in the background, copied at {HOST_COPY_GB_S:g} GB/s." if training.saves_in_background else "."),
+        batch_advice(training, rows[0], machine=machine),
     ]
     return "\n".join(lines) + "\n"
 
