@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import utils
 from torch import Tensor
@@ -63,15 +65,13 @@ class HostMemory:
             copied = memory.copy({"weight": weight})    # weight.add_(1) does not change copied["weight"]
         """
         self.reserve(state)
-        copies, end = {}, 0
+        copies, pairs, end = {}, [], 0
         for key, storage in _storages(state).items():
-            size = storage.nbytes()
-            copies[key] = self._slice(end, size)
+            copies[key] = self._slice(end, storage.nbytes())
             source = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-            copies[key].copy_(source, non_blocking=True)
-            end += _rounded(size)
-        for device in {tensor.device for tensor in _tensors(state) if tensor.device.type == "cuda"}:
-            torch.cuda.current_stream(device).synchronize()
+            pairs.append((copies[key], source))
+            end += _rounded(storage.nbytes())
+        _copy_all(pairs)
 
         hosts: dict[int, Tensor] = {}  # a tensor that is found twice is one, as in `state`
 
@@ -92,6 +92,19 @@ class HostMemory:
         if not size:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(self._bytes.numpy(), dtype=torch.uint8, count=size, offset=start)
+
+
+def _copy_all(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy bytes: pairs of target and source."""
+    on_cpu = [(target.numpy(), source.numpy()) for target, source in pairs if source.device.type == "cpu"]
+    on_gpu = [(target, source) for target, source in pairs if source.device.type != "cpu"]
+    for target, source in on_gpu:
+        target.copy_(source, non_blocking=True)
+    # torch's own threads meet after each tensor, which takes long where other programs share the cores
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        list(threads.map(lambda pair: np.copyto(*pair), sorted(on_cpu, key=lambda pair: -pair[0].size)))
+    for device in {source.device for _, source in on_gpu}:
+        torch.cuda.current_stream(device).synchronize()
 
 
 def _apply(function: Callable[[Tensor], Any], state: Any) -> Any:

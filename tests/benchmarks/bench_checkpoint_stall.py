@@ -69,12 +69,12 @@ class Training:
         self.trainer.train_step([next(self.blocks)])
         return time.perf_counter() - started
 
-    def save(self, side: str) -> float:
-        """Seconds for which the training stands still."""
+    def save(self, side: str) -> tuple[float, float]:
+        """Seconds for which the training stands still, and CPU seconds of all threads meanwhile."""
         self.cfg.task.background_checkpoints = self.trainer.cfg.task.background_checkpoints = side != SIDES[0]
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), time.process_time()
         self.checkpoints.save_checkpoint(self.cfg.checkpoint, self.trainer, self.epoch, None)
-        return time.perf_counter() - started
+        return time.perf_counter() - started, time.process_time() - cpu
 
     def last_bytes(self) -> int:
         """The size of a checkpoint."""
@@ -83,7 +83,8 @@ class Training:
 
 def measure(training: Training, repeats: int) -> dict[str, Any]:
     """Seconds of saves by side, of updates before and during writes, and until a background checkpoint is safe."""
-    found: dict[str, Any] = {"stall": {side: [] for side in SIDES}, "alone": [], "during": [], "safe": []}
+    found: dict[str, Any] = {"alone": [], "during": [], "safe": []}
+    found |= {"stall": {side: [] for side in SIDES}, "cpu": {side: [] for side in SIDES}}
     for _ in range(2):
         training.update()
     training.writer.reserve(training.trainer)
@@ -92,7 +93,10 @@ def measure(training: Training, repeats: int) -> dict[str, Any]:
         for side in SIDES:
             found["alone"] += [training.update(), training.update()]
             started = time.perf_counter()
-            found["stall"][side].append(training.save(side))
+            seconds, cpu = training.save(side)
+            found["stall"][side].append(seconds)
+            found["cpu"][side].append(cpu)
+            print(f"{side}: {seconds:.2f} s, {cpu:.2f} s of CPU time", flush=True)
             if side == SIDES[0]:
                 continue
             while not training.writer.is_done:
@@ -123,6 +127,7 @@ def main() -> None:
         gigabytes = training.last_bytes() / 1e9
     title = f"{arguments.arch}, {training.num_parameters / 1e6:.0f} M parameters, {precision}: {gigabytes:.2f} GB a checkpoint"
     report.table(title, found["stall"], baseline=SIDES[0], amount=gigabytes, unit="GB")
+    report.table("CPU seconds of it, all threads", found["cpu"], baseline=SIDES[0], amount=gigabytes, unit="GB")
     medians = {key: statistics.median(found[key] or [float("nan")]) for key in ("safe", "alone", "during")}
     report.text(
         f"A background checkpoint and its copy were safe after {medians['safe']:.1f} s. An update took "
