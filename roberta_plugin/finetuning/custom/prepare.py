@@ -18,7 +18,6 @@ from roberta_plugin.finetuning.custom.examples import Example, warn_of_duplicate
 from roberta_plugin.finetuning.custom.kinds import kind_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import format_of, read_table
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
@@ -73,7 +72,9 @@ def prepare(
     recorded = settings(task, max_length=max_length, options=options)
     tables = _tables(raw, options)
     reading = kind_of(recorded)
-    splits = {split: _read(path, reading, options, split=split) for split, path in tables.items()}
+    for path in tables.values():
+        reading.check_name(path)
+    splits = {split: _read(path, reading, split=split) for split, path in tables.items()}
     table = splits["train"]
     if "valid" not in splits:
         splits |= _cut(table, reading, options)
@@ -101,15 +102,14 @@ def _tables(raw: Path, options: CustomOptions) -> dict[str, Path]:
     for split, path in found.items():
         if not path.is_file():
             raise FileNotFoundError(f"--{split} {path} does not exist: check the path.")
-        format_of(path)
     return found
 
 
-def _read(path: Path, kind: CustomKind, options: CustomOptions, *, split: str) -> list[Example]:
+def _read(path: Path, kind: CustomKind, *, split: str) -> list[Example]:
     """The examples of a table; a test table whose first row has no label has none at all."""
     examples: list[Example] = []
     is_labelled = True
-    for row in read_table(path, delimiter=options.delimiter):
+    for row in kind.rows(path):
         if not examples and split == "test":
             is_labelled = kind.is_labelled(row)
         examples.append(kind.read(row, is_labelled=is_labelled))
