@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.option_fields import TaskOptions, option
+from roberta_plugin.finetuning.option_fields import FileOptions, option
 
 # Kinds of own data, as --kind names them; `pair` is a classification of two texts.
 OWN_KINDS = ("classification", "multi-label", "regression", "pair", "multiple-choice", "question-answering", "tagging")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CustomOptions(TaskOptions):
+class CustomOptions(FileOptions):
     """Options of custom: tables of your own."""
 
     kind: str | None = option(None, "what is learned (classification)", stage="prepare", choices=OWN_KINDS)
@@ -152,12 +152,6 @@ class CustomOptions(TaskOptions):
         if len(cut_by) > 1:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in cut_by)
             raise ValueError(f"{named} both say what the development set is: give one of them.")
-
-    @property
-    def files(self) -> dict[str, str]:
-        """The tables by split."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {split: name for split, name in named.items() if name is not None}
 
     def part(self) -> tuple[int, int]:
         """Which part is the development set, and of how many.

@@ -92,7 +92,8 @@ def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path
         return {split: raw / named[split] for split in SPLITS if split in named}
     found = {}
     for split, names in _FILES[task].items():
-        path = next((raw / name for name in names if (raw / name).is_file()), None)
+        paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
+        path = next((path for path in paths if path.is_file()), None)
         if path is not None:
             found[split] = path
     if not found:

@@ -143,6 +143,8 @@ def test_files_are_found_by_their_usual_names_or_by_options(tmp_path):
         "test": tmp_path / "eng.testb",
     }
     assert find_files("tagging", tmp_path, {"valid": "mine.bio"}) == {"valid": tmp_path / "mine.bio"}
+    (tmp_path / "dev.conll.zst").touch()
+    assert find_files("tagging", tmp_path, {}) == {"valid": tmp_path / "dev.conll.zst"}
     with pytest.raises(FileNotFoundError, match=r"no data for wnut17: looked for train: wnut17train\.conll; valid: "):
         find_files("wnut17", tmp_path, {})
     with pytest.raises(FileNotFoundError, match="--test must name a file in"):
