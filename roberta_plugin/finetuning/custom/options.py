@@ -135,11 +135,6 @@ class CustomOptions(FileOptions):
             raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise ValueError(f"--delimiter must be one character, got {self.delimiter!r}.")
-        if (self.text_column or "text") in (self.label_column or ("label",)):
-            raise ValueError(
-                f"--text-column and --label-column both name {self.text_column or 'text'!r}: the label would be in the "
-                "text. Name two columns."
-            )
         if len(self.label_column or ()) > 1 and kind != "multi-label":
             raise ValueError(f"--label-column takes one column with --kind {kind}; several go with multi-label.")
         for name in ("labels", "label_column", "choices_columns"):

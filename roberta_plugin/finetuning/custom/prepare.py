@@ -30,7 +30,11 @@ _RECORDED = ("text_column", "text_pair_column", "label_column", "id_column", "de
 
 
 def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str, Any]:
-    """See `benchmarks.Benchmark.settings`; `labels` are among them if they are given."""
+    """See `benchmarks.Benchmark.settings`; `labels` are among them if they are given.
+
+    Raises:
+        ValueError: if the text is its own label, or what `CustomKind.settings_of` refuses.
+    """
     name = (options.kind or "classification").replace("-", "_")
     name = "classification" if name == "pair" else name
     plain = {item: getattr(options, item) for item in _RECORDED}
@@ -45,7 +49,13 @@ def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str,
         "class_weights": options.class_weights or "none",
         **({"labels": list(options.labels)} if options.labels else {}),
     }
-    return {**found, **type(kind_of(found)).settings_of(options, max_length=max_length)}
+    found |= type(kind_of(found)).settings_of(options, max_length=max_length)
+    if found["text_column"] in found["label_column"]:
+        raise ValueError(
+            f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
+            "Name two columns."
+        )
+    return found
 
 
 def raw_files(task: str, raw: Path, options: CustomOptions) -> list[Path]:

@@ -370,3 +370,14 @@ def test_a_packed_input_is_refused_with_a_remedy(models, tmp_path):
         (tmp_path / name).write_bytes(b"\x1f\x8b")
         with pytest.raises(ValueError, match=r"only plain files are read\. Unpack it, or .*zcat"):
             predict(PredictSettings(model=models["classification"], input=tmp_path / name))
+
+
+def test_words_may_have_the_column_of_training(tmp_path):
+    model = write_predictor(tmp_path, "tagging")
+    state = torch.load(model / "model.pt", weights_only=False)
+    state["task_state"] = {
+        "data": {"task": "custom", "settings": {**TRAINED["tagging"]["settings"], "text_column": "w"}}
+    }
+    torch.save(state, model / "model.pt")
+    found = answers(model, [{"w": ["a", "good"]}, {"words": ["a", "good"]}])
+    assert found[0] == found[1] and found[0]["words"] == ["a", "good"]

@@ -53,12 +53,12 @@ class Tagging(CustomKind):
 
     @classmethod
     def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
-        """See `CustomKind.settings_of`: the layout of the windows, and the columns, None where they are the usual."""
+        """See `CustomKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
         stride = TaggingOptions(doc_stride=min(128, max(1, max_length // 4)))
         return {
             **asdict(TaggingLayout.of(max_length, stride)),
             "text_column": options.text_column,
-            "label_column": list(options.label_column or (None,)),
+            "label_column": list(options.label_column or ()),
         }
 
     @property
@@ -69,7 +69,7 @@ class Tagging(CustomKind):
     @property
     def _columns(self) -> tuple[str, str]:
         """The columns of words and tags in tables of lists."""
-        return self.settings["text_column"] or _WORDS, self.settings["label_column"][0] or _TAGS
+        return self.settings["text_column"] or _WORDS, next(iter(self.settings["label_column"]), _TAGS)
 
     def check_name(self, path: Path) -> None:
         """See `CustomKind.check_name`; all but CSV can be read."""
@@ -84,9 +84,11 @@ class Tagging(CustomKind):
         if named_format(path) in _LISTS:
             yield from read_table(path)
             return
-        named = {"tokens_column": self.settings["text_column"], "tags_column": self.settings["label_column"][0]}
+        named = TaggingOptions(
+            tokens_column=self.settings["text_column"], tags_column=next(iter(self.settings["label_column"]), None)
+        )
         words, tags = self._columns
-        for sentence in read_file(path, options=TaggingOptions(**named), needs_tags=False):
+        for sentence in read_file(path, options=named, needs_tags=False):
             values = {words: list(sentence.words), tags: None if sentence.tags is None else list(sentence.tags)}
             yield Row(path, sentence.line, values)
 
@@ -112,7 +114,13 @@ class Tagging(CustomKind):
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
         """See `CustomKind.read_target`: the tags as the file has them."""
         column = self._columns[1]
-        tags = check_list(value_of(row, column, option="--label-column"), f"the column {column!r}", row.where)
+        value = value_of(row, column, option="--label-column")
+        if is_missing(value):
+            raise ValueError(
+                f"{row.where}: there are no tags, which only a test table may lack. Add them, or name their column by "
+                "--label-column."
+            )
+        tags = check_list(value, f"the column {column!r}", row.where)
         return tuple(
             check_text(tag, f"tag {number} of the column {column!r}", row.where)
             for number, tag in enumerate(tags, start=1)

@@ -242,7 +242,8 @@ def test_words_and_tags_come_from_lists_or_from_columns_in_any_scheme(prepare_ta
         ({"tags": ["b-x", "O"]}, {}, r"line 3: the tag 'b-x' is neither O nor B-TYPE.*, as 'B-X' is"),
         ({"tokens": []}, {}, r"line 3: the column 'tokens' is an empty list"),
         ({"tokens": "a b"}, {}, r"line 3: the column 'tokens' must be a list, found 'a b'"),
-        ({"tags": None}, {}, r"line 3: the column 'tags' must be a list, found None"),
+        ({"tags": None}, {}, r"line 3: there are no tags, which only a test table may lack.* --label-column"),
+        ({"tags": "B-X O"}, {}, r"line 3: the column 'tags' must be a list, found 'B-X O'"),
         ({"tags": ["O", 3]}, {}, r"line 3: tag 2 of the column 'tags' must be a text, found 3"),
         ({}, {"label_column": ("ner",)}, r"line 1: there is no column 'ner'.* --label-column"),
         ({}, {"labels": ("B-X", "O")}, r"--labels B-X O: the labels of entities are O, then B-TYPE and I-TYPE"),
@@ -278,3 +279,8 @@ def test_half_a_character_is_named(prepare_table, tmp_path, name):
     (tmp_path / "raw.jsonl").write_text(json.dumps(row))
     with pytest.raises(ValueError, match=f"line 1: the column '{name}' holds half of a surrogate pair"):
         prepare_table(train="raw.jsonl", id_column="id")
+
+
+def test_an_answer_may_be_in_a_column_called_text(prepare_table):
+    rows = [{"context": f"so bad {n}", "question": "?", "text": "bad"} for n in range(30)]
+    assert prepare_table("question-answering", rows=rows, label_column=("text",)).splits == ("train", "valid")
