@@ -37,9 +37,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--null-threshold",
         type=float,
-        default=0.5,
         metavar="P",
-        help="probability of no answer above which a question gets none (0.5; `roberta evaluate` finds the best)",
+        help="question_answering: probability of no answer above which none is given (default: the one that `roberta "
+        "finetune` found on the development set, if MODEL is its output folder; else 0.5)",
     )
     parser.add_argument(
         "--valid-sequences", action="store_true", help="tags: the most probable sequence among those that are valid"
@@ -48,8 +48,7 @@ def add_parser(subparsers: Any) -> None:
         "--threshold",
         type=float,
         metavar="P",
-        help="multi_label: probability from which a label is given (default: the one that `roberta finetune` found on "
-        "the development set, if MODEL is its output folder; else 0.5)",
+        help="multi_label: probability from which a label is given (default: as --null-threshold)",
     )
     parser.add_argument("--max-length", type=int, help="most tokens of a sequence (default: as in training)")
     parser.add_argument("--batch-tokens", type=int, help="most positions of a batch (4096 on a CPU, 32768 on a GPU)")

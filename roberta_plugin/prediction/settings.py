@@ -43,8 +43,8 @@ class PredictSettings:
     """Answers for a mask, or candidate answers to a question."""
     pooling: Literal["mean", "first"] = "mean"
     """What an embedding is: the mean over all tokens, or the features of <s>."""
-    null_threshold: float = 0.5
-    """Probability of no answer above which a question gets none (models of SQuAD 2.0)."""
+    null_threshold: float | None = None
+    """Probability of no answer above which a question gets none; None: the one that was tuned, or 0.5."""
     valid_sequences: bool = False
     """Whether tags are the most probable sequence among those that are valid in IOB2."""
     threshold: float | None = None

@@ -364,6 +364,17 @@ def test_the_shell_recipe_trains_from_any_folder(tiny_data_bin, tmp_path):
     assert (tmp_path / "runs" / "base" / "checkpoints" / "checkpoint_last.pt").is_file()
 
 
+@pytest.mark.slow
+def test_the_recipe_of_the_small_model_trains_on_longer_blocks_in_the_end(tiny_data_bin, tmp_path):
+    shutil.copytree(tiny_data_bin, tmp_path / "corpus")
+    small = "--max-update 2 --total-num-update 2 --warmup-updates 1 --max-tokens 1024 --encoder-layers 1"
+    small += " --encoder-embed-dim 32 --encoder-ffn-embed-dim 32"
+    shell(f"{shlex.quote(str(EXAMPLES / 'pretrain' / 'small_100m.sh'))} corpus {small}", tmp_path)
+    for length in (128, 512):
+        state = torch.load(tmp_path / f"runs/small_100m/{length}/checkpoint_last.pt", weights_only=False)
+        assert state["cfg"]["task"]["tokens_per_sample"] == length
+
+
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)
 def test_scripts_without_arguments_show_their_usage(script):
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=30, check=False)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -337,3 +338,46 @@ def test_what_a_model_cannot_do_is_said(models, name, changes, message):
         list(iterate_predictions(PredictSettings(**{"model": models[name], "device": "cpu", **changes}), ["good"]))
     with pytest.raises(FileNotFoundError, match=r"--input .*none\.txt does not exist"):
         predict(PredictSettings(model=models[name], input=models[name] / "none.txt"))
+
+
+def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_given_one(models, tmp_path):
+    """As the output folder of `roberta finetune` has it, under the names of SQuAD 2.0 and of own data."""
+    asked = [{"question": "good ?", "context": "a good bad thing"}]
+    (undecided,) = answers(models["question_answering"], asked)
+    null = undecided["no_answer_probability"]
+    for name in ("null_threshold", "threshold"):
+        folder = tmp_path / name
+        shutil.copytree(models["question_answering"], folder)
+        (folder / "results").mkdir()
+        for limit, is_answered in ((null + 0.01, True), (null - 0.01, False)):
+            (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"ensemble": {name: limit}}))
+            assert bool(answers(folder, asked)[0]["answer"]) is is_answered
+            assert bool(answers(folder, asked, null_threshold=1.0)[0]["answer"]) is True
+    (folder / "results" / "evaluation_valid.json").write_text("")
+    with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: give --null-threshold"):
+        answers(folder, asked)
+
+
+def test_thresholds_of_other_kinds_are_refused(models):
+    with pytest.raises(ValueError, match="--threshold goes with models of several labels, and this one is for classif"):
+        answers(models["classification"], PAIRS[:1], threshold=0.4)
+    with pytest.raises(ValueError, match="--null-threshold goes with models that find answers"):
+        answers(models["regression"], PAIRS[:1], null_threshold=0.4)
+
+
+def test_a_packed_input_is_refused_with_a_remedy(models, tmp_path):
+    for name in ("a.csv.gz", "a.parquet"):
+        (tmp_path / name).write_bytes(b"\x1f\x8b")
+        with pytest.raises(ValueError, match=r"only plain files are read\. Unpack it, or .*zcat"):
+            predict(PredictSettings(model=models["classification"], input=tmp_path / name))
+
+
+def test_words_may_have_the_column_of_training(tmp_path):
+    model = write_predictor(tmp_path, "tagging")
+    state = torch.load(model / "model.pt", weights_only=False)
+    state["task_state"] = {
+        "data": {"task": "custom", "settings": {**TRAINED["tagging"]["settings"], "text_column": "w"}}
+    }
+    torch.save(state, model / "model.pt")
+    found = answers(model, [{"w": ["a", "good"]}, {"words": ["a", "good"]}])
+    assert found[0] == found[1] and found[0]["words"] == ["a", "good"]
