@@ -20,6 +20,7 @@ TRAINED: dict[str, dict[str, Any]] = {
     "regression": {"task": "STS-B", "settings": {"kind": "regression", "labels": [], "max_length": 30}},
     "multiple_choice": {"task": "race", "settings": {"max_length": 38, "question_length": 12, "order": "passage"}},
     "question_answering": {"task": "squad2", "settings": {"max_length": 32, "question_length": 8, "doc_stride": 10}},
+    "summary": {"task": "summaries", "settings": {"max_length": 64, "sentence_length": 62, "doc_stride": 32}},
     "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
 }
 NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
@@ -34,6 +35,11 @@ def write_predictor(folder: Path, name: str) -> Path:
         torch.save(state, folder / "model.pt")
         model = RobertaHub.from_pretrained(folder).model
         model.register_span_head("span_head")
+        state["model"] = model.state_dict()
+    if name == "summary":
+        torch.save(state, folder / "model.pt")
+        model = RobertaHub.from_pretrained(folder).model
+        model.register_sentence_head("summary_head", num_layers=1)
         state["model"] = model.state_dict()
     if TRAINED[name]:
         state["task_state"] = {"data": TRAINED[name]}

@@ -27,8 +27,8 @@ FAIRSEQ_FLAVOURS = {
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 # What the plugin registers with fairseq, by the registry that holds it.
 REGISTERED = {
-    "task": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race"),
-    "criterion": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race"),
+    "task": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race", "roberta_summarization"),
+    "criterion": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race", "roberta_summarization"),
     "arch": ("fast_roberta_tiny", "fast_roberta_small", "fast_roberta_base", "fast_roberta_large"),
     "optimizer": ("roberta_adamw",),
 }

@@ -22,13 +22,12 @@ from tqdm import tqdm
 import roberta_plugin
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
-from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state as load_state
 from roberta_plugin.models.checkpoints.options import saved_options
 
-_HEADS = "_heads."  # in the names of the parameters of classification and span heads
+_HEADS = "_heads."  # in the names of the parameters of classification, span and sentence heads
 
 
 def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
@@ -109,7 +108,7 @@ def run_model(
         device: where to compute.
         show_progress: whether to show a progress bar.
     """
-    dataset = ExamplesDataset(
+    dataset = task.dataset_class(
         split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, pad_to_multiple=1
     )
     if not len(dataset):
@@ -136,9 +135,13 @@ class _Collected:
         self._starts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * num_sequences
         self._ends = list(self._starts)
         self._has_spans = False
+        self._of_sentences: NDArray[np.float32] | None = None
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch: scores (S, C), or `SpanLogits`."""
+        """Keep the outputs of a batch: scores (S, C), those of all sentences of its examples, or `SpanLogits`."""
+        if isinstance(output, torch.Tensor) and output.dim() == 1:
+            self._add_sentences(batch["id"].tolist(), output.float().cpu().numpy())
+            return
         offsets = self._split.offsets
         rows = np.concatenate([np.arange(offsets[example], offsets[example + 1]) for example in batch["id"].tolist()])
         if isinstance(output, torch.Tensor):
@@ -155,11 +158,22 @@ class _Collected:
         ):
             self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
 
+    def _add_sentences(self, examples: list[int], logits: NDArray[np.float32]) -> None:
+        first = self._split.array("first_sentence")
+        if self._of_sentences is None:
+            self._of_sentences = np.full(first[-1], np.nan, dtype=np.float32)
+        self._of_sentences[np.concatenate([np.arange(first[number], first[number + 1]) for number in examples])] = (
+            logits
+        )
+
     def outputs(self) -> RawOutputs:
         """The outputs of the whole split; every sequence must have been added."""
         if self._has_spans:
             assert not np.isnan(self._answerable).any(), "a sequence was left out"
             return RawOutputs(start_logits=self._starts, end_logits=self._ends, answerable_logits=self._answerable)
+        if self._of_sentences is not None:
+            assert not np.isnan(self._of_sentences).any(), "a sentence was left out, or the model has diverged"
+            return RawOutputs(sentence_logits=self._of_sentences)
         assert self._logits is not None
         assert not np.isnan(self._logits).any(), "a sequence was left out, or the model has diverged"
         return RawOutputs(logits=self._logits)

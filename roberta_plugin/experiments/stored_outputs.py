@@ -34,6 +34,8 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> No
     arrays: dict[str, NDArray[Any]] = {"of": np.array(_checksum(split))}
     if outputs.logits is not None:
         arrays["logits"] = outputs.logits
+    elif outputs.sentence_logits is not None:
+        arrays["sentence_logits"] = outputs.sentence_logits
     else:
         starts, ends, answerable = outputs.start_logits, outputs.end_logits, outputs.answerable_logits
         assert starts is not None
@@ -58,6 +60,8 @@ def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
         return None
     if "logits" in arrays:
         return RawOutputs(logits=arrays["logits"])
+    if "sentence_logits" in arrays:
+        return RawOutputs(sentence_logits=arrays["sentence_logits"])
     borders = np.cumsum(arrays["lengths"])[:-1]
     return RawOutputs(
         start_logits=np.split(arrays["start_logits"], borders),

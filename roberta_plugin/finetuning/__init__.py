@@ -9,7 +9,8 @@ Before training, by `roberta prepare TASK`:
     prepared_files      checks of its files: sizes, digests, shapes
     preparation         PrepareSettings               -> a prepared folder; refuses one with other settings
 
-In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2 or race:
+In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race or
+roberta_summarization:
 
     examples_dataset    a split                       -> batches of examples of similar length
     identity            a prepared folder             -> what a checkpoint remembers of its data
@@ -27,7 +28,8 @@ For all of them:
     benchmarks          the table of all tasks, and what a benchmark offers
     options             the options of each task, as dataclasses with help texts
     paper_settings      the training settings of the paper's Table 10
-    glue  squad  race   the benchmarks, with the same files each: reader, inputs, prepare, metrics, predictions
+    glue  squad  race  summaries
+                        the benchmarks, with the same files each: reader, inputs, prepare, metrics, predictions
 
 Only examples_dataset knows fairseq.
 """

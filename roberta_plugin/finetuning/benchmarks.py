@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "squad": ("squad2", ("squad1", "squad2")),
     "race": ("race", ("race", "multiple_choice")),
+    "summaries": ("roberta_summarization", ("summaries", "cnn_dailymail")),
 }
 TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
 
@@ -47,6 +48,8 @@ class RawOutputs(NamedTuple):
     """That it ends there: (T_s,) for each sequence."""
     answerable_logits: NDArray[np.float32] | None = None
     """That the sequence holds the answer (S,)."""
+    sentence_logits: NDArray[np.float32] | None = None
+    """That a sentence belongs to the summary: all sentences of all documents, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)

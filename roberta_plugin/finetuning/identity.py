@@ -17,8 +17,9 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
-_LENGTHS = ("max_length", "question_length", "doc_stride")
-_SAME_HEAD = {"multiple_choice": "race"}  # the same head for other texts
+_LENGTHS = ("max_length", "question_length", "doc_stride", "sentence_length", "oracle_sentences")
+_LENGTHS += ("id_field", "text_field", "summary_field")  # how files were read
+_SAME_HEAD = {"multiple_choice": "race", "cnn_dailymail": "summaries"}  # the same head for other texts
 
 
 def of(prepared: Prepared) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
 def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
     """Refuse data of another task, or with other settings, than those the checkpoint's head was trained on.
 
-    Other lengths are permitted, with a warning.
+    Other lengths, and other names of the files' fields, are permitted, with a warning.
 
     Raises:
         ValueError: naming both.

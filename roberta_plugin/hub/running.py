@@ -8,7 +8,7 @@ them in a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,6 +66,16 @@ def head_logits(model: Any, batch: Batch, head: str) -> Tensor:
 def span_logits(model: Any, batch: Batch, head: str) -> SpanLogits:
     """Logits of a span head: two (B, T) and one (B,)."""
     found: SpanLogits = model(batch.tokens, span_head_name=head, **_known(model, batch))[0]
+    return found
+
+
+def sentence_logits(
+    model: Any, batch: Batch, head: str, sentences: Mapping[str, Any], *, segments: Tensor | None = None
+) -> Tensor:
+    """Logits of a sentence head (V,) for the V `sentences` of a batch, as `FastRobertaModel.forward` takes them."""
+    found: Tensor = model(
+        batch.tokens, sentence_head_name=head, sentences=sentences, segments=segments, **_known(model, batch)
+    )[0]
     return found
 
 

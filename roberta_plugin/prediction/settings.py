@@ -45,6 +45,12 @@ class PredictSettings:
     """What an embedding is: the mean over all tokens, or the features of <s>."""
     null_threshold: float = 0.5
     """Probability of no answer above which a question gets none (models of SQuAD 2.0)."""
+    num_sentences: int | None = None
+    """Sentences of a summary; None: 3."""
+    length_share: float | None = None
+    """Instead of a number of sentences: the share of a text's words that its summary has at least."""
+    no_trigram_blocking: bool = False
+    """Whether sentences of a summary may share three words in a row."""
     window: int = 1024
     """Records in memory at a time, which are sorted by length."""
     show_progress: bool = False

@@ -4,7 +4,8 @@ masked_lm             pretraining                  masked_lm_options   its optio
 sentence_prediction   GLUE
 squad2                spans
 race                  multiple choice
-finetuning            what the last three share    finetuning_options  their options
+summarization         sentences to choose
+finetuning            what the last four share     finetuning_options  their options
 block_task            what all tasks share
 epoch_iterator        batches of an epoch for each rank, with the position kept in blocks
 packing_choice        whether blocks are packed when the user has not said so
@@ -17,3 +18,4 @@ from roberta_plugin.tasks import masked_lm as masked_lm
 from roberta_plugin.tasks import race as race
 from roberta_plugin.tasks import sentence_prediction as sentence_prediction
 from roberta_plugin.tasks import squad2 as squad2
+from roberta_plugin.tasks import summarization as summarization

@@ -34,6 +34,8 @@ class FineTuningTask(BlockTask):
     """The task's name for --task."""
     can_pack: ClassVar[bool] = True
     """Whether the heads can read packed rows."""
+    dataset_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
+    """What makes the batches."""
 
     def __init__(
         self, cfg: FineTuningConfig, prepared: Prepared, dictionary: Dictionary, vocabulary: Vocabulary
@@ -122,7 +124,7 @@ class FineTuningTask(BlockTask):
         for fault in self.prepared.changed_files(split):
             raise ValueError(fault)
         self.prepared.check_labels(prepared)
-        self.datasets[split] = ExamplesDataset(
+        self.datasets[split] = self.dataset_class(
             prepared,
             pad_id=self.vocabulary.pad_id,
             vocab_size=len(self.vocabulary),

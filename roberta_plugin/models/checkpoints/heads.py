@@ -14,7 +14,8 @@ from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSIT
 
 logger = logging.getLogger(__name__)
 
-CLASSIFICATION, SPAN = "classification_heads.", "span_heads."
+CLASSIFICATION, SPAN, SENTENCE = "classification_heads.", "span_heads.", "sentence_heads."
+_ALL = (CLASSIFICATION, SPAN, SENTENCE)
 
 
 class HasHeads(Protocol):
@@ -22,6 +23,7 @@ class HasHeads(Protocol):
 
     classification_heads: nn.ModuleDict
     span_heads: nn.ModuleDict
+    sentence_heads: nn.ModuleDict
     cfg: Any
 
     def register_classification_head(self, name: str, num_classes: int | None, inner_dim: int | None) -> None:
@@ -29,6 +31,9 @@ class HasHeads(Protocol):
 
     def register_span_head(self, name: str) -> None:
         """Add a head that finds spans, with fresh weights."""
+
+    def register_sentence_head(self, name: str, *, num_layers: int) -> None:
+        """Add a head that scores sentences, with fresh weights."""
 
     def state_dict(self) -> dict[str, Tensor]:  # type: ignore[empty-body]
         """All parameters by name."""
@@ -38,8 +43,8 @@ def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
     """Load the heads of the checkpoint that fit the model, drop the others, and keep the model's own for the rest."""
     if model.cfg.load_checkpoint_heads:
         _register_heads(model, state)
-    own = {name: value for name, value in model.state_dict().items() if name.startswith((CLASSIFICATION, SPAN))}
-    for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith((CLASSIFICATION, SPAN))}):
+    own = {name: value for name, value in model.state_dict().items() if name.startswith(_ALL)}
+    for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith(_ALL)}):
         names = [name for name in state if name.startswith(f"{head}.")]
         if any(name not in own or own[name].shape != state[name].shape for name in names):
             logger.warning(f"{head} of the checkpoint does not fit this model and is left out")
@@ -57,6 +62,10 @@ def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
     for name in sorted({key.split(".")[1] for key in state if key.startswith(SPAN)}):
         if name not in model.span_heads:
             model.register_span_head(name)
+    for name in sorted({key.split(".")[1] for key in state if key.startswith(SENTENCE)}):
+        if name not in model.sentence_heads:
+            layers = {key.split(".")[3] for key in state if key.startswith(f"{SENTENCE}{name}.layers.")}
+            model.register_sentence_head(name, num_layers=len(layers))
 
 
 def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ classification      a text or a pair           -> a label, and all probabilities
 regression          a text or a pair           -> a number
 multiple_choice     context, question, options -> the best option
 question_answering  question, context          -> a span of the context
+summary             a text                     -> the sentences that sum it up
 pronoun             a sentence with [it]       -> the phrase that the pronoun stands for
 embedding           a text                     -> a vector
 """
@@ -37,6 +38,7 @@ KINDS: dict[str, Entry] = {
     "regression": Entry("Regression", "text [text_pair]", ("regression", "pair_ranking")),
     "multiple_choice": Entry("MultipleChoice", "context question options", ("race", "multiple_choice")),
     "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2")),
+    "summary": Entry("Summary", "text", ("summaries", "cnn_dailymail")),
     "pronoun": Entry("Pronoun", "text [candidates]", ("phrase_ranking",)),
     "embedding": Entry("Embedding", "text [text_pair]"),
 }
