@@ -45,8 +45,8 @@ def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> Paper
 
     Liu and Lapata 2019 (section 4.2): a peak rate of 2e-5, 50,000 updates, two layers over the sentences; with batches
     of about 36 documents (Liu 2019, arXiv 1903.10318), they are 6 epochs of CNN/DailyMail's 287,227 documents.
-    RoBERTa's Table 10: rates around it, a warm-up of 6 %, linear decay, weight decay of 0.1, 10 epochs of smaller sets. The
-    checkpoint is chosen by the mean of ROUGE-1 and ROUGE-2 on the development set.
+    RoBERTa's Table 10: rates around it, a warm-up of 6 %, linear decay, weight decay of 0.1, 10 epochs of smaller
+    sets. The checkpoint is chosen by the mean of ROUGE-1 and ROUGE-2 on the development set.
     """
     updates = schedule(len(prepared.split("train")), batch_size=BATCH_SIZE, epochs=epochs or EPOCHS[task])
     return PaperRecipe(

@@ -105,7 +105,9 @@ def test_training_logs_no_rouge(criterion, dataset):
 def test_what_cannot_be_is_refused(criterion, dataset):
     with pytest.raises(ValueError, match="reduce=True"):
         criterion(TableModel(1), {}, reduce=False)
-    task = SimpleNamespace(target_dictionary=None)
+    task = SimpleNamespace(target_dictionary=None, cfg=SimpleNamespace(_name="sentence_prediction"))
+    with pytest.raises(ValueError, match="--criterion roberta_summarization goes with --task roberta_summarization"):
+        SummarizationCriterion.build_criterion(SimpleNamespace(num_sentences=3, length_share=0.0), task)
     with pytest.raises(ValueError, match="--num-sentences must be 1 or more, got 0"):
         SummarizationCriterion(task, num_sentences=0, length_share=0.0)
     with pytest.raises(ValueError, match="--length-share must be from 0 to 1, got 2"):
