@@ -48,14 +48,14 @@ class SentenceHead(nn.Module):
         is_padding = None
         if shape[0] * shape[1] > len(vectors):
             is_padding = torch.ones(shape, dtype=torch.bool, device=x.device).index_put(at, at[0].new_zeros(()).bool())
-        x = self.dropout(x + sinusoids(shape[1], x.size(2)).to(x))
+        x = self.dropout(x + sinusoids(shape[1], x.size(2), device=x.device).to(x.dtype))
         for layer in self.layers:
             x = layer(x, is_padding, None)
         return x[at]  # (B, M, D) -> (V, D)
 
 
-def sinusoids(length: int, dim: int) -> Tensor:
+def sinusoids(length: int, dim: int, *, device: torch.device | None = None) -> Tensor:
     """Position embeddings (length, dim) of Vaswani et al. 2017, section 3.5: sine and cosine in turn, fp32."""
-    rates = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))  # (ceil(dim / 2),)
-    angles = torch.arange(length)[:, None] * rates  # -> (length, ceil(dim / 2))
+    rates = torch.exp(torch.arange(0, dim, 2, device=device) * (-math.log(10000.0) / dim))  # (ceil(dim / 2),)
+    angles = torch.arange(length, device=device)[:, None] * rates  # -> (length, ceil(dim / 2))
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dim]

@@ -29,9 +29,8 @@ class DocumentsDataset(ExamplesDataset):
         return Documents(self.split)
 
     @cached_property
-    def _of_sentences(self) -> dict[str, NDArray[np.int64]]:
-        names = ("label", "window", "position")
-        return {name: np.asarray(self.documents.column(name), dtype=np.int64) for name in names}
+    def _of_sentences(self) -> dict[str, NDArray[Any]]:
+        return {name: self.documents.column(name) for name in ("label", "window", "position")}
 
     @cached_property
     def _room(self) -> NDArray[np.int32]:
@@ -54,8 +53,11 @@ class DocumentsDataset(ExamplesDataset):
         counts = first[indices + 1] - first[indices]  # (B,)
         places = by_document(counts)
         chosen = np.repeat(first[indices], counts) + places["place"]  # (V,), of the split
-        row = batch["offsets"][places["document"]] + self._of_sentences["window"][chosen]
-        position = self._of_sentences["position"][chosen]
+        labels, window, position = (
+            values[chosen].astype(np.int64)
+            for values in self._of_sentences.values()  # of memory-mapped files
+        )
+        row = batch["offsets"][places["document"]] + window
         lengths, tokens = inputs["src_lengths"], inputs["src_tokens"]
         starts = None
         if self.pack:
@@ -65,5 +67,5 @@ class DocumentsDataset(ExamplesDataset):
         else:
             layout = padded_layout(row, position, num_rows=len(lengths))
         inputs["segments"] = segments_of(tokens, bos_id=int(tokens[0, 0]), starts=starts)  # a row begins with <s>
-        batch["sentences"] = {**layout, **places, "labels": self._of_sentences["label"][chosen]}
+        batch["sentences"] = {**layout, **places, "labels": labels}
         return batch

@@ -17,23 +17,32 @@ from roberta_plugin.finetuning.prepared_files import REMEDY
 
 
 class Documents:
-    """Documents of a prepared split.
-
-    Attributes:
-        ids: of the documents.
-        sentences: of each.
-        summaries: sentences of the summary of each; None where it is not known.
-    """
+    """Documents of a prepared split; the texts are read when they are first asked for, which training never does."""
 
     def __init__(self, split: PreparedSplit) -> None:
         self.split = split
-        records = list(split.records())
-        self.ids: list[str] = [record["id"] for record in records]
-        self.sentences: list[Sequence[str]] = [record["sentences"] for record in records]
-        self.summaries: list[Sequence[str] | None] = [record["summary"] for record in records]
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.split)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Ids of the documents."""
+        return [record["id"] for record in self._records]
+
+    @cached_property
+    def sentences(self) -> list[Sequence[str]]:
+        """Sentences of each document."""
+        return [record["sentences"] for record in self._records]
+
+    @cached_property
+    def summaries(self) -> list[Sequence[str] | None]:
+        """Sentences of the summary of each; None where it is not known."""
+        return [record["summary"] for record in self._records]
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        return list(self.split.records())
 
     @property
     def is_labelled(self) -> bool:

@@ -4,7 +4,7 @@
 (or dev.jsonl) and test.jsonl, or the files that the options name. The text is a string, which is split into sentences
 (`data/sentences.py`), or a list of sentences; so is the summary.
 
-    {"id": "7", "text": "It rained. We stayed.\n\nThen it stopped.", "summary": "It rained."}
+    {"id": "7", "text": "It rained. We stayed.\\n\\nThen it stopped.", "summary": "It rained."}
 
 `cnn_dailymail` reads the stories of CNN/DailyMail as they are distributed (Hermann et al. 2015): paragraphs, and after
 each line `@highlight` a sentence of the summary. Either each split has a folder, such as train/*.story, or lists of
@@ -169,7 +169,9 @@ def _records(path: Path, split: str, options: SummariesOptions) -> Iterator[tupl
         name = names["summary_field"]
         if content.get(name) is None and split != "test":
             raise ValueError(f"{where} lacks {name!r}: add the summary, or name its field by --summary-field.")
-        summary = None if content.get(name) is None else _sentences(content[name], name, where)
+        summary = content.get(name)
+        if summary is not None:
+            summary = _sentences(parted(summary) if isinstance(summary, str) else summary, name, where)
         id_ = check_id(content.get(names["id_field"], number), where)
         yield where, Document(id_, sentences, summary)
 
@@ -195,10 +197,17 @@ def _sentences(value: Any, name: str, where: str) -> tuple[str, ...]:
 def sentences_of(text: str) -> list[str]:
     """The sentences of a text, line by line.
 
-    Example: "It rained. We stayed.\n\nWhy?" -> ["It rained.", "We stayed.", "Why?"]; "It rained.We stayed." -> two.
+    Example: "It rained. We stayed.\\n\\nWhy?" -> ["It rained.", "We stayed.", "Why?"].
     """
-    lines = [part for line in text.splitlines() for part in _RUN_TOGETHER.split(line)]
-    return [sentence for line in lines if line.strip() for sentence in split_line(one_line(line))]
+    return [sentence for line in text.splitlines() if line.strip() for sentence in split_line(one_line(line))]
+
+
+def parted(text: str) -> str:
+    """A summary with its sentences in lines of their own where they are run together.
+
+    Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
+    """
+    return _RUN_TOGETHER.sub("\n", text)
 
 
 def one_line(text: str) -> str:

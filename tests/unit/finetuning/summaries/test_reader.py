@@ -8,7 +8,7 @@ import lzma
 import pytest
 
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.reader import find_files, read_split, sentences_of
+from roberta_plugin.finetuning.summaries.reader import find_files, parted, read_split, sentences_of
 
 STORY = (
     "First words here. A second sentence.\n\nA new paragraph\n\n@highlight\n\nIt is {}\n\n@highlight\n\nSo it goes\n"
@@ -38,7 +38,7 @@ def test_a_text_is_split_into_sentences_and_a_list_is_kept(tmp_path):
 
 
 def test_sentences_that_are_run_together_are_parted_and_numbers_and_names_are_not():
-    assert sentences_of('It fell to 3.5%.The U.S.A. rose."Why?" he said.') == [
+    assert sentences_of(parted('It fell to 3.5%.The U.S.A. rose."Why?" he said.')) == [
         "It fell to 3.5%.",
         "The U.S.A. rose.",
         '"Why?" he said.',
