@@ -73,9 +73,14 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     predicted = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [line["summary"] for line in predicted] == [line["summary"] for line in lines]
     capsys.readouterr()
-    words = ("--data", str(prepared.folder), "--to", "huggingface", "--output-dir", str(tmp_path / "exported"))
-    assert main(["export", str(save_dir / "checkpoint_last.pt"), *words]) != 0
+    checkpoint = str(save_dir / "checkpoint_last.pt")
+    words = ("--data", str(prepared.folder), "--output-dir", str(tmp_path / "exported"))
+    assert main(["export", checkpoint, *words, "--to", "huggingface"]) != 0
     assert "neither transformers nor fairseq has a class for that" in capsys.readouterr().err
+    assert main(["export", checkpoint, *words, "--to", "fairseq", "--head", "masked_lm"]) != 0
+    assert "chooses the sentences of summaries, and fairseq's RoBERTa has no such head" in capsys.readouterr().err
+    assert main(["export", checkpoint, *words, "--to", "huggingface", "--head", "masked_lm"]) == 0
+    assert (tmp_path / "exported" / "model.safetensors").is_file()
 
 
 def test_an_update_of_two_ranks_with_three_batches_each_is_that_of_a_plain_reference_in_float64(tmp_path):
