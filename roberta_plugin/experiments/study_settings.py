@@ -28,6 +28,7 @@ RULES = ("sqrt", "linear")
 _ACCURACY = "accuracy"
 # The official metric of a task that the report shows; of the others, accuracy.
 _METRICS = {"CoLA": "mcc", "STS-B": "pearson", "squad1": "f1", "squad2": "f1"}
+_METRICS |= {"summaries": "rouge1", "cnn_dailymail": "rouge1"}
 T = TypeVar("T")
 
 
