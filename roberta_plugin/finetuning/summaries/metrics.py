@@ -87,7 +87,7 @@ def f1_of_choice(num_both: float, num_chosen: float, num_right: float) -> float:
     return 200.0 * num_both / (num_chosen + num_right) if num_chosen + num_right else 0.0
 
 
-def average_precision(scores: NDArray[np.floating], labels: NDArray[Any]) -> float | None:
+def average_precision(scores: NDArray[np.floating[Any]], labels: NDArray[Any]) -> float | None:
     """Mean, over the sentences of the oracle, of the share of such sentences among those scored as high, 0 to 1.
 
     None for a document without such sentences.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def write_predictions(
 
 
 def summary_entry(
-    sentences: Sequence[str], probabilities: NDArray[np.floating], chosen: Sequence[int]
+    sentences: Sequence[str], probabilities: NDArray[np.floating[Any]], chosen: Sequence[int]
 ) -> dict[str, object]:
     """The summary as text, and its sentences with their numbers in the document, in the order of the text."""
     return {

@@ -13,6 +13,7 @@ and holds one sentence at least.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from roberta_plugin.finetuning.summaries.oracle import Ngrams, ngrams, words
 NUM_SENTENCES = 3
 
 
-def choose(probabilities: NDArray[np.floating], sentences: Sequence[str], options: SummariesOptions) -> list[int]:
+def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], options: SummariesOptions) -> list[int]:
     """Numbers of the chosen sentences, ascending.
 
     Example: probabilities [0.2, 0.9, 0.4, 0.8], two sentences -> [1, 3]; if these share three words in a row, [1, 2].
@@ -52,7 +53,7 @@ def choose(probabilities: NDArray[np.floating], sentences: Sequence[str], option
 
 
 def _different(
-    probabilities: NDArray[np.floating], tokens: Sequence[Sequence[str]], *, is_blocking: bool
+    probabilities: NDArray[np.floating[Any]], tokens: Sequence[Sequence[str]], *, is_blocking: bool
 ) -> Iterator[int]:
     """Numbers of the sentences, the most probable first, without those that share a trigram with an earlier one."""
     seen: Ngrams = frozenset()

@@ -61,8 +61,11 @@ class Summary(Kind):
         """See `Kind.answer`; sentences that are too long are cut as in fine-tuning."""
         encoder = self.hub.codec.encoder
         ids = iter(encoder.ids_of_all([sentence for sentences in questions for sentence in sentences]))
-        special = {"bos_id": encoder.vocabulary.bos_id, "eos_id": encoder.vocabulary.eos_id}
-        inputs = [windows_of([next(ids) for _ in each], layout=self.layout, **special) for each in questions]
+        bos_id, eos_id = encoder.vocabulary.bos_id, encoder.vocabulary.eos_id
+        inputs = [
+            windows_of([next(ids) for _ in each], layout=self.layout, bos_id=bos_id, eos_id=eos_id)
+            for each in questions
+        ]
         sizes = [sum(map(len, windows.sequences)) for windows, _ in inputs]
         device = self.hub.device
         most = self.settings.batch_tokens or (TOKENS_ON_CPU if device.type == "cpu" else TOKENS_ON_GPU)
