@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,24 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
             temporary.unlink(missing_ok=True)
             raise
     sync_folder(path.parent)
+
+
+def replace_folder(folder: Path, *, by: Path) -> None:
+    """Give the folder `by` the name of `folder`, which need not exist; an earlier `folder` is deleted last.
+
+    If that fails, the earlier one is back in its place.
+    """
+    earlier = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
+    try:
+        if folder.is_dir():
+            os.replace(folder, earlier)
+        os.replace(by, folder)
+    except BaseException:
+        if earlier.is_dir() and not folder.exists():
+            os.replace(earlier, folder)
+        raise
+    sync_folder(folder.parent)
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,6 +17,16 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def is_locked_by_us(descriptor: int, path: Path) -> bool:
+    """Lock an open file or folder, unless another process holds it or has renamed it; True where there are no locks."""
+    try:
+        return try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+
+
 def wait_for_lock(descriptor: int) -> None:
     """Lock an open file as `try_lock` does, after the process that holds it, if there is one."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)

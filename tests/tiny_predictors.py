@@ -23,6 +23,11 @@ TRAINED: dict[str, dict[str, Any]] = {
     "summary": {"task": "summaries", "settings": {"max_length": 64, "sentence_length": 62, "doc_stride": 32}},
     "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
 }
+FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
+    "fill_mask": "roberta_masked_lm",
+    "multiple_choice": "race",
+    "question_answering": "squad2",
+}
 NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
 
 
@@ -30,7 +35,8 @@ def write_predictor(folder: Path, name: str) -> Path:
     """Write model.pt, dict.txt and the tokenizer of a model that was trained for `name` of TRAINED."""
     write_tokenizer(folder)
     heads = {CLASSES: NUM_CLASSES[name]} if name in NUM_CLASSES else {}
-    state = state_of(folder, heads=heads)
+    task = {"_name": FAIRSEQ_TASKS.get(name, "roberta_sentence_prediction")}
+    state = state_of(folder, heads=heads, task=task)
     if name == "question_answering":
         torch.save(state, folder / "model.pt")
         model = RobertaHub.from_pretrained(folder).model

@@ -31,8 +31,8 @@ def document(id_: str, rng: np.random.Generator) -> dict[str, Any]:
     is_good = rng.permutation(np.arange(NUM_SENTENCES) < NUM_GOOD)
     sentences = []
     for good in is_good.tolist():
-        words = ["".join(rng.choice(list("xyzqkvw"), 3)) for _ in range(3)] + ["good" if good else "bad"]
-        sentences.append(" ".join(rng.permutation(words)) + " .")
+        words = ["".join(rng.choice(list("xyzqkvw"), 3)) for _ in range(2)] + ["good" if good else "bad"]
+        sentences.append(" ".join(rng.permutation(words)))
     chosen = rng.permutation(np.flatnonzero(is_good)).tolist()
     return {"id": id_, "text": sentences, "summary": [sentences[number] for number in chosen]}
 

@@ -14,7 +14,13 @@ from typing import Any
 from roberta_plugin.conversion.gpt2_files import gpt2_tokenizer
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.portable import PortableModel, SourceKind, check_vocabulary
-from roberta_plugin.conversion.run_folders import CHECKPOINT_NAMES, find_checkpoint, find_dictionary, find_tokenizer
+from roberta_plugin.conversion.run_folders import (
+    CHECKPOINT_NAMES,
+    find_checkpoint,
+    find_dictionary,
+    find_tokenizer,
+    training_data,
+)
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
@@ -52,8 +58,8 @@ def read_checkpoint(
     check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, words=dictionary)
     chosen = choose_head(content, head, checkpoint)
     labels = labels_of(content, chosen, data=dictionary.parent.parent)
-    if labels and not identity.of_checkpoint(content):
-        settings = {"labels": list(labels), "kind": "classification"}
+    if not identity.of_checkpoint(content) and (trained_on := training_data(state, dictionary)):
+        settings = {**trained_on["settings"], "labels": list(labels)}
         content["task_state"][identity.KEY] = {"task": "", "settings": settings}
     return PortableModel(
         state=content,
@@ -90,6 +96,8 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     options |= {"_name": "fast_roberta"}
     del options["arch"]
     known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
+    if known.get("_name") == "sentence_prediction":  # fairseq's, whose models ours reads
+        known["_name"] = "roberta_sentence_prediction"
     return {
         "args": None,
         "cfg": {"task": known, "model": options},

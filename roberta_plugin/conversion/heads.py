@@ -114,6 +114,8 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
             f"fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head {MASKED_LM} "
             "to take the encoder without this head."
         )
+    if name == MASKED_LM and name in identity.of_checkpoint(state).get(identity.MADE_ANEW, ()):
+        raise ValueError(f"{path} came without a masked-LM head: the one that it has now knows nothing.")
     if name is not None:
         chosen = [head for head in heads if head.name == name]
         if not chosen:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.conversion.heads import MASKED_LM, Head
-from roberta_plugin.conversion.huggingface_config import from_config, head_of, to_config
+from roberta_plugin.conversion.heads import MASKED_LM, Head, Kind
+from roberta_plugin.conversion.huggingface_config import from_config, head_of, remembered_training, to_config
 from roberta_plugin.conversion.huggingface_folder import CONFIG, read_config, read_weights, write_weights
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, special_ids, their_symbols, write_tokenizer
 from roberta_plugin.conversion.huggingface_tokenizers_back import read_tokenizer
@@ -29,12 +29,12 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.initialization import STANDARD_DEVIATION
 
-_TASKS = {  # kind of head -> fairseq's name of our task, and what its checkpoints say of their data
-    "masked_lm": ("roberta_masked_lm", "", ""),
-    "classification": ("roberta_sentence_prediction", "", "classification"),
-    "regression": ("roberta_sentence_prediction", "", "regression"),
-    "multiple_choice": ("race", "multiple_choice", ""),
-    "question_answering": ("squad2", "squad2", ""),
+_TASKS: dict[Kind, tuple[str, str, dict[str, Any]]] = {  # fairseq's name of our task, and what it says of its data
+    "masked_lm": ("roberta_masked_lm", "", {}),
+    "classification": ("roberta_sentence_prediction", "", {"kind": "classification"}),
+    "regression": ("roberta_sentence_prediction", "", {"kind": "regression"}),
+    "multiple_choice": ("race", "multiple_choice", {"order": "passage"}),
+    "question_answering": ("squad2", "squad2", {}),
 }
 
 
@@ -86,13 +86,18 @@ def read_huggingface(path: Path) -> PortableModel:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
     check_vocabulary(len(parameters[TOKENS]), found.vocabulary, path=path, words=folder)
-    if _complete(parameters, head, is_tied=not options["untie_weights_roberta"]):
+    made_anew = _complete(parameters, head, is_tied=not options["untie_weights_roberta"])
+    if made_anew:
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
         has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
         notes.append(f"The model has {has_answers}: the parts that it lacks were made anew and know nothing.")
-    name, data_task, kind = _TASKS[head.kind]
+    name, data_task, settings = _TASKS[head.kind]
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
+    trained, remembered = remembered_training(config, where)
+    settings = {"max_length": options["max_positions"], **settings, **remembered}
+    if "kind" in settings:
+        settings["labels"] = list(labels)
     task: dict[str, Any] = {"_name": name, "max_positions": options["max_positions"]}
     if head.kind == MASKED_LM:
         task = {"_name": name, "tokens_per_sample": options["max_positions"]}
@@ -103,12 +108,12 @@ def read_huggingface(path: Path) -> PortableModel:
         "cfg": {"task": task, "model": options},
         "model": parameters,
         "task_state": task_state(
-            task=data_task,
-            labels=labels,
-            kind=kind,
+            task=trained or data_task,
+            settings=settings,
+            is_inferred=not trained,
+            made_anew=[MASKED_LM] if "encoder.lm_head.dense.weight" in made_anew else [],
             tokenizer=found.tokenizer,
             vocabulary=found.vocabulary,
-            max_length=options["max_positions"],
         ),
         **({ORIGINAL: merged} if merged else {}),
     }
@@ -155,8 +160,8 @@ def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: P
             )
 
 
-def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> bool:
-    """Add the parts that every model of ours has and theirs may lack, in place; whether any was missing."""
+def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> set[str]:
+    """Add the parts that every model of ours has and theirs may lack, in place; names of those that were missing."""
     words = parameters[TOKENS]
     dim = words.size(1)
     generator = torch.Generator().manual_seed(1)
@@ -179,4 +184,4 @@ def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> bo
     parameters |= {name: fresh[name].to(words.dtype) for name in missing}
     if is_tied or "encoder.lm_head.weight" not in parameters:
         parameters["encoder.lm_head.weight"] = words
-    return bool(missing)
+    return missing

@@ -11,6 +11,9 @@ from typing import Any
 
 from roberta_plugin.conversion.heads import FORMATS, MASKED_LM, Head, Kind
 from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import TASKS
+from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
 from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS
 from roberta_plugin.models.checkpoints.options import model_options, saved_options
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
@@ -33,6 +36,9 @@ _SIZES = {
 }
 _DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"}
 _EPSILON = 1e-5  # of layer normalization
+REMEMBERED = "fine_tuned_on"  # our own entry: task and settings of fine-tuning, without labels; transformers keeps it
+_LENGTHS = ("max_length", "question_length", "doc_stride")
+_WORDS = {"kind": tuple(sorted({task.kind for task in GLUE_TASKS.values()})), "order": ("passage", "question")}
 
 
 def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str, int]) -> dict[str, Any]:
@@ -73,6 +79,12 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         config["label2id"] = {label: number for number, label in enumerate(labels)}
         is_regression = kind == "regression"
         config["problem_type"] = "regression" if is_regression else "single_label_classification"
+    trained = identity.of_checkpoint(model.state)
+    settings = dict(trained.get("settings") or {})
+    is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
+    if trained.get("task") in TASKS and not trained.get(identity.IS_INFERRED) and is_of_this_head:
+        kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
+        config[REMEMBERED] = {"task": trained["task"], "settings": kept}
     return config
 
 
@@ -140,6 +152,28 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "untie_weights_roberta": config.get("tie_word_embeddings") is False,
         "load_checkpoint_heads": False,
     }
+
+
+def remembered_training(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any]]:
+    """The task of fine-tuning and its settings that an export of ours recorded; "" and {} if there is no such entry.
+
+    Raises:
+        ValueError: if the entry is not such as an export writes.
+    """
+    entry = config.get(REMEMBERED)
+    if entry is None:
+        return "", {}
+    task, settings = (entry.get("task"), entry.get("settings")) if isinstance(entry, dict) else (None, None)
+    if task not in TASKS or not isinstance(settings, dict) or not all(map(_is_setting, settings, settings.values())):
+        raise ValueError(f"{path}: {REMEMBERED} is not what an export writes: delete the entry.")
+    return str(task), settings
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    """Whether it is a setting of fine-tuning that an export records."""
+    if name in _WORDS:
+        return value in _WORDS[name]
+    return name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
 
 
 def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[str, ...]]:

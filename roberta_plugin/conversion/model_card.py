@@ -14,6 +14,7 @@ from typing import Any
 from roberta_plugin.conversion.heads import Kind
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.options import saved_options
 from roberta_plugin.models.flops import training_flops
 
@@ -129,7 +130,7 @@ def _data(model: PortableModel) -> dict[str, Any]:
     task = saved_options(model.state)[0]
     trained_on = (model.state.get("task_state") or {}).get("data") or {}
     rows: dict[str, Any] = {}
-    if trained_on.get("task"):
+    if trained_on.get("task") and not trained_on.get(identity.IS_INFERRED):
         rows["Fine-tuned on"] = trained_on["task"]
     folder = Path(str(task.get("data") or ""))
     manifest = folder / "manifest.json"

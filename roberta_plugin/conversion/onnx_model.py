@@ -144,18 +144,27 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
     batches = list(_sample_batches(model, sample))
     with _quiet():
         quantize_dynamic(folder / MODEL, folder / INT8_MODEL, weight_type=QuantType.QInt8)
-    full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (MODEL, INT8_MODEL))
+    full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (MODEL, INT8_MODEL))  # N lists
     sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6 for name in (MODEL, INT8_MODEL)]
     what = f"8-bit weights: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB; on {len(batches)} lines of {sample}"
     if model.head.kind == "masked_lm":
         losses = [
-            float(np.mean([_loss(logits, labels) for logits, (_, labels) in zip(found, batches, strict=True)]))
+            float(np.mean([_loss(one[0], labels) for one, (_, labels) in zip(found, batches, strict=True)]))
             for found in (full, small)
         ]
         return f"{what} the masked-LM loss is {losses[1]:.4f} instead of {losses[0]:.4f}."
-    same = np.mean([a.argmax() == b.argmax() for a, b in zip(full, small, strict=True)])
-    change = max(float(np.abs(a - b).max()) for a, b in zip(full, small, strict=True))
-    return f"{what} {same:.1%} of the answers are the same, and logits change by at most {change:.4f}."
+    return f"{what} {_changes(full, small, model.head.kind)}."
+
+
+def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.float32]]], kind: Kind) -> str:
+    """What 8-bit weights change in the outputs (one list per line): classes, scores, or spans."""
+    pairs = [list(zip(a, b, strict=True)) for a, b in zip(full, small, strict=True)]
+    changes = [float(np.abs(a - b).max()) for line in pairs for a, b in line]
+    if kind in ("regression", "multiple_choice"):  # one score of each line
+        return f"the score changes by {np.mean(changes):.4f} on average, and by at most {max(changes):.4f}"
+    same = np.mean([all(a.argmax() == b.argmax() for a, b in line) for line in pairs])
+    what = "spans" if kind == "question_answering" else "answers"
+    return f"{same:.1%} of the {what} are the same, and logits change by at most {max(changes):.4f}"
 
 
 def _sample_batches(model: PortableModel, sample: Path) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -186,12 +195,12 @@ def _loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
     return float(F.cross_entropy(chosen, wanted))
 
 
-def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
-    """First output for each batch of ids (1, T) without padding."""
+def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[list[NDArray[np.float32]]]:
+    """All outputs for each batch of ids (1, T) without padding."""
     import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return [session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0] for ids in batches]
+    return [session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)}) for ids in batches]
 
 
 def _check_packages() -> None:

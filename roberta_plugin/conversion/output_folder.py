@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.files import atomic_write, sync_folder
+from roberta_plugin.files import atomic_write, replace_folder
 from roberta_plugin.json_files import read_json
 
 RECORD = "conversion.json"
@@ -63,7 +63,6 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
     check_output(folder)
     target = folder.resolve()  # a link to a folder stays one
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    earlier = temporary.with_suffix(".old")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
@@ -79,16 +78,10 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
         with atomic_write(temporary / RECORD, "w") as file:
             json.dump({**record, "files": names}, file, indent=2)
         check_output(folder)
-        if target.is_dir():
-            os.replace(target, earlier)
-        os.replace(temporary, target)
-        sync_folder(target.parent)
+        replace_folder(target, by=temporary)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
-        if earlier.is_dir() and not target.exists():
-            os.replace(earlier, target)
         raise
-    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _written(folder: Path) -> list[str]:

@@ -5,7 +5,7 @@ Readers make a `PortableModel`, writers store one; each format needs one of each
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -67,16 +67,22 @@ def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, words
 
 
 def task_state(
-    *, task: str, labels: tuple[str, ...], kind: str, tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int
+    *,
+    task: str,
+    settings: Mapping[str, Any],
+    is_inferred: bool,
+    made_anew: Sequence[str],
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
 ) -> dict[str, Any]:
     """What checkpoints of ours record of their data, for a model that was made elsewhere: see `identity.of`."""
-    settings: Mapping[str, Any] = {"max_length": max_length, "labels": list(labels), "kind": kind}
-    described = tokenizer.description()
     return {
         identity.KEY: {
             "task": task,
             "settings": dict(settings),
-            "tokenizer": described,
+            "tokenizer": tokenizer.description(),
             "vocabulary": vocabulary.sha256,
+            identity.IS_INFERRED: is_inferred,
+            identity.MADE_ANEW: list(made_anew),
         }
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.conversion.heads import heads_of, labels_of
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -112,17 +113,21 @@ def check_bpe(bpe: str | None, tokenizer: Tokenizer) -> None:
 def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
     """What a fine-tuned checkpoint was trained on, in the form of `finetuning/identity.py`; empty for others.
 
-    Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data.
+    Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data; those of the
+    released roberta.large.mnli are known.
     """
     found = identity.of_checkpoint(state)
     options, _ = saved_options(state)
-    if found or options.get("_name") != "sentence_prediction":
+    if found:
         return found
+    if options.get("_name") != "sentence_prediction":
+        known = [labels for head in heads_of(state) if (labels := labels_of(state, head))]
+        return {"task": "", "settings": {"kind": "classification", "labels": list(known[0])}} if len(known) == 1 else {}
     is_number = bool(options.get("regression_target"))
-    labels = dictionary.parent.parent / "label" / "dict.txt"
-    names = [] if is_number or not labels.is_file() else labels.read_text(encoding="utf-8").splitlines()
+    path = dictionary.parent.parent / "label" / "dict.txt"
+    names = [] if is_number or not path.is_file() else path.read_text(encoding="utf-8").splitlines()
     settings = {
         "kind": "regression" if is_number else "classification",
         "labels": [name for line in names if not (name := line.rpartition(" ")[0]).startswith("madeupword")],
     }
-    return {"task": "sentence_prediction", "settings": settings}
+    return {"task": "", "settings": settings}

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import roberta_plugin
+from roberta_plugin.conversion.heads import heads_of, labels_of
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
@@ -28,6 +29,7 @@ from roberta_plugin.models.checkpoints.loading import load_state as load_state
 from roberta_plugin.models.checkpoints.options import saved_options
 
 _HEADS = "_heads."  # in the names of the parameters of classification, span and sentence heads
+_FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
 
 
 def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
@@ -47,18 +49,14 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     options, _ = saved_options(state)
     trained_on = options.get("_name")
     wanted = fairseq_task_of(prepared.task)
-    if trained_on == "sentence_prediction" != wanted:
-        raise ValueError(
-            f"{path} was trained on fairseq's own --task sentence_prediction, whose data are not those of "
-            f"{prepared.folder}: ask it with `roberta predict`, or train it further with `roberta finetune --model`."
-        )
-    if trained_on != wanted:
+    if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS):
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
             "checkpoint that was fine-tuned on data of this kind."
         )
     identity.check_words(state, prepared, checkpoint=path)
     identity.check_task(state, prepared, checkpoint=path)
+    _order_classes(state, prepared, path)
     arguments = model_arguments(state, path)
     shapes = {name: tensor.shape for name, tensor in state["model"].items()}
     task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})
@@ -71,6 +69,31 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
             f"has another shape. Give a checkpoint that was fine-tuned on {prepared.task}."
         )
     return model.eval(), task
+
+
+def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> None:
+    """Put the classes of a model that was made elsewhere into the order of the data, in place.
+
+    fairseq's own preprocessing numbers them by frequency, and Hugging Face's models have any order.
+
+    Raises:
+        ValueError: if their names are not known, or are not those of the data.
+    """
+    trained_on, is_fairseqs = identity.of_checkpoint(state), saved_options(state)[0].get("_name") == _FAIRSEQS
+    if trained_on.get("task") or not (trained_on or is_fairseqs) or not prepared.settings.get("labels"):
+        return
+    for head in heads_of(state):
+        if head.kind != "classification":
+            continue
+        named = labels_of(state, head)
+        if not named:
+            raise ValueError(
+                f"{path} does not name its {head.num_outputs} classes: name them in its order by `roberta import "
+                f"{path} --labels NAME ... --output-dir FOLDER`, and evaluate that folder."
+            )
+        order = identity.class_order(named, prepared, checkpoint=path)
+        for name in (f"{head.module}.out_proj.weight", f"{head.module}.out_proj.bias"):
+            state["model"][name] = state["model"][name][order]
 
 
 def _task_like(name: str, options: Mapping[str, Any]) -> Any:

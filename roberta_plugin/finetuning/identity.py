@@ -8,7 +8,7 @@ raise an error by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
+# Beside "task", in models that were made elsewhere:
+MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
+IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
 _LENGTHS = ("max_length", "question_length", "doc_stride", "sentence_length", "oracle_sentences")
 _LENGTHS += ("id_field", "text_field", "summary_field")  # how files were read
 _SAME_HEAD = {"multiple_choice": "race", "cnn_dailymail": "summaries"}  # the same head for other texts
@@ -76,7 +79,10 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
             f"{prepared.task}: its head answers another question. Give a checkpoint that was fine-tuned on "
             f"{prepared.task}."
         )
-    different = list(_differences(trained["settings"], prepared.settings))
+    settings = dict(prepared.settings)
+    if trained.get(IS_INFERRED):
+        settings = {name: value for name, value in settings.items() if name in trained["settings"]}
+    different = list(_differences(trained["settings"], settings))
     if any(name not in _LENGTHS for name, _ in different):
         raise ValueError(
             f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
@@ -84,6 +90,30 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         )
     if different:
         logger.warning(f"{checkpoint}, {prepared.folder}: {'; '.join(words for _, words in different)}")
+
+
+def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:
+    """Of each class of the data, its number in a model that was made elsewhere; capital letters do not matter.
+
+    Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
+
+    Args:
+        named: the model's classes.
+        prepared: the data.
+        checkpoint: the model, for the message.
+
+    Raises:
+        ValueError: if the classes are others.
+    """
+    theirs = [str(name).casefold() for name in named]
+    ours = [str(name).casefold() for name in prepared.settings["labels"]]
+    if sorted(theirs) != sorted(ours):
+        raise ValueError(
+            f"{checkpoint} has the classes {', '.join(map(str, named))}, and {prepared.folder} the classes "
+            f"{', '.join(map(str, prepared.settings['labels']))}. If only the names differ, import the model with "
+            "`roberta import --labels`, which takes the names of the data in the model's order."
+        )
+    return [theirs.index(name) for name in ours]
 
 
 def _differences(trained: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -26,11 +26,11 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.files import replace_folder
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, option_fields, options_for
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.prepared import NAME, Prepared
-from roberta_plugin.finetuning.prepared_writer import replace_folder
 from roberta_plugin.finetuning.raw_files import describe
 
 

@@ -24,7 +24,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared_files import FORMAT, NAME, OFFSETS, records_of_files
 from roberta_plugin.json_files import with_checksum
-from roberta_plugin.locks import try_lock
+from roberta_plugin.locks import is_locked_by_us
 
 
 class SplitWriter:
@@ -173,23 +173,3 @@ class PreparedWriter:
         with atomic_write(self._partial / NAME, "w") as file:
             file.write(json.dumps(with_checksum(content), indent=2, ensure_ascii=False) + "\n")
         self._partial.replace(self.folder)
-
-
-def is_locked_by_us(descriptor: int, folder: Path) -> bool:
-    """Lock an open folder, unless another process holds it or has renamed it; True where there are no locks."""
-    try:
-        return try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(folder))
-    except FileNotFoundError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-
-
-def replace_folder(folder: Path, *, by: Path) -> None:
-    """Replace the prepared folder `folder` by the prepared folder `by`; the old one is deleted last."""
-    assert (folder / NAME).is_file()
-    earlier = folder.with_name(f".{folder.name}.earlier")
-    shutil.rmtree(earlier, ignore_errors=True)
-    folder.rename(earlier)
-    by.rename(folder)
-    shutil.rmtree(earlier)

@@ -13,8 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from roberta_plugin.conversion.heads import MASKED_LM
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import running
 from roberta_plugin.hub.batching import Batch, map_batches
 from roberta_plugin.hub.fill_mask import best_tokens
@@ -110,10 +112,23 @@ class HubCore(nn.Module):
                 f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
             )
 
+    def check_masked_lm(self) -> None:
+        """Refuse a model whose masked-LM head knows nothing, because it was imported without one.
+
+        Raises:
+            ValueError: saying so.
+        """
+        if MASKED_LM in self.trained_on.get(identity.MADE_ANEW, ()):
+            raise ValueError(
+                "The model came without a masked-LM head, so it cannot fill masks or compare phrases: take the "
+                "pretrained model that it was made from."
+            )
+
     def fill_sequences(
         self, sequences: Sequence[NDArray[Any]], *, topk: int, max_tokens: int | None = None
     ) -> list[list[list[tuple[float, int]]]]:
         """Of each sequence (T,) and each of its masks: probabilities and ids of the best tokens."""
+        self.check_masked_lm()
 
         def run(batch: Batch) -> list[list[list[tuple[float, int]]]]:
             positions = [np.flatnonzero(sequences[row] == self.vocabulary.mask_id).tolist() for row in batch.rows]
@@ -156,6 +171,7 @@ class HubCore(nn.Module):
         self, sequences: Sequence[NDArray[Any]], spans: Sequence[range], *, max_tokens: int | None = None
     ) -> list[float]:
         """The mean log-probability of each sequence's (T,) tokens in a span, all of the span masked at once."""
+        self.check_masked_lm()
         masked = []
         for sequence, span in zip(sequences, spans, strict=True):
             masked.append(sequence.copy())

@@ -1,7 +1,8 @@
 """Answers -> JSON Lines on standard output or in a file; or vectors -> .npy.
 
-A file appears under its name when it is complete. Until then it is NAME.partial, which stays if the run stops at a bad
-line, so that nothing that was computed is lost. A device or a pipe, such as /dev/null, is written to as it is.
+A file appears under its name when it is complete. Until then it is NAME.partial, which one process at a time may write,
+and which stays if the run stops at a bad line, so that nothing that was computed is lost. A device or a pipe, such as
+/dev/null, is written to as it is.
 
 Shapes: N answers, D numbers of a vector.
 """
@@ -19,6 +20,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from roberta_plugin.files import sync_folder
+from roberta_plugin.locks import is_locked_by_us
 from roberta_plugin.prediction.kinds.embedding import VECTOR
 
 NPY = ".npy"
@@ -74,7 +76,11 @@ class Vectors:
 
 @contextmanager
 def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
-    """A writer to a file, by the ending of its name, or to standard output."""
+    """A writer to a file, by the ending of its name, or to standard output.
+
+    Raises:
+        ValueError: if another process is writing the file.
+    """
     if path is None:
         yield JsonLines(sys.stdout.buffer)
         with _named("Standard output"):
@@ -82,10 +88,12 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
         return
     is_stream = path.exists() and not path.is_file()
     partial = path if is_stream else partial_path(path)
-    file = open(partial, "wb")  # noqa: SIM115  # closing may fail, too, on a full disk
+    file = open(path, "wb") if is_stream else _open_alone(path, partial)  # noqa: SIM115  # closing may fail, too
     vectors = None if is_stream or path.suffix != NPY else Vectors(file, dim)
+    is_complete = False
     try:
         yield vectors or JsonLines(file)
+        is_complete = True
     finally:
         with _named(partial), file:
             if vectors is not None:
@@ -93,9 +101,27 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
             file.flush()
             if not is_stream:
                 os.fsync(file.fileno())
+                if is_complete:
+                    partial.replace(path)  # before the lock ends with the open file
     if not is_stream:
-        partial.replace(path)
         sync_folder(path.parent)
+
+
+def _open_alone(path: Path, partial: Path) -> IO[bytes]:
+    """Open NAME.partial for this process alone, and empty it.
+
+    Raises:
+        ValueError: if another process has it.
+    """
+    file = open(partial, "wb", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))  # noqa: SIM115
+    if not is_locked_by_us(file.fileno(), partial):
+        file.close()
+        raise ValueError(
+            f"--output {path}: another process is writing {partial}. Wait until it has ended, or name another file."
+        )
+    if os.fstat(file.fileno()).st_size:  # what a run that stopped has left
+        file.truncate()
+    return file
 
 
 def check_output(path: Path) -> None:

@@ -12,13 +12,21 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.cli import main
+from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
+from tests.hugging_face import import_transformers
+from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_checkpoints import state_of
 from tests.tiny_corpus import environment, write_data_bin
 
 pytestmark = pytest.mark.integration
@@ -136,6 +144,107 @@ def test_the_snippets_for_python_run_as_written(after_the_tour, monkeypatch, cap
     assert [len(json.loads(line)["masks"]) for line in shown.splitlines() if line.startswith("{")] == [1, 2]
     assert json.loads((folder / "answers.jsonl").read_text())["id"] == 1
     assert np.load(folder / "vectors.npy").shape == (2, 128)
+
+
+def calls(script: str, capsys) -> str:
+    """Run a block whose commands are mostly `roberta`, those in this process, which is quicker; return what they print."""
+    for line in script.splitlines():
+        if line.startswith("roberta "):
+            assert main(shlex.split(line)[1:]) == 0, line
+        else:
+            shell(line, Path.cwd())
+    printed: str = capsys.readouterr().out
+    return printed
+
+
+def test_conversions_run_as_written(after_the_tour, monkeypatch, capsys):
+    for needed in ("onnxruntime", "onnxscript"):
+        pytest.importorskip(needed)
+    import_transformers()
+    folder, _ = after_the_tour
+    monkeypatch.chdir(folder)
+    page = "examples/README.conversion.md"
+    export, variants, back = blocks(page, "commands")
+    printed = calls(export, capsys)
+    for to in ("huggingface", "fairseq", "onnx"):
+        assert f"-> exported/{to} ({to})" in printed
+    assert re.search(r"8-bit weights: .* on 2 lines of lines\.txt the masked-LM loss is ", calls(variants, capsys))
+    old = torch.load(folder / "exported" / "fairseq-2019" / "model.pt", weights_only=False)["model"]
+    assert old["decoder.sentence_encoder.layers.0.self_attn.in_proj_weight"].dtype is torch.float16
+
+    filled = []
+    for block in blocks(page, "python", "python"):
+        exec(compile(block, "README.conversion.md", "exec"), {})
+        filled.append(capsys.readouterr().out)
+    hub = RobertaHub.from_pretrained("runs/tour")
+    best = [filling.token for filling in hub.fill_mask("Return the <mask> of the array.", topk=3)]
+    assert re.findall(r"% ('.*?'): ", filled[0]) == [repr(token) for token in best]
+    assert all(repr(token) in filled[1] for token in best)
+    assert filled[2].strip() == repr(best[0])
+
+    calls(back, capsys)
+    ours, imported = (
+        torch.load(path, weights_only=True)["model"]
+        for path in (folder / "runs" / "tour" / "checkpoint_best.pt", folder / "imported" / "tour" / "model.pt")
+    )
+    assert len(ours) > 30
+    assert all(torch.equal(imported[name], value) for name, value in ours.items())
+    np.testing.assert_allclose(np.load("vectors.npy"), hub.embed(Path("lines.txt").read_text().splitlines()), atol=1e-5)
+
+
+def test_released_and_old_models_are_used_as_written(tmp_path, monkeypatch):
+    """Small models in the layouts of fairseq's; `wget` finds files of their names in a folder."""
+    write_released(tmp_path / "server")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "wget").write_text(
+        f'#!/bin/bash\nto=.; if [[ $1 == -P ]]; then to=$2; shift 2; fi\ncp "{tmp_path}/server/${{1##*/}}" "$to"\n'
+    )
+    (tmp_path / "bin" / "wget").chmod(0o755)
+    page = "examples/README.python.md"
+    (download,) = blocks(page, "released")
+    shell(f"PATH={tmp_path}/bin:$PATH\n{download}", tmp_path)
+    shell(
+        "tar -xzf server/roberta.large.mnli.tar.gz && cp server/{encoder.json,vocab.bpe} roberta.large.mnli", tmp_path
+    )
+    assert {path.name for path in (tmp_path / "roberta.base").iterdir()} >= {"model.pt", *TOKENIZER}
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, Any] = {"RobertaHub": RobertaHub}
+    for block in blocks(page, "released", "python"):
+        exec(compile(block, "README.python.md", "exec"), session)
+    assert len(session["hub"].fill_mask("The capital of France is <mask>.")) == 5
+    assert session["mnli"].labels == ["contradiction", "neutral", "entailment"]
+    assert session["old"].labels == ["entailment", "not_entailment"]
+
+
+TOKENIZER = ("dict.txt", "encoder.json", "vocab.bpe")
+
+
+def write_released(folder: Path) -> None:
+    """Archives of a pretrained and of a fine-tuned model as fairseq distributes them, and GPT-2's two files.
+
+    Beside the folder: checkpoints/RTE and RTE-bin of fairseq's own fine-tuning.
+    """
+    words = write_tokenizer(folder)
+    for name, heads in (("roberta.base", {}), ("roberta.large.mnli", {"mnli": 3})):
+        torch.save(
+            state_of(words, form="args", arch="roberta_base", heads=heads, max_positions=128), words / "model.pt"
+        )
+        settings = ExportSettings(
+            checkpoint=words, to="fairseq", layout="2019", half=True, output_dir=folder / name, head=(*heads, None)[0]
+        )
+        made = export_model(settings).folder
+        with tarfile.open(folder / f"{name}.tar.gz", "w:gz") as out:
+            for member in ("model.pt", "dict.txt", "NOTE"):
+                out.add(made / member, f"{name}/{member}")
+    data = folder.parent / "RTE-bin"
+    for part, content in (("input0", None), ("label", "entailment 9\nnot_entailment 8\n")):
+        (data / part).mkdir(parents=True)
+        (data / part / "dict.txt").write_text(content or (words / "dict.txt").read_text())
+    task = {"_name": "sentence_prediction", "data": "/somewhere/RTE-bin", "num_classes": 2, "max_positions": 128}
+    heads = {"sentence_classification_head": 2}
+    state = state_of(words, form="args", arch="roberta_base", task=task, heads=heads, max_positions=128)
+    (folder.parent / "checkpoints" / "RTE").mkdir(parents=True)
+    torch.save(state, folder.parent / "checkpoints" / "RTE" / "checkpoint_best.pt")
 
 
 def test_pairs_train_as_written(after_the_tour):

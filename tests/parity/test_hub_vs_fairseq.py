@@ -1,5 +1,6 @@
 """RobertaHub against fairseq's RobertaHubInterface: same files, same weights, same ids, features and answers."""
 
+import inspect
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -104,6 +105,18 @@ def test_our_fine_tuned_checkpoint_tells_labels_in_fairseqs_hub(tmp_path):
     tokens = ours.encode("good", " bad")
     expected = theirs.predict("sentence_classification_head", tokens)
     assert torch.equal(ours.predict("sentence_classification_head", tokens), expected)
+
+
+def test_every_call_of_fairseqs_hub_is_there_with_its_arguments():
+    """The first argument is given without its name in all of fairseq's examples."""
+    calls = [name for name, value in vars(RobertaHubInterface).items() if callable(value) and not name.startswith("_")]
+    assert len(calls) >= 8
+    for name in calls:
+        _, _first, *wanted = inspect.signature(getattr(RobertaHubInterface, name)).parameters.values()
+        ours = inspect.signature(getattr(RobertaHub, name)).parameters
+        named = {each.name for each in wanted if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
+        assert named <= ours.keys(), name
+    assert isinstance(RobertaHub.device, property)
 
 
 WORDS = {

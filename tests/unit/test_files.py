@@ -5,7 +5,7 @@ import os
 import pytest
 
 from roberta_plugin import files as atomic_files
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, replace_folder
 
 
 def test_bytes_and_text_appear_at_the_end_only(tmp_path):
@@ -64,3 +64,19 @@ def test_a_failed_rename_leaves_no_temporary_file(tmp_path):
     with pytest.raises(OSError, match="folder"), atomic_write(tmp_path / "folder"):
         pass
     assert os.listdir(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_takes_the_place_of_another_or_of_none(tmp_path, is_there):
+    for name in ("old", "new") if is_there else ("new",):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    replace_folder(tmp_path / "old", by=tmp_path / "new")
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["old", "old/new"]
+
+
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path):
+    (tmp_path / "old" / "content").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        replace_folder(tmp_path / "old", by=tmp_path / "none")
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["old", "old/content"]

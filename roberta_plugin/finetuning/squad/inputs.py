@@ -32,6 +32,7 @@ from roberta_plugin.finetuning.options import SquadOptions
 
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
 BEFORE_PASSAGE = 3  # <s> </s> </s>, besides the question
+QUESTION_LENGTH = 64  # most tokens of the question
 _LENGTH_BONUS = 0.01
 
 
@@ -40,7 +41,7 @@ class WindowLayout:
     """How windows are cut, in tokens; the settings of the prepared folder."""
 
     max_length: int
-    question_length: int = 64
+    question_length: int = QUESTION_LENGTH
     doc_stride: int = 128
 
     @classmethod

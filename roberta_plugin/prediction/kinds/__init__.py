@@ -1,4 +1,7 @@
-"""The kinds of tasks that a model can answer, one file each. A new kind is a file here, and a line of KINDS.
+"""The kinds of tasks that a model can answer, one file each.
+
+A new kind is a file here and a line of KINDS. Its class is derived from `base.Kind`, or from `base.TextKind` if a
+classification head answers about a text or a pair.
 
 base                what every kind offers
 fill_mask           a text with <mask>         -> the most probable tokens

@@ -1,4 +1,7 @@
-"""What every kind of task offers, and the fields of records."""
+"""What every kind of task offers, and the fields of records.
+
+Shapes: N questions, C classes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.hub import RobertaHub
@@ -79,6 +83,24 @@ class Texts(NamedTuple):
 
     first: str
     second: str | None = None
+
+
+class TextKind(Kind):
+    """A kind that reads a text or a pair, and answers by the logits of a classification head."""
+
+    head: str
+    """Its name; set by each kind."""
+
+    def read(self, record: Mapping[str, Any]) -> Texts:
+        """See `Kind.read`."""
+        return texts_of(record, self.hub)
+
+    def logits(self, questions: Sequence[Texts]) -> tuple[Tensor, list[bool]]:
+        """Logits (N, C), and which texts were cut, which is done as in fine-tuning."""
+        inputs = sequences_of(self.hub, questions, max_length=self.max_length)
+        sequences = [sequence for sequence, _ in inputs]
+        logits = self.hub.class_logits(sequences, self.head, max_tokens=self.settings.batch_tokens)
+        return logits, [is_cut for _, is_cut in inputs]
 
 
 def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:

@@ -5,15 +5,14 @@ Example: {"text": "A fine film."} -> {"label": "1", "probability": 0.98, "probab
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.kinds.base import Answer, Kind, Texts, marked, sequences_of, texts_of
+from roberta_plugin.prediction.kinds.base import Answer, TextKind, Texts, marked
 from roberta_plugin.prediction.settings import PredictSettings
 
 
-class Classification(Kind):
+class Classification(TextKind):
     """The classes of a classification head."""
 
     name = "classification"
@@ -22,18 +21,12 @@ class Classification(Kind):
         super().__init__(hub, settings)
         self.head = self.class_head()
 
-    def read(self, record: Mapping[str, Any]) -> Texts:
-        """See `Kind.read`."""
-        return texts_of(record, self.hub)
-
     def answer(self, questions: Sequence[Texts]) -> list[Answer]:
-        """See `Kind.answer`; texts that are too long are cut as in fine-tuning."""
-        inputs = sequences_of(self.hub, questions, max_length=self.max_length)
-        sequences = [sequence for sequence, _ in inputs]
-        logits = self.hub.class_logits(sequences, self.head, max_tokens=self.settings.batch_tokens)
+        """See `Kind.answer`."""
+        logits, were_cut = self.logits(questions)
         labels = self.labels(logits.size(1))
         answers: list[Answer] = []
-        for (_, is_cut), row in zip(inputs, logits.double().softmax(dim=-1).tolist(), strict=True):
+        for row, is_cut in zip(logits.double().softmax(dim=-1).tolist(), were_cut, strict=True):
             best = max(range(len(row)), key=row.__getitem__)
             probabilities = {label: round(value, 6) for label, value in zip(labels, row, strict=True)}
             content = {"label": labels[best], "probability": round(row[best], 6), "probabilities": probabilities}

@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roberta_plugin.hub import RobertaHub
 from roberta_plugin.hub.fill_mask import MASK, Filling, fill
 from roberta_plugin.prediction.kinds.base import Answer, Kind, text_of
+from roberta_plugin.prediction.settings import PredictSettings
 
 
 class FillMask(Kind):
     """The masked-LM head at the masks."""
 
     name = "fill_mask"
+
+    def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
+        super().__init__(hub, settings)
+        hub.check_masked_lm()
 
     def read(self, record: Mapping[str, Any]) -> str:
         """See `Kind.read`."""

@@ -13,7 +13,7 @@ from itertools import count, takewhile
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.race.inputs import ChoiceLayout, one_line, question_with_option
+from roberta_plugin.finetuning.race.inputs import QUESTION_LENGTH, ChoiceLayout, one_line, question_with_option
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction.kinds.base import Answer, Kind, marked, text_of
 from roberta_plugin.prediction.settings import PredictSettings
@@ -35,7 +35,8 @@ class MultipleChoice(Kind):
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
         self.head = self.score_head()
-        known = {name: self.trained[name] for name in ("question_length", "order") if name in self.trained}
+        known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if it is not known
+        known |= {name: self.trained[name] for name in ("question_length", "order") if name in self.trained}
         self.layout = ChoiceLayout.of(self.max_length, RaceOptions(**known))
 
     def read(self, record: Mapping[str, Any]) -> Choice:

@@ -11,14 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.hub import pronouns
+from roberta_plugin.hub import RobertaHub, pronouns
 from roberta_plugin.prediction.kinds.base import Answer, Kind, text_of
+from roberta_plugin.prediction.settings import PredictSettings
 
 
 class Pronoun(Kind):
     """Scores of phrases by the masked-LM head."""
 
     name = "pronoun"
+
+    def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
+        super().__init__(hub, settings)
+        hub.check_masked_lm()
 
     def read(self, record: Mapping[str, Any]) -> pronouns.PronounQuestion:
         """See `Kind.read`."""

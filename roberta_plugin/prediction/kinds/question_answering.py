@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, WindowLayout, cut, is_blank
+from roberta_plugin.finetuning.squad.inputs import (
+    BEFORE_PASSAGE,
+    NUM_SPECIALS,
+    QUESTION_LENGTH,
+    WindowLayout,
+    cut,
+    is_blank,
+)
 from roberta_plugin.finetuning.squad.predictions import Decoded, decode
 from roberta_plugin.finetuning.squad.prepare import LINE_ENDS
 from roberta_plugin.finetuning.squad.questions import Questions
@@ -72,7 +79,8 @@ class QuestionAnswering(Kind):
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
         self.head = chosen_head(list(getattr(hub.model, "span_heads", ())), settings.head, kind=self.name)
-        known = {name: self.trained[name] for name in ("question_length", "doc_stride") if name in self.trained}
+        known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if it is not known
+        known |= {name: self.trained[name] for name in ("question_length", "doc_stride") if name in self.trained}
         self.layout = WindowLayout.of(self.max_length, SquadOptions(**known))
         self.may_be_unanswerable = hub.trained_on.get("task") != "squad1"
 

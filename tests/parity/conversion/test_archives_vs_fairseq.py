@@ -13,7 +13,7 @@ import torch
 from fairseq import file_utils
 from fairseq.models.roberta import RobertaModel
 
-from roberta_plugin.conversion import fairseq_checkpoint, gpt2_files
+from roberta_plugin.conversion import fairseq_checkpoint, gpt2_files, run_folders
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.data.tokenizers import load_tokenizer
@@ -110,7 +110,7 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
     assert list((tmp_path / "cache").iterdir()) == []
 
     for name, data in content.items():  # as fairseq's download leaves them
-        cached = tmp_path / "cache" / file_utils.url_to_filename(f"{gpt2_files.URL}/{name}", etag="made up")
+        cached = tmp_path / "cache" / file_utils.url_to_filename(f"{run_folders.GPT2_FILES}/{name}", etag="made up")
         cached.write_bytes(data)
         cached.with_name(f"{cached.name}.json").write_text("{}")
     assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")

@@ -90,6 +90,23 @@ def test_the_loss_of_a_masked_batch_is_hugging_faces(tmp_path):
     torch.testing.assert_close(theirs.loss, F.cross_entropy(logits, ids[is_predicted]), **TOLERANCE)
 
 
+def test_weights_above_the_limit_of_a_file_are_several_that_both_sides_read(tmp_path):
+    """As above 5 GB, with a small limit."""
+    ours = write_checkpoint(tmp_path / "ours")
+    settings = ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs", max_shard_bytes=30_000)
+    folder = export_model(settings).folder
+    files = sorted(folder.glob("*.safetensors"))
+    assert len(files) > 2 and files[0].name == f"model-00001-of-{len(files):05}.safetensors"
+    assert not (folder / "model.safetensors").exists()
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    assert set(index["weight_map"].values()) == {path.name for path in files}
+    ids, is_token = batch(ours)
+    expected = open_pretrained(ours).model(ids)[0][is_token]
+    found = AUTO["masked_lm"].from_pretrained(folder)(input_ids=ids, attention_mask=is_token.long()).logits[is_token]
+    torch.testing.assert_close(found, expected, **TOLERANCE)
+    assert torch.equal(open_pretrained(folder).model(ids)[0][is_token], expected)
+
+
 def test_pipelines_give_our_answers(tmp_path):
     for kind, name in (("masked_lm", "fill-mask"), ("classification", "text-classification")):
         ours = write_checkpoint(tmp_path / kind, kind)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.conversion.onnx_model import _changes
 from roberta_plugin.conversion.pretrained import open_pretrained
 from tests.tiny_conversions import HEAD, batch, write_checkpoint
 
@@ -49,3 +50,13 @@ def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
         assert 0 < change < 1
         assert "the masked-LM loss is" in done.notes[-1]
         assert "2 lines" in done.notes[-1]
+
+
+def test_what_8_bit_weights_change_is_said_in_the_words_of_the_head():
+    full = [[np.array([[1.0]])], [np.array([[2.0]])]]
+    small = [[np.array([[1.5]])], [np.array([[2.1]])]]
+    assert _changes(full, small, "regression") == "the score changes by 0.3000 on average, and by at most 0.5000"
+    spans = [[np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]]), np.array([0.5])]] * 2
+    moved = [spans[0], [np.array([[0.0, 1.0]]), np.array([[3.0, 2.0]]), np.array([0.5])]]
+    said = _changes(spans, moved, "question_answering")
+    assert said == "50.0% of the spans are the same, and logits change by at most 3.0000"

@@ -320,6 +320,8 @@ def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_pat
     settings = ExportSettings(checkpoint=folder, to="huggingface", output_dir=tmp_path / "card", license="mit")
     card = (export_model(settings).folder / "README.md").read_text()
     metadata = yaml.safe_load(card.split("---")[1])
+    read_by_the_hub = pytest.importorskip("huggingface_hub").ModelCard(card).data
+    assert read_by_the_hub.to_dict() == metadata
     assert metadata == {
         "license": "mit",
         "library_name": "transformers",
@@ -365,6 +367,25 @@ def test_the_commands_do_the_same(ours, theirs, tmp_path, capsys):
     assert open_pretrained(tmp_path / "b").labels == {"sentence_classification_head": ("x", "y", "z")}
     assert main(["import", str(tmp_path / "none"), "--output-dir", str(tmp_path / "c")]) == 2
     assert "There is no" in capsys.readouterr().err
+
+
+def test_what_has_no_head_of_its_own_is_not_asked_for_masks(theirs, tmp_path):
+    back = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "back")).folder
+    for model in (theirs, back):
+        with pytest.raises(ValueError, match="came without a masked-LM head, so it cannot fill masks"):
+            RobertaHub.from_pretrained(model).fill_mask("so <mask>")
+        with pytest.raises(ValueError, match=r"came without a masked-LM head: the one that it has now knows nothing"):
+            export_model(ExportSettings(checkpoint=model, to="fairseq", output_dir=tmp_path / "x", head="masked_lm"))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [5, {"task": "RTE"}, {"task": "os.system", "settings": {}}, {"task": "RTE", "settings": {"max_length": -1}}],
+)
+def test_settings_of_a_training_that_no_export_writes_are_refused(theirs, entry):
+    change_config(theirs, fine_tuned_on=entry)
+    with pytest.raises(ValueError, match=r"config\.json: fine_tuned_on is not what an export writes: delete the entry"):
+        open_pretrained(theirs)
 
 
 def test_camemberts_symbols_change_places():

@@ -62,3 +62,16 @@ def test_other_lengths_are_a_warning(prepared, caplog):
     with caplog.at_level(logging.WARNING):
         check(found, prepared)
     assert "max-length was 512 in training and is 30 here" in caplog.text
+
+
+def test_of_a_model_that_was_made_elsewhere_only_what_is_known_is_compared(prepared):
+    known = {"task": "multiple_choice", "settings": {"max_length": 30}, identity.IS_INFERRED: True}
+    check({"task_state": {identity.KEY: known}}, prepared)
+    with pytest.raises(ValueError, match="was fine-tuned on squad2"):
+        check({"task_state": {identity.KEY: {**known, "task": "squad2"}}}, prepared)
+
+
+def test_classes_are_found_by_their_names(prepared):
+    assert identity.class_order(["YES", "No"], prepared, checkpoint=PATH) == [1, 0]  # the data have no, yes
+    with pytest.raises(ValueError, match=r"model\.pt has the classes yes, yes, and .*set the classes no, yes"):
+        identity.class_order(["yes", "yes"], prepared, checkpoint=PATH)

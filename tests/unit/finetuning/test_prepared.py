@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter, replace_folder
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
 
@@ -85,15 +85,6 @@ def test_what_a_killed_process_has_left_is_removed(tmp_path):
     with begin(tmp_path / "set") as writer, writer.split("test") as split:
         split.add([np.array([0, 2])])
     assert not (tmp_path / "set" / "train.bin").exists()
-
-
-def test_a_folder_takes_the_place_of_another(tmp_path):
-    write_prepared(tmp_path / "old")
-    with begin(tmp_path / "new") as writer, writer.split("train") as split:
-        split.add([np.array([0, 2])])
-    replace_folder(tmp_path / "old", by=tmp_path / "new")
-    assert Prepared.open(tmp_path / "old").splits == ("train",)
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):

@@ -77,3 +77,22 @@ def test_outputs_that_cannot_be_are_refused(tmp_path):
         check_output(tmp_path / "none" / "out")
     with pytest.raises(ValueError, match="is a folder: name a file in it"):
         check_output(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
+def test_of_two_runs_with_one_output_the_second_is_refused(tmp_path, name):
+    path, partial = tmp_path / name, tmp_path / f"{name}.partial"
+    partial.write_bytes(b"left by a run that stopped " * 99)
+    with open_output(path, dim=2) as first:
+        first.write({"embedding": [1, 2]})
+        with pytest.raises(ValueError, match=rf"{name}: another process is writing .*{name}\.partial\. Wait"):
+            open_output(path, dim=2).__enter__()
+        first.write({"embedding": [3, 4]})
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    if name.endswith(".npy"):
+        assert np.load(path).tolist() == [[1, 2], [3, 4]]
+    else:
+        assert path.read_text() == '{"embedding": [1, 2]}\n{"embedding": [3, 4]}\n'
+    with open_output(path, dim=2) as later:
+        later.write({"embedding": [5, 6]})
+    assert [each.name for each in tmp_path.iterdir()] == [name]

@@ -67,7 +67,7 @@ def test_batches_keep_to_max_tokens_whatever_windows_their_documents_have(tmp_pa
             text = ", ".join(['"xyz good"'] * (1 + number % 3))
             file.write(f'{{"id": {number}, "text": [{text}], "summary": "good"}}\n')
     split = write_prepared(tmp_path, raw=raw).split("train")
-    assert set(np.diff(split.offsets).tolist()) >= {1, 3}
+    assert set(np.diff(split.offsets).tolist()) >= {1, 2}
     dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1)
     sizes = [dataset.__getitems__(each)["npositions"] for each in dataset.batches(1, max_tokens=400)]
     assert max(sizes) <= 400
