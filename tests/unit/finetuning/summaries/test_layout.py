@@ -1,10 +1,11 @@
 """The model reads the <s> of every sentence, padded and packed, and the segments alternate within a window."""
 
 import numpy as np
+import pytest
 
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.finetuning.summaries.layout import by_document, packed_layout, padded_layout, segments_of
-from tests.tiny_summaries import write_prepared
+from tests.tiny_summaries import write_prepared, write_raw
 
 
 def test_the_examples_of_the_docstrings():
@@ -29,38 +30,27 @@ def test_segments_alternate_from_sentence_to_sentence_and_begin_anew_in_each_win
     assert packed.tolist() == [[*expected[0], *expected[1]]]
 
 
-def test_the_sentences_of_a_batch_are_at_their_s_padded_and_packed(tmp_path):
+@pytest.mark.parametrize("pack", [False, True])
+def test_the_sentences_of_a_batch_are_at_their_s_with_their_labels(tmp_path, pack):
     prepared = write_prepared(tmp_path)
-    split, bos_id = prepared.split("train"), prepared.vocabulary.bos_id
-    for pack in (False, True):
-        dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1, pack=pack, max_length=64)
-        for addresses in dataset.batches(1, max_sentences=7):
-            batch = dataset.__getitems__(addresses)
-            sentences, tokens = batch["sentences"], batch["net_input"]["src_tokens"]
-            found = tokens.gather(1, sentences["positions"]).flatten()[sentences["index"]]
-            assert found.tolist() == [bos_id] * len(found)
-            documents = batch["id"].tolist()
-            first = dataset.documents.first
-            expected = [
-                label for number in documents for label in dataset.documents.labels[first[number] : first[number + 1]]
-            ]
-            assert sentences["labels"].tolist() == expected
-            following = tokens.flatten()[
-                (sentences["positions"] + (0 if pack else np.arange(len(tokens))[:, None] * tokens.size(1))).flatten()[
-                    sentences["index"]
-                ]
-                + 1
-            ]
-            texts = [text for number in documents for text in dataset.documents.sentences[number]]
-            ids = prepared.tokenizer
-            to_model = prepared.vocabulary.tokenizer_to_model(ids)
-            assert following.tolist() == [int(to_model[ids.encode(text)][0]) for text in texts], "of the right sentence"
-            assert batch["net_input"]["segments"].shape == tokens.shape
+    to_model = prepared.vocabulary.tokenizer_to_model(prepared.tokenizer)
+    dataset = DocumentsDataset(prepared.split("train"), pad_id=1, vocab_size=1000, seed=1, pack=pack, max_length=64)
+    documents = dataset.documents
+    for addresses in dataset.batches(1, max_sentences=7):
+        batch = dataset.__getitems__(addresses)
+        sentences, tokens = batch["sentences"], batch["net_input"]["src_tokens"]
+        beginning = sentences["positions"]
+        found, following = (tokens.gather(1, at).flatten()[sentences["index"]] for at in (beginning, beginning + 1))
+        assert found.tolist() == [prepared.vocabulary.bos_id] * len(found)
+        numbers = batch["id"].tolist()
+        texts = [text for number in numbers for text in documents.sentences[number]]
+        assert following.tolist() == [int(to_model[prepared.tokenizer.encode(text)][0]) for text in texts]
+        labels = [documents.labels[documents.first[number] : documents.first[number + 1]] for number in numbers]
+        assert sentences["labels"].tolist() == np.concatenate(labels).tolist()
+        assert batch["net_input"]["segments"].shape == tokens.shape
 
 
 def test_batches_keep_to_max_tokens_whatever_windows_their_documents_have(tmp_path):
-    from tests.tiny_summaries import write_raw
-
     raw = write_raw(tmp_path / "raw", sizes={"train": 20})
     with (raw / "train.jsonl").open("a") as file:
         for number in range(10):
