@@ -20,7 +20,7 @@ TRAINED: dict[str, dict[str, Any]] = {
     "regression": {"task": "STS-B", "settings": {"kind": "regression", "labels": [], "max_length": 30}},
     "multiple_choice": {"task": "race", "settings": {"max_length": 38, "question_length": 12, "order": "passage"}},
     "question_answering": {"task": "squad2", "settings": {"max_length": 32, "question_length": 8, "doc_stride": 10}},
-    "summary": {"task": "summaries", "settings": {"max_length": 64, "sentence_length": 62, "doc_stride": 32}},
+    "summary": {"task": "summaries", "settings": {"max_length": 38, "sentence_length": 36, "doc_stride": 19}},
     "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
 }
 FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction

@@ -291,7 +291,7 @@ def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     from roberta_plugin.finetuning.summaries.selection import choose
     from tests.tiny_summaries import write_prepared
 
-    split = write_prepared(tmp_path).split("valid")
+    split = write_prepared(tmp_path, max_length=38).split("valid")
     dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1)
     hub = RobertaHub.from_pretrained(models["summary"])
     assert hub.model.sentence_heads["summary_head"].layers, "its layers are found in the checkpoint"
