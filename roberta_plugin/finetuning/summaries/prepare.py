@@ -59,7 +59,9 @@ def prepare(
         source=describe([path for paths in files.values() for path in paths]),
     ) as writer:
         for name, paths in files.items():
-            documents = tqdm(read_split(task, name, paths, options), desc=f"{task} {name}", unit=" documents")
+            documents = tqdm(
+                read_split(task, name, paths, options), desc=f"{task} {name}", unit=" documents", mininterval=1.0
+            )
             with writer.split(name) as split:
                 _write_split(split, documents, encoder, name, SummaryLayout.of(max_length, options), recorded)
 
