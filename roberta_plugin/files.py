@@ -5,21 +5,25 @@ For every file that must survive a killed process or a full disk.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
+
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`, and rename it to `path` when the block ends normally.
 
-    After an exception `path` is unchanged and the temporary file is removed. Text (mode "w") is UTF-8 with "\\n" as
-    line end. The temporary name is hidden and random, so several processes can write the same path: the last one wins.
+    After an exception `path` is unchanged and the temporary file is removed; the error of a full disk names `path`.
+    Text (mode "w") is UTF-8 with "\\n" as line end. The temporary name is hidden and random, so several processes can
+    write the same path: the last one wins.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -30,8 +34,12 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, path)
-        except BaseException:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # a full disk fails again here
+                file.close()
+            if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+                error.filename = os.fspath(path)
             raise
     sync_folder(path.parent)
 
@@ -52,6 +60,13 @@ def replace_folder(folder: Path, *, by: Path) -> None:
         raise
     sync_folder(folder.parent)
     shutil.rmtree(earlier, ignore_errors=True)
+
+
+def remove_replaced(folder: Path) -> None:
+    """Delete what a kill within `replace_folder` has left beside `folder`."""
+    for path in folder.parent.iterdir():
+        if path.name.startswith(f".{folder.name}.") and path.name.endswith(".old"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:

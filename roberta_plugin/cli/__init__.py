@@ -26,6 +26,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from roberta_plugin import __version__
+from roberta_plugin.files import NO_ROOM
 
 VERBS = {
     "doctor": "check the installation, and say how to fix what is wrong",
@@ -68,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.debug:
             traceback.print_exc()
         else:
-            print(f"roberta {args.verb}: {error}", file=sys.stderr)
+            is_full = isinstance(error, OSError) and error.errno in NO_ROOM
+            remedy = ". Free some space there, and run the same command again." if is_full else ""
+            print(f"roberta {args.verb}: {error}{remedy}", file=sys.stderr)
         return USER_ERROR
 
 

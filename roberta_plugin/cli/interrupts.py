@@ -1,4 +1,4 @@
-"""For commands that clean up when stopped: SIGTERM acts as Ctrl-C; long library calls run in a child process."""
+"""For commands that clean up when stopped: SIGTERM and SIGHUP act as Ctrl-C; library calls run in a child process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,22 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 @contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM, sent by SLURM and `kill`, raise KeyboardInterrupt as Ctrl-C does."""
+    """Let SIGTERM, sent by SLURM and `kill`, and SIGHUP of a closed terminal raise KeyboardInterrupt as Ctrl-C does.
+
+    Under nohup, SIGHUP stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def call_in_child(
@@ -71,6 +78,7 @@ def _call(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends this process
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     try:
         outcome = True, function(*args, **kwargs)

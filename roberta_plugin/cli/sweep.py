@@ -52,14 +52,18 @@ def add_parser(subparsers: Any) -> None:
         "every run; `all` (default): the best and the last with the optimizer's state",
     )
     parser.add_argument("--report-only", action="store_true", help="write the report of what is there, train nothing")
-    parser.add_argument("--dry-run", action="store_true", help="show the runs and their commands, write nothing")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the options and data of all runs, show their commands, write nothing",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train what is left of the sweep and show the report; 1 if a run has failed."""
     from roberta_plugin.experiments.grid import read_grid
-    from roberta_plugin.experiments.sweep import SweepSettings, summary_of, sweep
+    from roberta_plugin.experiments.sweep import SweepSettings, check_options, summary_of, sweep
     from roberta_plugin.training.settings import parse_pairs
 
     values = {name: value for name, value in vars(args).items() if name in SweepSettings.__dataclass_fields__}
@@ -67,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
         values["slurm"] = parse_pairs(args.slurm, option="--slurm")
     settings = SweepSettings(**values)
     if args.dry_run:
-        return show_commands(read_grid(settings.grid, slurm=settings.slurm), settings.output_dir.resolve())
+        grid = read_grid(settings.grid, slurm=settings.slurm)
+        check_options(grid)
+        return show_commands(grid, settings.output_dir.resolve())
     report = sweep(settings, say=partial(print, flush=True))
     print(summary_of(report))
     return FAILURES if report.failures else 0

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         default=200,
         metavar="MB",
         help="train on this much text, spread evenly over the input, the same in every run; 0 for all of it (200). One "
-        "MB of English needs about 1 MB of memory, one MB of Chinese or other text without spaces up to 80 MB",
+        "MB of English needs about 1 MB of memory, one MB of Chinese or other text without spaces up to 90 MB",
     )
     train.add_argument(
         "--min-frequency", type=int, help="a pair must occur this often to become a token (2; not for sentencepiece)"

@@ -47,13 +47,22 @@ class Squad2Criterion(FairseqCriterion):
 
     def __init__(self, task: Any, max_answer_length: int) -> None:
         super().__init__(task)
-        if max_answer_length < 1:
-            raise ValueError(f"--max-answer-length must be 1 or more, got {max_answer_length}.")
         self.max_answer_length = max_answer_length
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """Refuse options that cannot work.
+
+        Raises:
+            ValueError: naming the option and its value.
+        """
+        if cfg.max_answer_length < 1:
+            raise ValueError(f"--max-answer-length must be 1 or more, got {cfg.max_answer_length}.")
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
         """Build it for the task of its name, and refuse others."""
+        cls.check_options(cfg)
         check_task(task, "squad2")
         return super().build_criterion(cfg, task)
 

@@ -9,7 +9,7 @@ identified by size and modification time; a changed .idx gets a new table. The p
 under a lock; without working locks each makes its own, and the last one stays.
 
     4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length),
-        "crc32" of the arrays
+        "crc32" of the arrays, "sha256" of all these entries
     the arrays, one after the other, each padded to a multiple of 8 bytes
 
 Example: items of 3, 12 and 4 tokens, blocks of 5, mode `eos`: item 1 is long; its first block is number 1 and the block
@@ -50,13 +50,14 @@ from roberta_plugin.data.blocks import (
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.rounding import round_up
 from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import checksum_fits, with_checksum
 from roberta_plugin.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
 
 _ITEMS_WITHOUT_TABLE = 2**20  # up to this many are cut in a moment and need no file
 _HEAD_BYTES = 4096
-_FORMAT = 2
+_FORMAT = 3
 
 
 def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode) -> Blocks:
@@ -215,7 +216,7 @@ def write_table(
             "crc32": checksum,
         }
         file.seek(0)
-        file.write(json.dumps(head).encode().ljust(_HEAD_BYTES))
+        file.write(json.dumps(with_checksum(head)).encode().ljust(_HEAD_BYTES))
     file.flush()
 
 
@@ -228,7 +229,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
     """The table in a file, or None if it is damaged or belongs to other data or another version."""
     try:
         head = json.loads(file.read(_HEAD_BYTES))
-        if head["made_of"] != made_of:
+        if head["made_of"] != made_of or not checksum_fits(head):
             return None
         offset, arrays = _HEAD_BYTES, {}
         for name, type_, length in head["arrays"]:
@@ -240,7 +241,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
         if os.fstat(file.fileno()).st_size != offset or _checksum(file) != head["crc32"]:
             return None
         return Table(head["numbers"], arrays)
-    except (ValueError, KeyError, TypeError):  # JSON's error is a ValueError
+    except (ValueError, KeyError, TypeError, AttributeError):  # JSON's error is a ValueError
         return None
 
 

@@ -145,6 +145,8 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     Raises:
         ValueError: if settings and model do not fit each other, or if a run exists and was made with other settings.
     """
+    from roberta_plugin.experiments.sweep import check_options
+
     check_model(start, prepared)
     recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
     if recipe.starts_from and start.checkpoint == settings.model:
@@ -170,7 +172,9 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     )
     path = settings.output_dir / GRID
     without_slurm = {name: section for name, section in json.loads(as_yaml(content)).items() if name != "slurm"}
-    for folder in run_folders(settings, grid_from(without_slurm, path)):
+    grid = grid_from(without_slurm, path)
+    check_options(grid)
+    for folder in run_folders(settings, grid):
         folder.check()  # before the file that describes them is replaced
     if not settings.from_scratch:
         check_weights(start, settings.output_dir, has_runs=(settings.output_dir / "runs").is_dir())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ _OURS = {
     "restore-file": "a run resumes from its own checkpoint; to start from a model use --finetune-from-model",
 }
 _FOLDER = "{folder}"
+_SEED = re.compile(r"0|[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
 
 
@@ -138,15 +139,31 @@ def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str
         raise ValueError(f"{path}: train must hold `data`, the first argument of fairseq-train.")
     content = {name: value for name, value in content.items() if not is_null(value) or name == "metric"}
     axes = _axes_of(content.get("axes", {}), path)
-    seeds = _list_of(content.get("seeds", ["1"]), path, "seeds")
-    if not all(seed.isdigit() for seed in seeds):
-        raise ValueError(f"{path}: seeds must be whole numbers, got {', '.join(seeds)}.")
+    seeds = checked_seeds(content.get("seeds", ["1"]), where=f"{path}: seeds")
     return Grid(
         path=path,
         metric=_metric_of(content["metric"], path),
         runs=tuple(_runs_of(options, axes, seeds, path)),
         slurm=_slurm_of(content.get("slurm"), slurm or {}, path),
     )
+
+
+def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
+    """Seeds as they are written: whole numbers, each once.
+
+    Args:
+        content: a list of texts.
+        where: what messages begin with.
+
+    Raises:
+        ValueError: also for `01`, which is the seed 1 in another folder.
+    """
+    words = content if isinstance(content, list | tuple) else []
+    if not words or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
+        raise ValueError(f"{where} must be a list of different whole numbers, as [1, 2], got {content!r}.")
+    if not all(_SEED.fullmatch(word) and int(word) < 2**32 for word in words):  # the generators' limit
+        raise ValueError(f"{where} must be whole numbers below 2^32 without leading zeros, got {', '.join(words)}.")
+    return tuple(words)
 
 
 def _options_of(content: Any, path: Path, section: str) -> dict[str, Any]:
@@ -183,7 +200,7 @@ def _axes_of(content: Any, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _runs_of(
-    options: dict[str, Any], axes: dict[str, dict[str, dict[str, Any]]], seeds: list[str], path: Path
+    options: dict[str, Any], axes: dict[str, dict[str, dict[str, Any]]], seeds: Sequence[str], path: Path
 ) -> Iterator[Run]:
     cells: dict[str, Mapping[str, str]] = {}
     for labels in itertools.product(*axes.values()):

@@ -33,12 +33,6 @@ def check_study(study: Study, plans: Sequence[VariantPlan]) -> None:
             f"{study.path}: the data of {' and '.join(vocabularies.values())} have different vocabularies (dict.txt): "
             "perplexities over different tokens cannot be compared. Binarize all of them with one tokenizer."
         )
-    for plan in plans:
-        if plan.shape.max_positions < plan.parsed.tokens_per_sample:
-            raise ValueError(
-                f"{study.path}: the variant {plan.variant.name} has blocks of {plan.parsed.tokens_per_sample} tokens "
-                f"and {plan.shape.max_positions} positions: raise max-positions, or lower tokens-per-sample."
-            )
     for probe in study.probes:
         if isinstance(probe, PerplexityProbe):
             check_perplexity(study, probe, plans)

@@ -23,6 +23,7 @@ from roberta_plugin.planner.equal_compute import scaled_rate
 from roberta_plugin.planner.flops import Shape
 from roberta_plugin.planner.inputs import shape_of
 from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training.option_checks import check_options
 from roberta_plugin.training.options_file import to_arguments
 from roberta_plugin.training.update_size import UpdateSize, measured_size, nominal_size
 
@@ -92,7 +93,7 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
         shape = shape_of(parsed)
         if study.budget.amount is not None:
             options |= _schedule(study.budget, shape, size)
-        parsed = parse(options, study)
+        parsed = parse(options, variant, study)
         plans.append(
             VariantPlan(
                 variant=variant,
@@ -108,15 +109,15 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
     return plans
 
 
-def parse(options: Mapping[str, Any], study: Study) -> Namespace:
-    """fairseq's namespace of a variant's options; ValueError names the study."""
+def parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namespace:
+    """fairseq's namespace of a variant's options; ValueError names study and variant."""
     arguments = to_arguments(options, where=str(study.path))
     if "--user-dir" not in arguments:
         arguments += ["--user-dir", str(Path(roberta_plugin.__file__).parent)]
     try:
         return train_arguments.parse(arguments)
     except ValueError as error:
-        raise ValueError(f"{study.path}: {error}") from error
+        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
 
 
 def flops_of_update(shape: Shape, size: UpdateSize) -> float:
@@ -164,8 +165,12 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace
                     f"{study.path}: {name} is set, and it follows from the amount under budget: leave out one of them."
                 )
         options |= {"max-update": "1", "total-num-update": "1"}
-    parsed = parse(options, study)
+    parsed = parse(options, variant, study)
     _check_run(parsed, variant, study)
+    try:
+        check_options(parsed)
+    except ValueError as error:
+        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
     folders = train_arguments.data_folders(parsed)
     is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in folders)
     if is_here:
@@ -186,9 +191,9 @@ def _check_run(parsed: Namespace, variant: Variant, study: Study) -> None:
                 f"{where} sets {name}, with which a run may end before its budget or leaves nothing to measure: leave "
                 "it out."
             )
-    if len(parsed.update_freq) != 1 or parsed.update_freq[0] < 1:
+    if len(parsed.update_freq) != 1:
         given = ",".join(map(str, parsed.update_freq))
-        raise ValueError(f"{where} sets update-freq to {given}: it must be one number, 1 or more, for all epochs.")
+        raise ValueError(f"{where} sets update-freq to {given}: it must be one number for all epochs.")
 
 
 def _learning_rate(

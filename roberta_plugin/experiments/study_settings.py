@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from roberta_plugin.experiments.grid import checked_seeds
 from roberta_plugin.experiments.paper_tables import PERPLEXITY, paper_row
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.launch.recipe import recipe_files
@@ -21,7 +22,6 @@ from roberta_plugin.training.settings import check_names, convert
 _SECTIONS = ("title", "base", "variants", "seeds", "reference", "budget", "learning-rate", "probes", "slurm")
 _NEEDED = ("base", "variants", "seeds", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
-_SEED = re.compile(r"0|[1-9][0-9]{0,9}")
 KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
 RULES = ("sqrt", "linear")
@@ -190,7 +190,7 @@ def read_study(path: Path) -> Study:
             raise ValueError(f"{path}: the section {name} is missing; a study has {', '.join(_NEEDED)}.")
     base = _base_of(content["base"], path)
     variants = tuple(_variant_of(name, own, base, path) for name, own in _named(content["variants"], path, "variants"))
-    seeds = _words(content["seeds"], f"{path}: seeds")
+    seeds = checked_seeds(content["seeds"], where=f"{path}: seeds")
     names = [variant.name for variant in variants]
     reference = str(content.get("reference", names[0]))
     rate = _section(RateRule, content["learning-rate"], path, "learning-rate") if "learning-rate" in content else None
@@ -248,7 +248,7 @@ def _probe_of(name: str, content: Any, path: Path) -> Probe:
         dict(named_options(values.pop(bag, {}), where=f"{path}: {where}, {bag}")) for bag in ("options", "train")
     )
     grid = named_options(values.pop("grid", {}), where=f"{path}: {where}, grid")
-    seeds = _words(values.pop("seeds", ["1", "2", "3", "4", "5"]), f"{path}: {where}, seeds")
+    seeds = checked_seeds(values.pop("seeds", ["1", "2", "3", "4", "5"]), where=f"{path}: {where}, seeds")
     for missing in {"task", "raw", "tokenizer", "max-length"} - values.keys():
         raise ValueError(f"{locate(path, f'--{name}')}: {where}: {missing} is missing.")
     if values["task"] not in TASKS:
@@ -293,13 +293,3 @@ def _slurm_of(content: Any, path: Path) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
     return dict(content)
-
-
-def _words(content: Any, where: str) -> tuple[str, ...]:
-    """Seeds: whole numbers, each once."""
-    words = content if isinstance(content, list) else []
-    if not words or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
-        raise ValueError(f"{where} must be a list of different whole numbers, as [1, 2], got {content!r}.")
-    if not all(_SEED.fullmatch(word) and int(word) < 2**32 for word in words):  # the generators' limit
-        raise ValueError(f"{where} must be whole numbers below 2^32 without leading zeros, got {', '.join(words)}.")
-    return tuple(content)

@@ -32,6 +32,7 @@ from roberta_plugin.experiments.sweep_slurm import check_slurm, queued_runs, sub
 from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training import option_checks
 from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.options_file import locate
 
@@ -222,7 +223,7 @@ def _train_on_slurm(
 
 
 def check_options(grid: Grid) -> None:
-    """Parse every cell's options with fairseq's own parser and check its data, before anything is started.
+    """Check every cell's options and data as fairseq-train would at its start, before anything is started.
 
     Raises:
         ValueError: naming the cell, with fairseq's reason.
@@ -231,6 +232,7 @@ def check_options(grid: Grid) -> None:
     for run in {run.cell: run for run in grid.runs}.values():
         try:
             parsed = train_arguments.parse(run.arguments_in(Path(run.name), grid.metric))
+            option_checks.check_options(parsed)
         except ValueError as error:
             raise ValueError(f"{locate(grid.path, str(error))}, cell {run.cell}: {error}") from error
         check_data(train_arguments.data_folders(parsed))

@@ -27,9 +27,9 @@ Each fault has a number and the file that works around it:
    --max-update and --stop-time-hours only after an update: every further start makes one more update and overwrites
    the checkpoints. We check before the first update too; then nothing is done or saved, and the exit code is 0.
    fairseq does not save the count of --patience either; we do, so that an early stop stays one.
-9. **Ctrl-C and SIGTERM lose all work since the last checkpoint** (`interruption`). fairseq does not handle signals. Now
-   the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with 130 or 143; a
-   second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
+9. **Ctrl-C, SIGTERM and a closed terminal lose all work since the last checkpoint** (`interruption`). fairseq does not
+   handle signals. Now the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with
+   130, 143 or 129; a second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
 10. **Two trainings at once use one save folder** (`save_dir_lock`) and overwrite each other's checkpoints. Rank 0 locks
    a file in --save-dir until it ends; a second training is refused.
 11. **A briefly full disk ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a failed `torch.save`
@@ -51,7 +51,8 @@ Each fault has a number and the file that works around it:
    cannot continue with ours, although ours take over their state. For those pairs we replace the name.
 16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
    tasks call `logging.basicConfig` at import, the first with level DEBUG: a program without a logging set-up then
-   prints the debug messages of every library. `fairseq_import` imports fairseq so that these calls do nothing.
+   prints the debug messages of every library. `fairseq_import` imports fairseq so that these calls do nothing. In
+   fairseq-validate and other programs of fairseq, which import it before us, we take the level back.
 17. **Warnings that a user cannot act on** (`foreign_warnings`). fairseq calls deprecated functions of hydra and torch,
    and requests pinned memory on machines without a GPU: eight warnings per training. We filter exactly these. (The line
    "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)

@@ -1,4 +1,4 @@
-"""Fault 9: Ctrl-C and SIGTERM lose all work since the last checkpoint.
+"""Fault 9: Ctrl-C, SIGTERM and a closed terminal (SIGHUP) lose all work since the last checkpoint.
 
 All ranks must stop at the same update. A rank that got a signal announces it in the criterion's logging output, which
 the ranks exchange at every update anyway (`announce`, `hear`; called by our tasks): no collective is added.
@@ -37,11 +37,11 @@ from roberta_plugin.stop_signals import StopSignals
 logger = logging.getLogger(__name__)
 
 STOPS = "stops_after_this_update"  # key in the logging output
-EXIT_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+EXIT_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 
 class Interruption(StopSignals):
-    """Handler of Ctrl-C and SIGTERM: notes the first signal during training, acts as usual otherwise.
+    """Handler of Ctrl-C, SIGTERM and SIGHUP: notes the first signal during training, acts as usual otherwise.
 
     A second Ctrl-C acts as usual, too.
     """
@@ -59,8 +59,13 @@ class Interruption(StopSignals):
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
-        is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # nohup, or a background job
-        self.signals = (signal.SIGTERM,) if is_ignored else (signal.SIGINT, signal.SIGTERM)
+        usual = {
+            signal.SIGINT: signal.default_int_handler,
+            signal.SIGTERM: signal.SIG_DFL,
+            signal.SIGHUP: signal.SIG_DFL,
+        }
+        # What nohup and a background job ignore stays ignored.
+        self.signals = tuple(number for number, handler in usual.items() if signal.getsignal(number) is handler)
         self.received, self.is_agreed, self.has_stopped, self._num_interrupts = None, False, False, 0
         self.__enter__()
         Finalize(None, self.end, exitpriority=100)  # before Python waits for data-loader workers, which block signals

@@ -26,7 +26,7 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.files import replace_folder
+from roberta_plugin.files import remove_replaced, replace_folder
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, option_fields, options_for
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
@@ -83,6 +83,8 @@ def prepare(settings: PrepareSettings) -> Prepared:
     )
     if is_replaced:
         replace_folder(output_dir, by=folder)
+    remove_replaced(output_dir)
+    shutil.rmtree(output_dir.with_name(f".{output_dir.name}.new"), ignore_errors=True)
     return Prepared.open(output_dir)
 
 

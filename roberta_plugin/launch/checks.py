@@ -7,11 +7,13 @@ import secrets
 from argparse import Namespace
 from pathlib import Path
 
+from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.launch import status
 from roberta_plugin.launch.arguments import complete
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import slurm_commands
+from roberta_plugin.training.option_checks import check_options
 from roberta_plugin.training.resources import Resources, check_resources
 from roberta_plugin.training.sbatch_options import check_text
 
@@ -42,6 +44,7 @@ def check_recipe(recipe: LaunchSettings) -> None:
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     check_colon(recipe.output_dir)
     parsed = train_arguments.parse(complete(recipe))
+    check_options(parsed)
     check_data(train_arguments.data_folders(parsed))
     check_splits(parsed)
     check_run_dir(recipe.output_dir)
@@ -79,6 +82,8 @@ def check_data(folders: list[Path]) -> None:
 
 def check_splits(parsed: Namespace) -> None:
     """Refuse pretraining data without a training split in each folder, or without validation data in all of them."""
+    from roberta_plugin.tasks.masked_lm_options import check_not_empty
+
     if parsed.task != train_arguments.OUR_TASK:
         return
     folders = train_arguments.data_folders(parsed)
@@ -88,6 +93,7 @@ def check_splits(parsed: Namespace) -> None:
                 f"{folder / parsed.train_subset}.idx does not exist: every data folder needs a training split. Make it "
                 f"with `roberta binarize`, or take the folder out of the recipe's data."
             )
+    check_not_empty(parsed.train_subset, *_sizes(parsed.train_subset, folders), is_training=True)
     validation = ["valid"] if parsed.combine_valid_subsets else parsed.valid_subset.split(",")
     for split in () if parsed.disable_validation else validation:
         if not any((folder / f"{split}.idx").is_file() for folder in folders):
@@ -95,6 +101,13 @@ def check_splits(parsed: Namespace) -> None:
                 f"No data folder of the recipe has the split {split!r} ({split}.idx), which the run would validate "
                 f"on: make it with `roberta binarize`, name another with valid_subset, or set disable_validation."
             )
+        check_not_empty(split, *_sizes(split, folders), is_training=False)
+
+
+def _sizes(split: str, folders: list[Path]) -> tuple[list[str], list[int]]:
+    """The folders that have the split, and its tokens in each."""
+    having = [folder for folder in folders if (folder / f"{split}.idx").is_file()]
+    return [str(folder) for folder in having], [MmapTokens(folder / split).num_tokens for folder in having]
 
 
 def check_run_dir(output_dir: Path) -> None:

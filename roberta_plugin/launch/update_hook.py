@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import fairseq_cli.train
+from roberta_plugin import fairseq_import  # isort: skip  -- before anything else of fairseq
 import torch
 import torch.distributed as dist
 from fairseq import checkpoint_utils
@@ -25,6 +25,9 @@ from omegaconf import OmegaConf
 from roberta_plugin.fairseq_workarounds import update_end
 from roberta_plugin.launch import status
 from roberta_plugin.launch.preemption import StopSignals
+
+with fairseq_import.no_basic_config():  # a program of its own, which sets up logging
+    import fairseq_cli.train
 
 logger = logging.getLogger(__name__)
 

@@ -61,6 +61,15 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             compile_layers(encoder.sentence_encoder.layers)
 
     @classmethod
+    def check_options(cls, options: Any) -> None:
+        """Refuse options that do not describe a model, before there is a task that knows its number of positions.
+
+        Raises:
+            ValueError: naming the option, its value and what would be right.
+        """
+        read_config(options, max_positions=1)
+
+    @classmethod
     def build_model(cls, args: Any, task: Any) -> FastRobertaModel:
         """Build the model for the task's vocabulary; without --max-positions, for the task's length."""
         cfg = read_config(args, max_positions=task.max_positions() or _tokens_per_sample(task))

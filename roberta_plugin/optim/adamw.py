@@ -67,14 +67,26 @@ def parse_betas(value: Any) -> tuple[float, float]:
     return betas[0], betas[1]
 
 
+def check_config(cfg: Any) -> None:
+    """Refuse options that cannot work.
+
+    Raises:
+        ValueError: naming the option and its value.
+    """
+    parse_betas(cfg.adam_betas)
+    for name in ("adam_eps", "weight_decay"):
+        if not getattr(cfg, name) >= 0.0:
+            raise ValueError(f"--{name.replace('_', '-')} must be 0 or more, got {getattr(cfg, name)}.")
+    if not 0.0 < cfg.layer_lr_decay <= 1.0:
+        raise ValueError(f"--layer-lr-decay must lie above 0 and be at most 1, got {cfg.layer_lr_decay}.")
+
+
 def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dict[str, Any]]:
     """Parameters by the number of layers above them, the fewest first; "lr_scale" is their share of the learning rate.
 
     Raises:
-        ValueError: if `decay` is not in (0, 1], or the layer of a parameter is unknown.
+        ValueError: if the layer of a parameter is unknown.
     """
-    if not 0.0 < decay <= 1.0:
-        raise ValueError(f"--layer-lr-decay must lie above 0 and be at most 1, got {decay}.")
     if decay == 1.0:
         return [{"params": list(params)}]
     groups: dict[int, list[torch.nn.Parameter]] = {}
@@ -109,6 +121,7 @@ class RobertaAdamW(FairseqOptimizer):
 
     def __init__(self, cfg: RobertaAdamWConfig, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
+        self.check_options(cfg)
         params = list(params)
         self._halves = params if any(parameter.dtype in master_weights.HALF for parameter in params) else []
         self._masters = [_master_of(half) for half in self._halves]
@@ -117,6 +130,11 @@ class RobertaAdamW(FairseqOptimizer):
         self._optimizer = optimizer_class(groups, fused=True, **self.optimizer_config)
         self._lr_scales = [group.setdefault("lr_scale", 1.0) for group in self.param_groups]
         self.set_lr(self.optimizer_config["lr"])
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `check_config`."""
+        check_config(cfg)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:

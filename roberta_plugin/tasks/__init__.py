@@ -9,6 +9,7 @@ finetuning            what the last four share     finetuning_options  their opt
 block_task            what all tasks share
 epoch_iterator        batches of an epoch for each rank, with the position kept in blocks
 packing_choice        whether blocks are packed when the user has not said so
+training_options      fairseq's options with values that no training can use
 ignored_options       fairseq's options that have no effect here
 layer_depth           the depth of each parameter, for --layer-lr-decay
 """

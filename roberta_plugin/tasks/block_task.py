@@ -18,7 +18,8 @@ from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_workarounds import gradient_sums, interruption
 from roberta_plugin.tasks.epoch_iterator import BlockEpochIterator
-from roberta_plugin.tasks.ignored_options import ignored_options
+from roberta_plugin.tasks.ignored_options import ignored_options, whole_config
+from roberta_plugin.tasks.training_options import check_training_options
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,18 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         self.vocabulary = vocabulary
         self._has_warned_of_ignored_options = False
         self._iterators: weakref.WeakSet[BlockEpochIterator] = weakref.WeakSet()
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """Refuse options that cannot work, as far as they are known before the model is built.
+
+        Args:
+            cfg: the task's options; or the namespace of a whole command line, before a job is submitted.
+
+        Raises:
+            ValueError: naming the option, its value and what would be right.
+        """
+        raise NotImplementedError
 
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
         """Refuse blocks that the model or a batch cannot hold, naming the option."""
@@ -78,10 +91,12 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         Each batch carries its epoch to the data-loader workers, which outlive epochs.
 
         Raises:
-            ValueError: if a block can be longer than the model's positions or than --max-tokens.
+            ValueError: if a block can be longer than the model's positions or than --max-tokens, or for an option of
+                fairseq with a value that no training can use.
             RuntimeError: if torchrun started several processes and fairseq's world size is 1.
         """
         check_launch(num_shards)
+        check_training_options(whole_config(self.cfg))
         self._warn_of_ignored_options()
         self.check_limits(max_positions=max_positions, max_tokens=max_tokens)
         self._end_old_workers()

@@ -46,6 +46,13 @@ class FineTuningTask(BlockTask):
     @classmethod
     def setup_task(cls, cfg: FineTuningConfig, **kwargs: Any) -> FineTuningTask:
         """Check the options and open the prepared folder."""
+        cls.check_options(cfg)
+        prepared = Prepared.open(cfg.data)
+        return cls(cfg, prepared, *load_vocabulary(prepared.folder))
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `BlockTask`; the prepared folder has to be there."""
         if not cfg.data or cfg.data == MISSING:
             raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
         prepared = Prepared.open(cfg.data)
@@ -62,7 +69,6 @@ class FineTuningTask(BlockTask):
                 f"{cfg.data} has sequences of up to {longest} tokens, and --max-positions is {cfg.max_positions}: "
                 f"prepare it again with --max-length {cfg.max_positions}, or start from a model with more positions."
             )
-        return cls(cfg, prepared, *load_vocabulary(prepared.folder))
 
     @property
     def head_arguments(self) -> dict[str, Any]:

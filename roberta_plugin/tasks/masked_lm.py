@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
@@ -34,6 +33,8 @@ from roberta_plugin.tasks.masked_lm_options import (
     RobertaMaskedLMConfig,
     break_mode,
     check_config,
+    check_criterion,
+    check_not_empty,
     check_positions,
     check_same_vocabulary,
     pair_format,
@@ -66,9 +67,15 @@ class RobertaMaskedLMTask(BlockTask):
         self.num_segments = 2 if self.pair_format and not cfg.no_segment_embeddings else 0
 
     @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `BlockTask`; the criterion is checked where `cfg` names it."""
+        check_config(cfg)
+        check_criterion(getattr(cfg, "criterion", None), cfg)
+
+    @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
         """Check the options and load the vocabulary, which all data folders must share."""
-        check_config(cfg)
+        cls.check_options(cfg)
         folders = data_folders(cfg.data)
         if cfg.corpus_alpha != 1.0 and not any(is_mixed_by_size(turn) for turn in parse_turns(cfg.data)):
             logger.warning(
@@ -105,14 +112,7 @@ class RobertaMaskedLMTask(BlockTask):
         Raises:
             ValueError: if it is another criterion of fairseq, such as the default of --criterion.
         """
-        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
-        criterion = CRITERION_REGISTRY.get(name)
-        if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
-            raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
-        if name == "masked_lm" and self.predicts_next_sentence:
-            raise ValueError(
-                "--next-sentence-prediction needs --criterion roberta_masked_lm: masked_lm has no loss for it."
-            )
+        check_criterion(getattr(cfg, "_name", None) or getattr(cfg, "criterion", None), self.cfg)
         return super().build_criterion(cfg, from_checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,6 +148,7 @@ class RobertaMaskedLMTask(BlockTask):
         files: list[list[Any]] = [[self.open(prefix) for prefix in of_corpus] for of_corpus in prefixes]
         sources = [source for of_corpus in files for source in of_corpus]
         sizes = [sum(map(num_blocks, of_corpus)) for of_corpus in files]
+        check_not_empty(split, [corpus.folder for corpus in corpora], sizes, is_training=is_training)
         options: dict[str, Any] = {
             "bos_id": self.vocabulary.bos_id,
             "pad_id": self.vocabulary.pad_id,

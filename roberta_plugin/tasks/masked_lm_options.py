@@ -4,8 +4,9 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional, get_args
+from typing import Any, Optional, get_args
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
@@ -210,3 +211,44 @@ def check_positions(
             f"--tokens-per-sample ({tokens_per_sample}) exceeds the model's {max_positions} positions: lower it, or "
             "train a model with a larger --max-positions."
         )
+
+
+def check_criterion(name: str | None, cfg: Any) -> None:
+    """Refuse a criterion that has no loss for these batches: one of fairseq's other than masked_lm.
+
+    Raises:
+        ValueError: naming the criterion.
+    """
+    criterion = CRITERION_REGISTRY.get(name)
+    if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
+        raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
+    if name == "masked_lm" and cfg.next_sentence_prediction:
+        raise ValueError(
+            "--next-sentence-prediction needs --criterion roberta_masked_lm: masked_lm has no loss for it."
+        )
+
+
+def check_not_empty(split: str, folders: list[str], sizes: list[int], *, is_training: bool) -> None:
+    """Refuse training on a folder whose split is empty, and validation on folders whose splits are all empty.
+
+    Args:
+        split: name of the split.
+        folders: those that have it.
+        sizes: how much each holds, in any unit.
+        is_training: whether it is trained on.
+
+    Raises:
+        ValueError: naming split, folder and remedy.
+    """
+    empty = [folder for folder, size in zip(folders, sizes, strict=True) if not size]
+    if not empty or (len(empty) < len(folders) and not is_training):
+        return
+    remedies = (
+        "or take the folder out of the data"
+        if is_training
+        else "name another with --valid-subset, or add --disable-validation"
+    )
+    raise ValueError(
+        f"The split {split!r} of {', '.join(empty)} is empty ({split}.bin holds no text): binarize it again from "
+        f"a text that is not empty, {remedies}."
+    )

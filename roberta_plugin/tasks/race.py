@@ -56,12 +56,17 @@ class RaceTask(FineTuningTask):
 
     def __init__(self, cfg: RaceConfig, *arguments: Any) -> None:
         super().__init__(cfg, *arguments)
+        self.watch = DegenerateRunWatch(cfg.degenerate_patience) if cfg.degenerate_patience else None
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `BlockTask`."""
+        super().check_options(cfg)
         if cfg.degenerate_patience < 0:
             raise ValueError(
                 f"--degenerate-patience must be a number of updates, or 0 to switch it off, got "
                 f"{cfg.degenerate_patience}."
             )
-        self.watch = DegenerateRunWatch(cfg.degenerate_patience) if cfg.degenerate_patience else None
 
     def register_heads(self, model: Any) -> None:
         """Add the head with one score an option."""

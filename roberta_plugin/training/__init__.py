@@ -5,6 +5,7 @@ settings         texts by name                     -> typed settings; the one co
 resources        what a job asks SLURM for         -> options of sbatch; of recipes, grid files and --slurm
 sbatch_options   GPUs and other options of sbatch, likewise
 arguments        fairseq-train's arguments: parsed by its own parser
+option_checks    options                           -> refused here if fairseq-train would refuse them once started
 update_size      options, their data              -> sequences, tokens and predictions of an average update
 batch_size       effective batch, number of GPUs  -> batch of one GPU, updates to accumulate
 process          a fairseq-train in a process of its own: started, followed, stopped

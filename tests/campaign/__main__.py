@@ -26,7 +26,12 @@ def build_parser() -> argparse.ArgumentParser:
     """The options of the campaign."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (default: all, at once)")
-    parser.add_argument("--kills", type=int, default=12, help="kills per subject and round (12; 11 subjects)")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=12,
+        help="kills per subject and round (12; of binarize and prepare, 4 times as many)",
+    )
     parser.add_argument(
         "--minutes", type=float, default=0, help="begin rounds of kills, and damage files, for so long (0: once)"
     )

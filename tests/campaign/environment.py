@@ -11,8 +11,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,9 +30,7 @@ PATIENCE_S = 240.0
 def full_disk(inputs: Path, folder: Path) -> str:
     """A tmpfs with room for one checkpoint and no more: an error that names the file, and the old one whole."""
     disk = folder / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode:
+    if not mounted(disk, "size=1m"):
         return "skipped: no tmpfs can be mounted here"
     try:
         subject = pretraining("", inputs, str(inputs / "a"), "--encoder-embed-dim", "48")
@@ -59,9 +57,7 @@ def loads(path: Path) -> bool:
 def read_only(inputs: Path, folder: Path) -> str:
     """A folder that cannot be written to is named before any work (mounted so: root ignores permissions)."""
     target = folder / "read-only"
-    target.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(target)], capture_output=True)
-    if mounted.returncode:
+    if not mounted(target, "ro"):
         return "skipped: no read-only file system can be mounted here"
     try:
         words = ["--train", str(inputs / "small.txt"), "--tokenizer", str(inputs / "tokenizer"), "--no-progress"]
@@ -87,7 +83,7 @@ class Running:
 
 def started(subject: Subject, folder: Path, *options: str, **settings: str) -> list[Running]:
     """The subject's processes, with further options and environment variables, output in files beside the folder."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     variables = {**environment(), **settings}
     running = []
     for words in subject.start(folder):
@@ -150,54 +146,54 @@ def lost_rank(number: int, how: signal.Signals, inputs: Path, folder: Path) -> s
         stop(running)
 
 
+@contextmanager
+def disturbed(subject: Subject, folder: Path) -> Iterator[list[Running]]:
+    """A training at its first checkpoint, to be disturbed in `folder`: it must end as an undisturbed one does.
+
+    Its processes may be replaced in the list by others, which then have to end so.
+    """
+    running = started(subject, folder.parent / "whole")
+    try:
+        end_well(running)
+        running[:] = started(subject, folder)
+        wait_for(folder, "checkpoint_last.pt", running[0].process)
+        yield running
+        end_well(running)
+        assert subject.result(folder) == subject.result(folder.parent / "whole"), "another end"
+    finally:
+        stop(running)
+
+
+def end_well(running: list[Running]) -> None:
+    """Wait until all processes have succeeded."""
+    outputs = [each.end() for each in running]
+    assert not any(each.process.returncode for each in running), outputs[0][-300:]
+
+
 def paused_rank(inputs: Path, folder: Path) -> str:
     """SIGSTOP of one of two ranks for ten seconds: the training ends as if nothing had been."""
-    subject = pretraining("", inputs, str(inputs / "a"), ranks=2)
-    whole = started(subject, folder / "whole")
-    running: list[Running] = []
-    try:
-        outputs = [each.end() for each in whole]
-        assert [each.process.returncode for each in whole] == [0, 0], outputs[0][-300:]
-        running = started(subject, folder / "paused")
-        wait_for(folder / "paused", "checkpoint_last.pt", running[0].process)
+    with disturbed(pretraining("", inputs, str(inputs / "a"), ranks=2), folder / "paused") as running:
         running[1].process.send_signal(signal.SIGSTOP)
         time.sleep(10)
         assert running[0].process.poll() is None, "the other rank has ended without it"
         running[1].process.send_signal(signal.SIGCONT)
-        outputs = [each.end() for each in running]
-        assert [each.process.returncode for each in running] == [0, 0], outputs[0][-300:]
-        assert subject.result(folder / "paused") == subject.result(folder / "whole"), "another end"
-        return "ok"
-    finally:
-        stop([*whole, *running])
+    return "ok"
 
 
 def passing_full_disk(inputs: Path, folder: Path) -> str:
     """A disk that is full for a moment in the middle of a training, which waits and ends as if nothing had been."""
     disk = folder / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode:
+    if not mounted(disk, "size=8m"):
         return "skipped: no tmpfs can be mounted here"
-    subject = pretraining("", inputs, str(inputs / "a"))
-    whole = started(subject, folder / "whole")
-    running: list[Running] = []
     try:
-        outputs = [each.end() for each in whole]
-        assert whole[0].process.returncode == 0, outputs[0][-300:]
-        running = started(subject, disk)
-        wait_for(disk, "checkpoint_last.pt", running[0].process)
-        fill(disk / "ballast")
-        while "No space left on device. Trying again" not in running[0].log.read_text():
-            assert running[0].process.poll() is None, "the training has ended, and the disk was never full for it"
-            time.sleep(0.1)
-        (disk / "ballast").unlink()
-        output = running[0].end()
-        assert running[0].process.returncode == 0, output[-300:]
-        assert subject.result(disk) == subject.result(folder / "whole"), "another end"
+        with disturbed(pretraining("", inputs, str(inputs / "a")), disk) as running:
+            fill(disk / "ballast")
+            while "No space left on device. Trying again" not in running[0].log.read_text():
+                assert running[0].process.poll() is None, "the training has ended, and the disk was never full for it"
+                time.sleep(0.1)
+            (disk / "ballast").unlink()
         return "ok"
     finally:
-        stop([*whole, *running])
         subprocess.run(["umount", str(disk)], check=True)
 
 
@@ -234,13 +230,7 @@ def signal_worker(process: subprocess.Popen[bytes], number: signal.Signals) -> i
 def killed_worker(inputs: Path, folder: Path) -> str:
     """SIGKILL of a data-loader worker: an error that names the worker, and the same command goes on to the same end."""
     subject = pretraining("", inputs, str(inputs / "a"), *WORKERS)
-    whole = started(subject, folder / "whole")
-    running: list[Running] = []
-    try:
-        outputs = [each.end() for each in whole]
-        assert whole[0].process.returncode == 0, outputs[0][-300:]
-        running = started(subject, folder / "run")
-        wait_for(folder / "run", "checkpoint_last.pt", running[0].process)
+    with disturbed(subject, folder / "run") as running:
         killed = []
         while running[0].process.poll() is None:  # the workers of an epoch may have done all their work
             killed.append(signal_worker(running[0].process, signal.SIGKILL))
@@ -249,37 +239,74 @@ def killed_worker(inputs: Path, folder: Path) -> str:
         assert running[0].process.returncode != 0, "no worker was killed before the training ended"
         named = [f"pid {worker}" in output or f"pid(s) {worker}" in output for worker in killed]
         assert any(named), output[-300:]
-        running += started(subject, folder / "run")
-        output = running[1].end()
-        assert running[1].process.returncode == 0, output[-300:]
-        assert subject.result(folder / "run") == subject.result(folder / "whole"), "another end"
-        return "ok"
-    finally:
-        stop([*whole, *running])
+        running[:] = started(subject, folder / "run")
+    return "ok"
 
 
 def paused_worker(inputs: Path, folder: Path) -> str:
     """SIGSTOP of a data-loader worker for ten seconds: the training ends as if nothing had been."""
-    subject = pretraining("", inputs, str(inputs / "a"), *WORKERS)
-    whole = started(subject, folder / "whole")
-    running: list[Running] = []
-    try:
-        outputs = [each.end() for each in whole]
-        assert whole[0].process.returncode == 0, outputs[0][-300:]
-        running = started(subject, folder / "run")
-        wait_for(folder / "run", "checkpoint_last.pt", running[0].process)
+    with disturbed(pretraining("", inputs, str(inputs / "a"), *WORKERS), folder / "run") as running:
         worker = None
         while worker is None:
             assert running[0].process.poll() is None, "no worker was stopped before the training ended"
             worker = signal_worker(running[0].process, signal.SIGSTOP)
         time.sleep(10)
         os.kill(worker, signal.SIGCONT)
+    return "ok"
+
+
+def hung_up(inputs: Path, folder: Path) -> str:
+    """A terminal that is closed saves a checkpoint, and the same command goes on; under nohup it changes nothing."""
+    subject = pretraining("", inputs, str(inputs / "a"))
+    with at_hang_up(signal.SIG_DFL), disturbed(subject, folder / "run") as running:
+        running[0].process.send_signal(signal.SIGHUP)
         output = running[0].end()
-        assert running[0].process.returncode == 0, output[-300:]
-        assert subject.result(folder / "run") == subject.result(folder / "whole"), "another end"
-        return "ok"
+        assert running[0].process.returncode == 128 + signal.SIGHUP, output[-300:]
+        assert "Stopped by SIGHUP after update" in output, output[-300:]
+        running[:] = started(subject, folder / "run")
+    with at_hang_up(signal.SIG_IGN), disturbed(subject, folder / "nohup" / "run") as running:
+        running[0].process.send_signal(signal.SIGHUP)
+    return "ok"
+
+
+@contextmanager
+def at_hang_up(action: signal.Handlers) -> Iterator[None]:
+    """Commands started meanwhile inherit what to do at SIGHUP: nohup lets them ignore it."""
+    before = signal.signal(signal.SIGHUP, action)
+    try:
+        yield
     finally:
-        stop([*whole, *running])
+        signal.signal(signal.SIGHUP, before)
+
+
+def full_disk_while_preparing(inputs: Path, folder: Path) -> str:
+    """`roberta prepare` on a disk of every size up to what it needs: an error that names it, and nothing is left."""
+    disk = folder / "disk"
+    words = ["--raw", str(inputs / "glue" / "SST-2"), "--tokenizer", str(inputs / "tokenizer"), "--max-length", "128"]
+    failures = 0
+    for size in (16, 24, 40, 64, 96, 128, 192, 256, 384, 1024):
+        if not mounted(disk, f"size={size}k"):
+            return "skipped: no tmpfs can be mounted here"
+        try:
+            done = run([*command("roberta"), "prepare", "SST-2", *words, OUTPUT, str(disk / "data")])
+            if done.returncode == 0:
+                assert failures >= 3, f"only {failures} sizes were too small"
+                return f"ok ({failures} sizes too small)"
+            failures += 1
+            assert "No space left" in done.stderr and "Traceback" not in done.stderr, done.stderr[-300:]
+            assert str(disk) in done.stderr, f"the disk is not named: {done.stderr[-300:]}"
+            assert not list(disk.iterdir()), f"left: {sorted(disk.rglob('*'))}"
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+    raise AssertionError("a megabyte was not enough")
+
+
+def mounted(disk: Path, options: str) -> bool:
+    """Make a folder a tmpfs of its own; False where that is not allowed."""
+    disk.mkdir(exist_ok=True)
+    return (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True).returncode == 0
+    )
 
 
 def stop(running: list[Running]) -> None:
@@ -295,13 +322,14 @@ def run_environment(inputs: Path, folder: Path) -> Table:
         "Environment",
         ["ok", "skipped", "failed"],
         bad=["failed"],
-        explanation="A disk that is full, for good or for a moment, a read-only folder, two trainings in one folder; "
-        "ranks and data-loader workers that are killed, stopped, or stopped and go on. Where a rank is lost for good, "
+        explanation="A disk that is full, for good or for a moment, a read-only folder, two trainings in one folder, a "
+        "closed terminal; ranks and data-loader workers that are killed, stopped, or stopped and go on. Where a rank is lost for good, "
         "the last line of the other one names it.",
     )
     parts: dict[str, Callable[[Path, Path], str]] = {
         "disk full during a save": full_disk,
         "disk full for a moment": passing_full_disk,
+        "disk full while preparing": full_disk_while_preparing,
         "read-only folder": read_only,
         "two trainings in one folder": two_runs,
         **{
@@ -310,11 +338,12 @@ def run_environment(inputs: Path, folder: Path) -> Table:
             for rank in (0, 1)
         },
         "rank 1 stopped for 10 s": paused_rank,
+        "closed terminal, without and with nohup": hung_up,
         "data-loader worker killed": killed_worker,
         "data-loader worker stopped for 10 s": paused_worker,
     }
     for name, part in parts.items():
-        work = folder / name.replace(" ", "-")
+        work = folder / name.replace(" ", "-").replace(",", "")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:

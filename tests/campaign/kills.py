@@ -131,6 +131,7 @@ def run_kills(
         for index, subject in enumerate(subjects):
             if number == 0 or time.monotonic() < deadline:
                 work = folder / f"{number}-{index}"
-                attack(subject, work, table, num_kills=kills_per_subject, rng=rng, deadline=deadline)
+                num_kills = kills_per_subject * subject.kills
+                attack(subject, work, table, num_kills=num_kills, rng=rng, deadline=deadline)
         number += 1
     return table

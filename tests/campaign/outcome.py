@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -71,16 +72,27 @@ def timed(part: Callable[[], Table]) -> Table:
     return table
 
 
+def revision() -> str:
+    """The commit of the code that runs; says so if files have changed since."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{RESULTS.relative_to(REPOSITORY)}")
+    return f"commit {git('rev-parse', '--short', 'HEAD')}{' with changes' if changed else ''}"
+
+
 def report(tables: Sequence[Table], *, command: str, hardware: str, write: bool) -> str:
     """The whole report; with `write` also as a file of results/, where parts that were not run now stay as they are."""
     now = datetime.now(UTC)
     path = RESULTS / f"campaign_{hardware}_{now:%Y%m}.md"
     for table in tables:
-        table.origin = f"{now:%Y-%m-%d %H:%M} UTC, `{command}`"
+        table.origin = f"{now:%Y-%m-%d %H:%M} UTC, `{command}`, {revision()}"
     sections = {f"## {table.title}": table.markdown() for table in tables}
     head = f"# Fault-injection campaign\n\nMachine: {machine()}.\n\n"
     if write and path.exists():
-        head, *earlier = re.split(r"^(?=## )", path.read_text(), flags=re.MULTILINE)
+        _, *earlier = re.split(r"^(?=## )", path.read_text(), flags=re.MULTILINE)
         sections = {section.splitlines()[0]: section.rstrip() + "\n" for section in earlier} | sections
     text = (head + "\n".join(sections.values())).rstrip() + "\n"
     if write:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ class Subject:
     """Folder -> what an uninterrupted run and a killed one must agree in."""
     writes: str
     """Glob, below the folder, of the temporary files that exist while something important is being written."""
+    kills: int = 1
+    """How many times as often it is killed as others: it takes seconds, not a minute."""
 
 
 def pretraining(name: str, inputs: Path, data: str, *options: str, ranks: int = 1) -> Subject:
@@ -108,19 +111,30 @@ def binarize(inputs: Path) -> Subject:
         start=lambda folder: [[*command("roberta"), "binarize", *words, OUTPUT, str(folder / "data-bin")]],
         result=lambda folder: files(folder / "data-bin"),
         writes="data-bin/**/*tmp*",
+        kills=4,
     )
 
 
-def prepare(inputs: Path) -> Subject:
-    """`roberta prepare SST-2`."""
-    words = ["--raw", str(inputs / "glue" / "SST-2"), "--tokenizer", str(inputs / "tokenizer"), "--max-length", "128"]
+def prepare(inputs: Path, *, replaces: bool) -> Subject:
+    """`roberta prepare SST-2` of so many examples that most of the time goes into writing; anew, or over a folder."""
+    raw, small = inputs / "many" / "SST-2", inputs / "few"
+    words = ["--tokenizer", str(inputs / "tokenizer"), "--max-length", "128", "--overwrite"]
+    if not raw.exists():
+        write_task(inputs / "many", "SST-2", train=12_000)
+        glue = str(inputs / "glue" / "SST-2")
+        must([*command("roberta"), "prepare", "SST-2", *words, "--raw", glue, OUTPUT, str(small)])
+
+    def start(folder: Path) -> list[list[str]]:
+        if replaces and not any(folder.glob("*data*")):
+            shutil.copytree(small, folder / "data")
+        return [[*command("roberta"), "prepare", "SST-2", *words, "--raw", str(raw), OUTPUT, str(folder / "data")]]
+
     return Subject(
-        name="prepare",
-        start=lambda folder: [
-            [*command("roberta"), "prepare", "SST-2", *words, OUTPUT, str(folder / "data"), "--overwrite"]
-        ],
+        name="prepare --overwrite" if replaces else "prepare",
+        start=start,
         result=lambda folder: files(folder / "data", skip=(".",)),
-        writes="*.partial/*",
+        writes=".*data*/*",
+        kills=4,
     )
 
 
@@ -215,7 +229,8 @@ def all_subjects(inputs: Path) -> list[Subject]:
         pretraining("pretraining, 2 ranks, --update-freq 3", inputs, str(a), "--update-freq", "3", ranks=2),
         pretraining("pretraining, 2 ranks, bf16", inputs, str(a), "--bf16", ranks=2),
         binarize(inputs),
-        prepare(inputs),
+        prepare(inputs, replaces=False),
+        prepare(inputs, replaces=True),
         sweep(inputs),
         finetune(inputs),
     ]

@@ -14,6 +14,7 @@ from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.subjects import all_subjects, write_inputs
 
+CASES = 24  # two a command
 HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate", "roberta finetune --model")
 
 
@@ -36,15 +37,15 @@ def test_the_first_cases_have_every_command_and_every_kind_of_damage(inputs: Pat
     entries = all_entries(inputs)
     turns = [(entry.name, victim, mutation) for entry, victim, mutation in corruption.turns_of(entries, seed=0)]
     assert len(turns) == len(set(turns)) == sum(6 * len(entry.victims) for entry in entries)
-    assert {name for name, _, _ in turns[:40]} == {entry.name for entry in entries}
-    assert {mutation for _, _, mutation in turns[:40]} == set(corruption.MUTATIONS)
+    assert {name for name, _, _ in turns[:CASES]} == {entry.name for entry in entries}
+    assert {mutation for _, _, mutation in turns[:CASES]} == set(corruption.MUTATIONS)
 
 
 def test_damaged_files_are_named_or_harmless(inputs: Path, tmp_path: Path) -> None:
-    table = corruption.run_corruption(all_entries(inputs), tmp_path, cases=40, sound_runs=1)
+    table = corruption.run_corruption(all_entries(inputs), tmp_path, cases=CASES, sound_runs=1)
     assert table.cases == []
-    assert sum(table.total(outcome) for outcome in table.outcomes) == 40
-    assert table.total("clear error") >= 10
+    assert sum(table.total(outcome) for outcome in table.outcomes) == CASES
+    assert table.total("clear error") >= 8
 
 
 def test_hostile_checkpoints_run_nothing(inputs: Path, tmp_path: Path) -> None:

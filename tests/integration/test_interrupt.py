@@ -125,7 +125,7 @@ SPAWN = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_process_that_starts_the_ranks_passes_signals_on(tiny_data_bin, tmp_path, number, code):
     """As with several GPUs in one machine, which are made up here."""
     (tmp_path / "program.py").write_text(textwrap.dedent(SPAWN))
@@ -135,7 +135,10 @@ def test_the_process_that_starts_the_ranks_passes_signals_on(tiny_data_bin, tmp_
     training = Training(arguments, tmp_path / "log.txt")
     try:
         training.wait_for_update(5)
-        training.press_ctrl_c() if number == signal.SIGINT else training.process.terminate()
+        if number == signal.SIGTERM:
+            training.process.terminate()
+        else:  # a terminal sends it to all processes
+            os.killpg(training.process.pid, number)
         assert training.wait() == code, training.log()[-3000:]
     finally:
         training.kill()

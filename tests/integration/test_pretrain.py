@@ -107,6 +107,7 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
     validate += ["--batch-size", "4", "--valid-subset", "valid", "--log-format", "simple"]
     done = run(validate)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "DEBUG" not in done.stdout + done.stderr
     loss = float(re.findall(r"\| loss ([0-9.]+)", done.stdout + done.stderr)[-1])
     assert loss == pytest.approx(float(during["valid_loss"]), abs=2e-3)
 

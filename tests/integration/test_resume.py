@@ -13,10 +13,11 @@ NO_DROPOUT = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropou
 
 @pytest.fixture(scope="module")
 def stopped(tiny_data_bin, tmp_path_factory):
-    """The save folder of a run that was stopped in mid-epoch, after one update of 12 blocks."""
+    """The save folder of a run on two ranks that was stopped in mid-epoch, after one update of 2 x 3 x 2 = 12 blocks."""
     save_dir = tmp_path_factory.mktemp("stopped") / "checkpoints"
-    done = run(train_command(tiny_data_bin, save_dir, *NO_DROPOUT, "--batch-size", "12", *stop_at(1)))
-    assert done.returncode == 0, done.stderr[-3000:]
+    shape = ("--batch-size", "2", "--update-freq", "3")
+    run_ranks(train_command(tiny_data_bin, save_dir, *NO_DROPOUT, *shape, *stop_at(1)), 2)
+    assert [float(record["bsz"]) for record in logged(save_dir, "train_inner")] == [12]
     return save_dir
 
 
@@ -41,7 +42,7 @@ def go_on(stopped, data, save_dir, *, ranks, batch_size, update_freq):
 
 
 def test_the_rest_of_an_epoch_is_the_same_for_other_ranks_batches_and_update_freq(stopped, tiny_data_bin, tmp_path):
-    """36 blocks an update on one rank and on two; the two share 3 batches in the last update."""
+    """From two ranks with update-freq 3 to 36 blocks an update on one rank and on two, which share 3 batches at last."""
     one = go_on(stopped, tiny_data_bin, tmp_path / "one", ranks=1, batch_size=9, update_freq=4)
     two = go_on(stopped, tiny_data_bin, tmp_path / "two", ranks=2, batch_size=6, update_freq=3)
     last = 101 - 12 - 2 * 36

@@ -105,12 +105,13 @@ def test_a_failed_run_is_reported_and_tried_again(tmp_path):
     data_bin = write_data_bin(tmp_path / "data-bin")
     grid = grid_of(tmp_path / "grid.yaml", data_bin, axes={}, seeds=["1"], updates=10)
     folder = tmp_path / "out"
-    (data_bin / "valid.bin").rename(tmp_path / "valid.bin")
+    tokens = (data_bin / "valid.bin").read_bytes()
+    (data_bin / "valid.bin").write_bytes(b"\xff" * len(tokens))  # found by the first validation
     done = run(command(grid, folder))
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"failed: base/seed-1: fairseq-train ended with exit code 1: \w+Error: .*; see ", done.stdout)
     assert report_of(folder)["failures"]["base/seed-1"]["attempts"] == 1
-    (tmp_path / "valid.bin").rename(data_bin / "valid.bin")
+    (data_bin / "valid.bin").write_bytes(tokens)
     done = run(command(grid, folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert report_of(folder)["states"] == {"done": 1}

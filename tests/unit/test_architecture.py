@@ -158,12 +158,9 @@ def test_fairseq_stays_at_the_rim(path):
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_fairseq_is_imported_by_way_of_fairseq_import(path):
-    """Which keeps fairseq's `logging.basicConfig` from taking effect. A job of `launch` sets up logging by itself."""
+    """Which keeps fairseq's `logging.basicConfig` from taking effect."""
     modules = {node.module for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)}
-    if (
-        not any(str(module).split(".")[0] == "fairseq" for module in modules)
-        or path == PACKAGE / "launch/update_hook.py"
-    ):
+    if not any(str(module).split(".")[0] == "fairseq" for module in modules):
         return
     packages = [folder / "__init__.py" for folder in path.relative_to(PACKAGE).parents]
     first = [path, *(PACKAGE / package for package in packages if package != Path("__init__.py"))]

@@ -262,7 +262,7 @@ assert (root.level, root.handlers) == (logging.WARNING, []), (root.level, root.h
 """
 
 
-@pytest.mark.parametrize("module", ["hub", "data.block_dataset"])
+@pytest.mark.parametrize("module", ["hub", "data.block_dataset", "launch.update_hook"])
 def test_importing_one_module_changes_no_logging(module):
     """test_architecture.py checks that the other modules import fairseq in the same way."""
     name = f"roberta_plugin.{module}"

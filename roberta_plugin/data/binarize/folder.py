@@ -6,9 +6,9 @@ while files shared by all splits are read and written. Both are hidden files tha
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +17,10 @@ from typing import Any
 from roberta_plugin.data.tokenizers import KINDS, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.locks import try_lock, wait_for_lock
 
 _LOCK = ".lock"
+_SECONDS_OF_ORPHANS = 3.0  # the workers of a killed run hold its lock for a moment, until they have noticed
 
 
 @contextmanager
@@ -43,12 +45,12 @@ def folder_lock(folder: Path) -> Iterator[None]:
 def _lock(path: Path, *, waits: bool) -> Iterator[None]:
     while True:
         file = open(path, "a")  # noqa: SIM115
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except (BlockingIOError, PermissionError):
+        if waits:
+            wait_for_lock(file.fileno())
+        elif not _got_lock(file.fileno()):
             file.close()
             name = path.name.removeprefix(".").removesuffix(_LOCK)
-            raise OSError(f"Another process is writing {path.parent / name}: wait until it has finished.") from None
+            raise OSError(f"Another process is writing {path.parent / name}: wait until it has finished.")
         if _is_same_file(path, file.fileno()):
             break
         file.close()  # its last owner deleted it: lock the file that has the name now
@@ -57,6 +59,14 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         file.close()
+
+
+def _got_lock(descriptor: int) -> bool:
+    """Lock an open file, unless a process holds it for longer than orphans do."""
+    deadline = time.monotonic() + _SECONDS_OF_ORPHANS
+    while not (is_ours := try_lock(descriptor)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return is_ours
 
 
 def _is_same_file(path: Path, descriptor: int) -> bool:

@@ -12,7 +12,6 @@ the disk holds the tokens twice.
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import os
 import shutil
@@ -44,12 +43,11 @@ from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
 from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import NO_ROOM, atomic_write
 from roberta_plugin.json_files import sha256_of_json
 from roberta_plugin.machine import num_cores
 
 _BLANK = "blank_line_after_files"
-_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def binarize(
@@ -145,7 +143,7 @@ def _full_disk_explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         raise OSError(
             f"{folder} cannot be written: {error.strerror}. Free some space and run the same command again: it "

@@ -159,11 +159,15 @@ def _start_worker(job: Reading, shared: _Shared, parent: int) -> None:
     _job, _shared = job, shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it and stops the workers
     signal.signal(signal.SIGTERM, _end_soon)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, _end_soon)
     threading.Thread(target=_exit_in_time, args=(parent,), daemon=True).start()
 
 
 def _end_soon(*_: Any) -> None:
-    """SLURM sends SIGTERM to all processes: let the parent act first, or it takes this for a crash."""
+    """SLURM sends SIGTERM to all processes, a closed terminal SIGHUP: let the parent act first, or it takes this for a
+    crash.
+    """
     time.sleep(_SECONDS_TO_BE_STOPPED)
     os._exit(1)
 

@@ -1,6 +1,7 @@
 """The `roberta` command itself: verbs, errors and exit codes."""
 
 import argparse
+import errno
 import subprocess
 import sys
 import types
@@ -40,6 +41,15 @@ def test_a_user_error_is_one_line_without_traceback(verb, capsys, error):
     verb.act = act
     assert cli.main(["inspect"]) == 2
     assert capsys.readouterr().err == f"roberta inspect: {error}\n"
+
+
+def test_a_full_disk_has_a_remedy(verb, capsys):
+    def act(args):
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/train.bin")
+
+    verb.act = act
+    assert cli.main(["inspect"]) == cli.USER_ERROR
+    assert "'/data/train.bin'. Free some space there, and run the same command again.\n" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback(verb, capsys):

@@ -33,9 +33,18 @@ def test_results_and_errors_come_back():
         call_in_child(die)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture
+def terminal():
+    """SIGHUP as in a terminal, whatever the tests were started by."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_the_child_at_once(number):
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     started = time.monotonic()
     pids = []
 
@@ -49,4 +58,11 @@ def test_an_interrupt_ends_the_child_at_once(number):
         call_in_child(sleep_deaf, 60, on_wait=interrupt)
     assert time.monotonic() - started < 10
     assert pids
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.usefixtures("terminal")
+def test_under_nohup_a_closed_terminal_changes_nothing():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with terminated_like_interrupted():
+        os.kill(os.getpid(), signal.SIGHUP)

@@ -14,22 +14,37 @@ def run(*words):
     return args.run(args)
 
 
+GRID = """
+train: {data: DATA, task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny, batch-size: 4}
+axes: {lr: [1, 2]}
+seeds: [5]
+metric: {log: valid, value: ppl, goal: min}
+"""
+
+
 @pytest.fixture
-def grid(tmp_path):
+def grid(tiny_data_bin, tmp_path):
     path = tmp_path / "grid.yaml"
-    path.write_text("train: {data: d}\naxes: {lr: [1, 2]}\nseeds: [5]\nmetric: {log: valid, value: ppl, goal: min}\n")
+    path.write_text(GRID.replace("DATA", str(tiny_data_bin)))
     return path
 
 
-def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tmp_path, capsys):
+def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, tmp_path, capsys):
     assert run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
     text = capsys.readouterr().out
     assert "# lr-1/seed-5\n" in text
-    assert (
-        f"fairseq-train d --lr 2 --seed 5 --save-dir {tmp_path}/out/lr-2/seed-5/checkpoints --log-format json" in text
-    )
+    assert f"fairseq-train {tiny_data_bin} --task roberta_masked_lm" in text
+    assert f" --lr 2 --seed 5 --save-dir {tmp_path}/out/lr-2/seed-5/checkpoints --log-format json" in text
     assert "# 2 runs: 2 cells x 1 seeds" in text
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_refuses_what_a_training_would_refuse(grid, tmp_path):
+    grid.write_text(grid.read_text().replace("lr: [1, 2]", "mask-prob: [0.1, 1.5]"))
+    with pytest.raises(
+        ValueError, match=r"line 3, cell mask-prob-1\.5: --mask-prob must lie between 0 and 1, got 1\.5"
+    ):
+        run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
 
 
 @pytest.mark.parametrize(

@@ -166,4 +166,4 @@ def test_only_the_summed_loss_exists(criterion, split):
 
 def test_an_answer_has_a_length():
     with pytest.raises(ValueError, match="--max-answer-length must be 1 or more, got 0"):
-        Squad2Criterion(SimpleNamespace(target_dictionary=None), max_answer_length=0)
+        Squad2Criterion.build_criterion(SimpleNamespace(max_answer_length=0), SimpleNamespace(name="squad2"))

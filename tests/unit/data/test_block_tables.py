@@ -106,13 +106,35 @@ def test_a_damaged_table_is_made_anew(tmp_path, damage):
         "cut": good[:-8],
         "emptied": b"",
         "garbled head": b"x" * 100 + good[100:],
-        "of another version": good.replace(b'"format": 2', b'"format": 1'),
+        "of another version": good.replace(b'"format": 3', b'"format": 2'),
         "longer": good + bytes(8),
         "one bit": good[:5000] + bytes([good[5000] ^ 1]) + good[5001:],
     }[damage]
     path.write_bytes(bad)
     assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected
     assert path.read_bytes() == good != bad
+
+
+def test_no_flipped_bit_of_a_table_goes_unnoticed(tmp_path, monkeypatch):
+    """Of the head, which has no blank beside its JSON, and of the arrays; a zeroed stretch and exchanged ones too."""
+    tokens = write(tmp_path / "data", num_items=40)
+    expected = content(open_blocks(tokens, block_length=20, break_mode="complete"))
+    path = tmp_path / "data" / TABLE
+    good = path.read_bytes()
+    made = []
+    monkeypatch.setattr(block_tables, "_make", lambda path, write: made.append(path) or path.write_bytes(good))
+    rng = np.random.default_rng(0)
+    json_bytes = len(good[:4096].rstrip())
+    assert json_bytes > 300
+    places = [*rng.choice(json_bytes, 150, replace=False), 4000, *rng.integers(4096, len(good), 50)]
+    damaged = [good[:at] + bytes([good[at] ^ (1 << int(rng.integers(8)))]) + good[at + 1 :] for at in places]
+    damaged += [good[:at] + bytes(40) + good[at + 40 :] for at in (0, 100, 4096)]
+    damaged.append(good[:4096] + good[4104:4112] + good[4096:4104] + good[4112:])
+    for number, bad in enumerate(damaged, start=1):
+        assert bad != good
+        path.write_bytes(bad)
+        assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected
+        assert len(made) == number, f"taken as it is: {bad[:json_bytes]!r}"
 
 
 def cannot_write_to(monkeypatch, *folders):

@@ -103,7 +103,7 @@ def test_a_fine_tuning_probe_needs_the_vocabulary_of_pretraining(tmp_path, data)
 
 
 def test_blocks_must_fit_the_positions(tmp_path, data):
-    with pytest.raises(ValueError, match="variant a has blocks of 128 tokens and 64 positions"):
+    with pytest.raises(ValueError, match=r"variant a: --tokens-per-sample \(128\) exceeds the model's 64 positions"):
         check(tmp_path, data, variants={"a": {"tokens-per-sample": "128"}})
 
 

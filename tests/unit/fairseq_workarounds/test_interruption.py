@@ -28,9 +28,10 @@ CONFIG = OmegaConf.create(
 @pytest.fixture
 def interruption(monkeypatch):
     """Signals taken over, as in fairseq-train; given back at the end."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     fresh = Interruption()
     monkeypatch.setattr(module, "interruption", fresh)
     fresh.begin()
@@ -103,12 +104,19 @@ def test_signals_that_somebody_else_handles_are_left_alone(interruption):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def test_ctrl_c_stays_ignored_under_nohup(interruption):
+def test_a_closed_terminal_saves_as_ctrl_c_does(interruption):
+    with interruption.training(trainer()):
+        press(signal.SIGHUP)
+        assert interruption.received is signal.SIGHUP
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_nohup_ignores_stays_ignored(interruption, number):
     interruption.end()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(number, signal.SIG_IGN)
     interruption.begin()
     with interruption.training(trainer()):
-        press()
+        press(number)
         assert interruption.received is None
         press(signal.SIGTERM)
         assert interruption.received is signal.SIGTERM

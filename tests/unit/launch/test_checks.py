@@ -1,10 +1,13 @@
 """What cannot work is refused before it is submitted, and the remedy is named."""
 
+import numpy as np
 import pytest
 
+from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.launch import checks, status
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.slurm_commands import Partition
+from tests.tiny_corpus import write_data_bin
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -58,6 +61,15 @@ def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):
         checks.check_recipe(recipe("--learning-speed", "3"))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(("--mask-prob", "1.5"), "--mask-prob must lie"), (("--num-workers", "-1"), "--num-workers must be 0 or more")],
+)
+def test_an_option_that_a_training_would_refuse_is_refused(recipe, options, message):
+    with pytest.raises(ValueError, match=message):
+        checks.check_recipe(recipe(*options))
+
+
 def test_missing_data_are_refused(recipe, tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist: make it with `roberta binarize --output-dir"):
         checks.check_recipe(recipe(data_bin=tmp_path / "none-bin"))
@@ -69,8 +81,6 @@ def test_missing_data_are_refused(recipe, tmp_path):
 
 
 def test_missing_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
-    from tests.tiny_corpus import write_data_bin
-
     first, second = (write_data_bin(tmp_path / name, num_documents=3) for name in ("first", "second"))
     (second / "valid.idx").unlink()
     for data in (f"{first},{second}", f"{second}@2,{first}@1", f"{second}:{first}"):
@@ -83,6 +93,25 @@ def test_missing_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
     (second / "train.idx").unlink()
     with pytest.raises(FileNotFoundError, match=r"second/train\.idx does not exist"):
         checks.check_recipe(recipe("--disable-validation", data_bin=f"{first},{second}"))
+
+
+def test_empty_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
+    first, second = (write_data_bin(tmp_path / name, num_documents=3) for name in ("first", "second"))
+    (second / "valid.idx").unlink()
+    empty(first / "valid")
+    with pytest.raises(ValueError, match=r"The split 'valid' of .*/first is empty .*--valid-subset, or add --disable"):
+        checks.check_recipe(recipe(data_bin=f"{second}:{first}"))
+    checks.check_recipe(recipe("--disable-validation", data_bin=f"{second}:{first}"))
+    empty(first / "train")
+    with pytest.raises(
+        ValueError, match=r"The split 'train' of .*/first is empty .*or take the folder out of the data"
+    ):
+        checks.check_recipe(recipe("--disable-validation", data_bin=f"{second}:{first}"))
+
+
+def empty(prefix):
+    with MmapTokensWriter(prefix, np.uint16):
+        pass
 
 
 def test_a_run_folder_that_cannot_be_written_to_is_refused(tmp_path):

@@ -132,6 +132,23 @@ def test_a_split_that_no_folder_has_is_an_error_that_names_them(two_corpora):
         load(make_task(f"{large},{small}"))
 
 
+def test_an_empty_split_is_named_with_its_folder(two_corpora):
+    large, small = two_corpora
+    for split in ("train", "valid"):
+        with MmapTokensWriter(small / split, np.uint16):
+            pass
+    assert len(load(make_task(f"{large},{small}"), split="valid", combine=False)) > 0
+    remedy = "name another with --valid-subset, or add --disable-validation"
+    with pytest.raises(
+        ValueError, match=rf"The split 'valid' of {small} is empty \(valid\.bin holds no text\).*{remedy}"
+    ):
+        load(make_task(small), split="valid", combine=False)
+    with pytest.raises(
+        ValueError, match=rf"The split 'train' of {small} is empty .*or take the folder out of the data"
+    ):
+        load(make_task(f"{large}@1,{small}@2"))
+
+
 def test_validation_masks_do_not_depend_on_the_other_turns(two_corpora):
     large, small = two_corpora
     targets = []

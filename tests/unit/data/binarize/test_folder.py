@@ -1,4 +1,6 @@
 import multiprocessing
+import os
+import signal
 import time
 
 import pytest
@@ -45,4 +47,29 @@ def test_a_split_has_one_writer_and_others_are_free(tmp_path):
     process.join(60)
     with split_lock(tmp_path, "train"):
         pass
+    assert not list(tmp_path.iterdir())
+
+
+def hold_with_a_child(folder, is_held):
+    """As a binarization whose worker outlives it for a moment."""
+    with split_lock(folder, "train"):
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.5)
+            os._exit(0)
+        is_held.set()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_lock_of_a_killed_run_is_free_once_its_workers_have_ended(tmp_path):
+    context = multiprocessing.get_context("fork")
+    is_held = context.Event()
+    process = context.Process(target=hold_with_a_child, args=(tmp_path, is_held))
+    process.start()
+    assert is_held.wait(60)
+    while process.exitcode is None:  # join waits for the worker too
+        time.sleep(0.01)
+    begun = time.monotonic()
+    with split_lock(tmp_path, "train"):
+        assert time.monotonic() - begun > 0.2, "nobody held it: the test shows less than it says"
     assert not list(tmp_path.iterdir())

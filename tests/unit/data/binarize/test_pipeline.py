@@ -247,7 +247,7 @@ def two_inputs(tmp_path, first, second):
 def test_a_second_run_at_the_same_time_is_refused(make, tmp_path):
     (tmp_path / "data").mkdir()
     code = (
-        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
         "print('locked', flush=True); time.sleep(60)"
     )
     other = subprocess.Popen(
