@@ -8,7 +8,7 @@ fairseq is loaded.
 The floors of the house, top to bottom; a module imports only what stands below it:
 
     cli/                  the command `roberta`: parse, call, print
-    experiments/          many trainings: sweeps, and the paper's fine-tuning procedure
+    experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
     planner/              what a training will take: FLOPs, time, memory
     launch/               one training on SLURM, from a recipe to its end, through faults
     demo/                 a whole pretraining in minutes, with nothing downloaded
@@ -19,13 +19,14 @@ The floors of the house, top to bottom; a module imports only what stands below 
     tasks/  criterions/   registration with fairseq, and wiring
     fairseq_workarounds/  faults of fairseq that we work around, by number
     optim/                roberta_adamw
-    finetuning/           GLUE, SQuAD, RACE: official files in, official metrics out
+    finetuning/           GLUE, SQuAD, RACE, SuperGLUE: official files in, official metrics out
     models/               config -> encoder -> heads
     data/                 text in, batches out
     checkpoint_files      whole or damaged?            json_files   errors that name the file
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
-    locks                 flock, held by the living    signs_of_life  which rank is missing
+    locks                 flock, held by the living    signs_of_life  which rank is missing or slow
+    rank_times            of updates, of a rank's own work
     fairseq_import        fairseq, without its logging
 """
 

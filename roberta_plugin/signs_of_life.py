@@ -1,4 +1,4 @@
-"""Signs of life: which rank of a training is missing, by what all of them write to the store at which they have met.
+"""Signs of life: which rank of a training is missing or slow, by what all write to the store at which they have met.
 
 A thread of each rank writes, whatever the rank is busy with. Rank 0 reads all signs and publishes what it makes of
 them; the others read that, and watch rank 0. Used by `fairseq_workarounds/lost_ranks.py`.
@@ -9,17 +9,31 @@ from __future__ import annotations
 import json
 import os
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from roberta_plugin.rank_times import Durations, Slowest
+
 BEAT_S = 2.0
 SUSPECT_BEATS = 3  # missed by a rank when a collective has failed
-STALL_LIMITS = 5  # long validations make steps; a checkpoint may take 25 minutes
+STALL_LIMITS = 5  # while a rank saves, validates or begins an epoch: a checkpoint may take 25 minutes
+UPDATE_LIMITS = 2  # while all ranks make updates
+STALL_UPDATES = 20  # ... but at least so many times the median update
+UPDATING = "updating"
 PUBLISHED = "published"  # key of what rank 0 says
+
+
+class Verdict(NamedTuple):
+    """Why a training has to end, and the nodes of the ranks that hang; empty where there is no reason."""
+
+    text: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,13 @@ class Sign:
     steps: int
     host: str
     process: int
+    doing: str = ""
+    """UPDATING, or what else the rank is busy with."""
+    update_s: float = 0.0
+    """Its median update; 0 before a few are done."""
+    own_s: float = 0.0
+    """The median of its own work on an update."""
+    worst_s: float = 0.0
     words: str = ""
     """The error it ended with."""
     has_left: bool = False
@@ -64,25 +85,49 @@ class Signs:
             if any(sign.steps for sign in self.last.values()):
                 self.stalled += seconds
 
-    def silent(self, seconds: float) -> str:
-        """A sentence on the ranks without a sign for so long; "" if there are none."""
+    def silent(self, seconds: float) -> Verdict:
+        """The ranks without a sign for so long."""
         with self._lock:
             ranks = [rank for rank in sorted(self.last) if not self.last[rank].has_left]
-            lost = [f"{self._name(rank)} {self._fate(rank)}" for rank in ranks if self.silence[rank] >= seconds]
-        return "; ".join(lost)
+            lost = [rank for rank in ranks if self.silence[rank] >= seconds]
+            text = "; ".join(f"{self._name(rank)} {self._fate(rank)}" for rank in lost)
+            return Verdict(text, self._hosts([rank for rank in lost if not self.last[rank].words]))
 
-    def behind(self, seconds: float) -> str:
-        """A sentence on the ranks that hold up the others, if no step was begun for so long; else ""."""
+    def behind(self, limit_s: float) -> Verdict:
+        """The ranks that hold up the others, if no step was begun for longer than `_patience`."""
         with self._lock:
-            if self.stalled < seconds or any(sign.has_left for sign in self.last.values()):
-                return ""
+            if self.stalled < self._patience(limit_s) or any(sign.has_left for sign in self.last.values()):
+                return Verdict()
             steps = {rank: sign.steps for rank, sign in self.last.items()}
             said = f"no step was begun for {self.stalled:,.0f} s"
-            if len(set(steps.values())) == 1:
-                return f"{said}; all ranks are in step {steps[min(steps)]:,}"
             last = max(steps.values())
-            names = [self._name(rank) for rank in sorted(steps) if steps[rank] < last]
-            return f"{said}: step {last:,} waits for {', '.join(names)}"
+            late = [rank for rank in sorted(steps) if steps[rank] < last]
+            if not late:
+                return Verdict(f"{said}; all ranks are in step {last:,}")
+            names = [f"{self._name(rank)}, which is {self.last[rank].doing or 'starting'}" for rank in late]
+            return Verdict(f"{said}: step {last:,} waits for {'; '.join(names)}", self._hosts(late))
+
+    def _patience(self, limit_s: float) -> float:
+        """Seconds without a step after which the training hangs.
+
+        Example: with a limit of 300 s and updates of 10 s it is 600 s, of 100 s 2,000 s; while a rank saves, 1,500 s.
+        """
+        update_s = max((sign.update_s for sign in self.last.values()), default=0.0)
+        is_updating = all(sign.doing == UPDATING and sign.update_s for sign in self.last.values())
+        return max((UPDATE_LIMITS if is_updating else STALL_LIMITS) * limit_s, STALL_UPDATES * update_s)
+
+    def slowest(self) -> Slowest | None:
+        """The rank that the others wait for most; None before all ranks have made a few updates."""
+        with self._lock:
+            signs = dict(self.last)
+        if len(signs) < 2 or not all(sign.own_s for sign in signs.values()):
+            return None
+        rank = max(signs, key=lambda rank: signs[rank].own_s)
+        sign, all_s = signs[rank], statistics.median(sign.own_s for sign in signs.values())
+        return Slowest(rank, sign.host, sign.own_s, sign.worst_s, all_s)
+
+    def _hosts(self, ranks: list[int]) -> tuple[str, ...]:
+        return tuple(sorted({self.last[rank].host for rank in ranks}))
 
     def _name(self, rank: int) -> str:
         return f"rank {rank} on {self.last[rank].host} (process {self.last[rank].process})"
@@ -103,19 +148,23 @@ class Watch:
         rank: int,
         world_size: int,
         limit_s: float,
-        end: Callable[[str], None],
+        end: Callable[[Verdict], None],
+        on_beat: Callable[[], None] = lambda: None,
         beat_s: float = BEAT_S,
     ) -> None:
         self.steps = 0
+        self.doing = ""  # UPDATING, or what else this rank is busy with
+        self.updates, self.own_work = Durations(), Durations()
         self.is_over = threading.Event()
         self._store = store
         self._rank, self._world_size = rank, world_size
         self._limit_s, self._beat_s = limit_s, beat_s
-        self._end = end  # called with a sentence, in a thread, when a rank is lost
+        self._end = end  # called in a thread when a rank is lost
+        self._on_beat = on_beat  # called in a thread as long as it runs
         self._signs = Signs(beat_s=beat_s)
         self._count = 0
         self._words, self._has_left = "", False
-        self._suspects = self._verdict = ""  # as rank 0 has found or published
+        self._suspects, self._verdict = "", Verdict()  # as rank 0 has found or published
         self._has_store = True
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._exchange, self._judge)]
 
@@ -134,12 +183,16 @@ class Watch:
         self._threads[0].join(wait_s)  # it writes that sign, unless it hangs
         self._threads[1].join(wait_s)
 
+    def slowest(self) -> Slowest | None:
+        """On rank 0: the rank that the others wait for most."""
+        return self._signs.slowest()
+
     def suspects(self) -> str:
         """A sentence on the ranks that are missing, once a collective has failed; "" if all give signs of life."""
         deadline = time.monotonic() + (SUSPECT_BEATS + 3) * self._beat_s
         while time.monotonic() < deadline:
             if not self._has_store or self._suspects:
-                found = self._suspects or self._signs.silent(0.0)
+                found = self._suspects or self._signs.silent(0.0).text
                 if self._rank == 0:
                     time.sleep(2 * self._beat_s)  # the others read it in a store that dies with us
                 return found
@@ -162,7 +215,19 @@ class Watch:
 
     def _write(self) -> None:
         self._count += 1
-        sign = Sign(self._count, self.steps, socket.gethostname(), os.getpid(), self._words, self._has_left)
+        host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        sign = Sign(
+            self._count,
+            self.steps,
+            host,
+            os.getpid(),
+            doing=self.doing,
+            update_s=self.updates.median,
+            own_s=self.own_work.median,
+            worst_s=self.own_work.worst,
+            words=self._words,
+            has_left=self._has_left,
+        )
         self._store.set(str(self._rank), json.dumps(asdict(sign)))
         if self._rank == 0:
             said = {"sign": asdict(sign), "suspects": self._suspects, "verdict": self._verdict}
@@ -181,20 +246,22 @@ class Watch:
         if self._store.check([PUBLISHED]):
             said = json.loads(self._store.get(PUBLISHED))
             self._signs.note(0, Sign(**said["sign"]))
-            self._suspects, self._verdict = said["suspects"], said["verdict"]
+            text, hosts = said["verdict"]
+            self._suspects, self._verdict = said["suspects"], Verdict(text, tuple(hosts))
 
     def _judge(self) -> None:
         before = time.monotonic()
         while not self.is_over.wait(self._beat_s):
             before, passed = time.monotonic(), time.monotonic() - before
             self._signs.pass_time(passed)
-            suspects = self._signs.silent(SUSPECT_BEATS * self._beat_s)
+            self._on_beat()
+            suspects = self._signs.silent(SUSPECT_BEATS * self._beat_s).text
             if self._rank == 0 or suspects:
                 self._suspects = suspects
-            verdict = self._verdict or self._signs.silent(self._limit_s)
-            if self._rank == 0:
-                verdict = verdict or self._signs.behind(STALL_LIMITS * self._limit_s)
-            if not verdict:
+            verdict = self._verdict if self._verdict.text else self._signs.silent(self._limit_s)
+            if self._rank == 0 and not verdict.text:
+                verdict = self._signs.behind(self._limit_s)
+            if not verdict.text:
                 continue
             self._verdict = verdict
             if self._rank == 0:  # the others read it in a store that dies with us

@@ -22,6 +22,11 @@ hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Tests have the same name in every process of pytest-xdist, which the bytes of a gzip file, with their time, prevent."""
+    return argname if isinstance(val, bytes) and not val.isascii() else None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
     parser.addoption(

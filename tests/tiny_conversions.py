@@ -17,8 +17,10 @@ TASKS = {  # kind -> fairseq task, classes, what the checkpoint remembers of its
     "masked_lm": ("roberta_masked_lm", 0, {}),
     "classification": ("roberta_sentence_prediction", 3, {"labels": ["no", "perhaps", "yes"]}),
     "regression": ("roberta_sentence_prediction", 1, {"labels": []}),
+    "multi_label": ("roberta_sentence_prediction", 3, {"labels": ["a", "b", "c"]}),
     "multiple_choice": ("race", 1, {}),
     "question_answering": ("squad2", 0, {}),
+    "tagging": ("roberta_tagging", 0, {"labels": ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]}),
 }
 SENTENCES = ["good", "so it is good, or bad", "", "a bad good \u00e9t\u00e9 \u6771\u4eac", "bad bad bad bad bad", "x"]
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
@@ -33,11 +35,16 @@ def write_checkpoint(folder: Path, kind: str = "masked_lm", *, sentencepiece: bo
     else:
         write_tokenizer(folder)
     name, num_classes, settings = TASKS[kind]
-    task = {"_name": name, "classification_head_name": "span_head" if kind == "question_answering" else HEAD}
+    own = {"question_answering": "span_head", "tagging": "token_head"}
+    task = {"_name": name, "classification_head_name": own.get(kind, HEAD)}
     heads = {HEAD: num_classes} if num_classes else {}
     state = state_of(folder, task=task, heads=heads, **changes)
     if kind == "question_answering":
         state["model"] |= _span_head(24)
+    if kind == "tagging":
+        generator = torch.Generator().manual_seed(4)
+        state["model"]["token_heads.token_head.out_proj.weight"] = torch.randn(5, 24, generator=generator)
+        state["model"]["token_heads.token_head.out_proj.bias"] = torch.randn(5, generator=generator)
     if settings:
         state["task_state"] = {identity.KEY: {"task": "made up", "settings": {"kind": kind, **settings}}}
     torch.save(state, folder / "model.pt")

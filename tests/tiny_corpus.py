@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import numpy as np
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from tests.conftest import REPOSITORY
-from tests.forked_training import run_forked
+from tests.forked_training import ForkedTrainings, run_forked
 from tests.slurm_cluster import free_ports
 
 NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
@@ -95,25 +94,12 @@ def run_ranks(arguments: list[str], num_ranks: int) -> str:
     place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
     place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     place += ["--distributed-world-size", str(num_ranks)]
-    processes = [
-        subprocess.Popen(
-            [*arguments, *place, "--distributed-rank", str(rank)],
-            cwd=REPOSITORY,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(num_ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * num_ranks, outputs[0][-3000:]
-    assert f"distributed_world_size': {num_ranks}" in outputs[0]
-    return outputs[0]
+    commands = [[*arguments, *place, "--distributed-rank", str(rank)] for rank in range(num_ranks)]
+    ranks = ForkedTrainings(commands, cwd=REPOSITORY, environment=environment()).wait(timeout=120)
+    output = ranks[0].stdout + ranks[0].stderr
+    assert [rank.returncode for rank in ranks] == [0] * num_ranks, output[-3000:]
+    assert f"distributed_world_size': {num_ranks}" in output
+    return output
 
 
 def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:
@@ -128,24 +114,16 @@ def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:
 
 def kill_at_update(arguments: list[str], save_dir: Path, update: int, *, timeout: float = 240) -> int:
     """Start the command and kill -9 its whole process group once the log shows `update`; return the update it was at."""
-    process = subprocess.Popen(
-        arguments,
-        cwd=REPOSITORY,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    training = ForkedTrainings([arguments], cwd=REPOSITORY, environment=environment())
     deadline = time.monotonic() + timeout
     try:
         while time.monotonic() < deadline:
             updates = [int(record["num_updates"]) for record in logged(save_dir, "train_inner")]
             if updates and updates[-1] >= update:
                 return updates[-1]
-            if process.poll() is not None:
-                raise AssertionError(f"the run ended (code {process.returncode}) before update {update}")
+            if codes := training.codes():
+                raise AssertionError(f"the run ended (code {codes[0]}) before update {update}")
             time.sleep(0.005)
         raise AssertionError(f"update {update} was not reached in {timeout} s")
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        training.kill()

@@ -12,6 +12,7 @@ from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 
 CLASSES = "sentence_classification_head"
+TAGS = ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 LABELS = ["contradiction", "neutral", "entailment"]
 TRAINED: dict[str, dict[str, Any]] = {
     "fill_mask": {},
@@ -20,6 +21,10 @@ TRAINED: dict[str, dict[str, Any]] = {
     "regression": {"task": "STS-B", "settings": {"kind": "regression", "labels": [], "max_length": 30}},
     "multiple_choice": {"task": "race", "settings": {"max_length": 38, "question_length": 12, "order": "passage"}},
     "question_answering": {"task": "squad2", "settings": {"max_length": 32, "question_length": 8, "doc_stride": 10}},
+    "tagging": {
+        "task": "conll2003",
+        "settings": {"kind": "tagging", "labels": TAGS, "max_length": 24, "doc_stride": 8},
+    },
     "summary": {"task": "summaries", "settings": {"max_length": 38, "sentence_length": 36, "doc_stride": 19}},
     "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
 }
@@ -27,6 +32,8 @@ FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
     "fill_mask": "roberta_masked_lm",
     "multiple_choice": "race",
     "question_answering": "squad2",
+    "tagging": "roberta_tagging",
+    "summary": "roberta_summarization",
 }
 NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
 
@@ -37,10 +44,15 @@ def write_predictor(folder: Path, name: str) -> Path:
     heads = {CLASSES: NUM_CLASSES[name]} if name in NUM_CLASSES else {}
     task = {"_name": FAIRSEQ_TASKS.get(name, "roberta_sentence_prediction")}
     state = state_of(folder, heads=heads, task=task)
-    if name == "question_answering":
+    if name in ("question_answering", "tagging"):
         torch.save(state, folder / "model.pt")
         model = RobertaHub.from_pretrained(folder).model
-        model.register_span_head("span_head")
+        if name == "tagging":
+            torch.manual_seed(1)
+            model.register_token_head("token_head", len(TAGS))
+            torch.nn.init.normal_(model.token_heads["token_head"].out_proj.weight)
+        else:
+            model.register_span_head("span_head")
         state["model"] = model.state_dict()
     if name == "summary":
         torch.save(state, folder / "model.pt")

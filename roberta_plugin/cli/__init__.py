@@ -9,6 +9,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
     predict                           a model and new text -> its answers
     plan  launch  jobs  sweep         before, during and across trainings
+    train                             a rank of a training without SLURM, started by torchrun
     study                             variants of pretraining beside the paper's tables
     export  import_model              models for and from other programs
     profile                           where a training step spends its time
@@ -34,15 +35,16 @@ VERBS = {
     "tokenizer": "train a tokenizer, or show how it splits a text",
     "binarize": "convert text files into the binary files that fairseq-train reads",
     "inspect": "show and check the contents of a folder of binary files",
-    "prepare": "turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
+    "prepare": "turn official files of a task, or your own tables, into data for fine-tuning",
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
-    "predict": "a model's answers about new text: masks, labels, numbers, options, answers, vectors",
+    "predict": "a model's answers about new text: masks, labels, tags, numbers, options, answers, vectors",
     "export": "write a model for transformers, ONNX Runtime or fairseq",
     "import": "read a model of Hugging Face or of fairseq",
     "profile": "show what a training step spends its time on",
     "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
     "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
+    "train": "train a recipe without SLURM: one rank, started by torchrun",
     "jobs": "show the progress of launched trainings",
     "sweep": "run a grid of trainings, and compare them",
     "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",

@@ -8,10 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roberta_plugin.cli.prepare import add_data_options, add_task, add_task_options, named_values, task_options
+from roberta_plugin.cli.prepare import (
+    add_data_options,
+    add_task,
+    add_task_options,
+    named_values,
+    raw_of,
+    task_options,
+)
 
 if TYPE_CHECKING:
-    from roberta_plugin.experiments.finetune import FinetuneSettings
+    from roberta_plugin.experiments.finetune import FinetuneResult, FinetuneSettings
     from roberta_plugin.training.resources import Resources
 
 
@@ -24,7 +31,10 @@ def add_parser(subparsers: Any) -> None:
         "seed from a pretrained checkpoint, chooses the cell with the best median on the development set, evaluates "
         "its runs by the official metric and writes the predictions of their ensemble. Run the same command again: it "
         "resumes where it stopped. With more seeds or more cells of the grid, it trains only the new runs: the raw "
-        "outputs of every evaluated run are stored, so that medians and ensembles do not need its weights.",
+        "outputs of every evaluated run are stored, so that medians and ensembles do not need its weights. TASK custom "
+        "is your own table: its grid depends on the number of examples. Below 1,000: lr 1e-5, 2e-5, 3e-5, batch 16, 20 "
+        "epochs, 5 seeds; below 10,000: the same lr, batch 16 and 32, 10 epochs, 3 seeds; below 100,000: batch 32, 5 "
+        "epochs, 3 seeds; above: lr 1e-5 and 3e-5, batch 32, 3 epochs, 3 seeds.",
     )
     add_task(parser)
     parser.add_argument(
@@ -41,6 +51,18 @@ def add_parser(subparsers: Any) -> None:
         "--from-scratch", action="store_true", help="a baseline: the model's architecture with random weights"
     )
     parser.add_argument("--seeds", nargs="+", metavar="N", help="seeds of the runs (the paper's five: 1 to 5)")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one run instead of the grid: the values in the middle of its axes, and the first seed",
+    )
+    parser.add_argument(
+        "--folds",
+        type=int,
+        metavar="K",
+        help="custom: cross-validation. K times the whole procedure, each with another Kth of the texts as development "
+        "set; then mean and spread of the metrics",
+    )
     parser.add_argument("--epochs", type=int, help="passes over the data, instead of the paper's number")
     parser.add_argument(
         "--only",
@@ -88,10 +110,23 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare, train, evaluate; 1 if a run has failed."""
-    from roberta_plugin.experiments.evaluation import where_predictions_are
     from roberta_plugin.experiments.finetune import finetune
 
-    result = finetune(settings_of(args), report=functools.partial(print, flush=True))
+    report = functools.partial(print, flush=True)
+    if args.folds is not None:
+        from roberta_plugin.experiments.cross_validation import cross_validate
+
+        validated = cross_validate(settings_of(args), num_folds=args.folds, report=report)
+        codes = [show(result) for result in validated.folds]
+        print(validated.table)
+        return max(codes)
+    return show(finetune(settings_of(args), report=report))
+
+
+def show(result: FinetuneResult) -> int:
+    """Print what a fine-tuning has found; 1 if a run has failed."""
+    from roberta_plugin.experiments.evaluation import where_predictions_are
+
     if result.sweep is None:
         print(f"grid file: {result.grid_path}")
         return 0
@@ -121,17 +156,19 @@ def settings_of(args: argparse.Namespace) -> FinetuneSettings:
     """The settings that the arguments describe."""
     from roberta_plugin.experiments.finetune import FinetuneSettings
 
+    options = task_options(args, args.task)
     return FinetuneSettings(
         task=args.task,
         model=args.model,
         output_dir=args.output_dir,
         data=args.data,
-        raw=args.raw,
+        raw=raw_of(args, options),
         tokenizer=args.tokenizer,
         max_length=args.max_length,
-        options=task_options(args, args.task),
+        options=options,
         from_scratch=args.from_scratch,
         seeds=args.seeds,
+        quick=args.quick,
         epochs=args.epochs,
         only=named_values(args.only, "--only"),
         train_options=named_values(args.set, "--set"),

@@ -1,4 +1,7 @@
-"""`roberta jobs`: state, update, loss, speed and time left of launched runs, and why they wait or have failed."""
+"""`roberta jobs`: state, update, loss, speed and time left of launched runs, and why they wait or have failed.
+
+Also the logs of a run, how its attempts ended, its report, and the end of its job.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch.restart.attempts import read_attempts
+from roberta_plugin.launch.run_logs import attempt_lines, last_lines, launched_run, log_path
 from roberta_plugin.launch.status import Launch, Status, find_runs, read_launch, read_status
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.slurm_commands import Job
 
-COLUMNS = ("job", "state", "update", "loss", "tokens/s", "time left", "last sign", "restarts", "run folder")
+COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last sign", "restarts", "run folder")
+ACTIONS = ("logs", "attempts", "report", "cancel")
 NO_ANSWER = "SLURM does not answer"
 SILENT_S = 60.0  # rank 0 writes every 10 s, or after each update where that takes longer
 
@@ -26,14 +31,66 @@ def add_parser(subparsers: Any) -> None:
         description="Shows every run that `roberta launch` has submitted below the given folders: the state of its "
         "job and why it waits, the updates done, the training loss as fairseq-train logs it, tokens a second on all "
         "GPUs together, the time left to the last update at the present speed, and when rank 0 last "
-        "wrote. Below a run that has failed or started again: why, and the log to open.",
+        "wrote. Below a run that has failed or started again: why, and the log to open; below one that runs: the rank "
+        "that the others wait for most. With one of the words logs, attempts, report and cancel in front of run "
+        "folders: the end of the log; how each attempt ended, and what followed; report.md with the loss curves, "
+        "written anew; the end of the run's job, which saves a checkpoint.",
+        usage="roberta jobs [FOLDER ...] | roberta jobs {logs,attempts,report,cancel} RUN-FOLDER ... [options]",
     )
     parser.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help="folders of runs (default: runs)")
+    parser.add_argument(
+        "--node", type=int, help="logs: of this node, from 0 (default: where the last attempt failed first, else 0)"
+    )
+    parser.add_argument("--lines", type=int, default=40, help="logs: how many lines (40)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+    """Print the table, or do what the first word says."""
+    action = str(args.folders[0]) if args.folders else ""
+    if action not in ACTIONS:
+        return show_table(args)
+    if len(args.folders) == 1:
+        raise ValueError(f"roberta jobs {action}: name the run folder, as in `roberta jobs {action} runs/base`.")
+    for folder in args.folders[1:]:
+        if action == "logs":
+            show_log(folder, args)
+        elif action == "attempts":
+            launched_run(folder)
+            print("\n".join(attempt_lines(folder)) or f"{folder}: no attempt has ended yet")
+        elif action == "cancel":
+            cancel(folder)
+        else:
+            from roberta_plugin.launch.report import write_report
+
+            launched_run(folder)
+            print(f"report: {write_report(folder)}")
+    return 0
+
+
+def show_log(folder: Path, args: argparse.Namespace) -> None:
+    """Print the end of a log, below its name."""
+    path = log_path(folder, node=args.node)
+    print(f"==> {path} <==", *last_lines(path, max(1, args.lines)), sep="\n")
+
+
+def cancel(folder: Path) -> None:
+    """Cancel the job of a run.
+
+    Raises:
+        ValueError: if it has ended.
+    """
+    job_id = launched_run(folder).job_id or ""
+    state = slurm_commands.job_state(job_id)
+    if state not in slurm_commands.ACTIVE_STATES:
+        raise ValueError(f"Job {job_id} of {folder} is not active: its state is {state}.")
+    slurm_commands.cancel(job_id)
+    saves = ", after saving a checkpoint" if state == "running" else ""
+    print(f"job {job_id} of {folder}: cancelled, it ends{saves}")
+
+
+def show_table(args: argparse.Namespace) -> int:
+    """Print a row for each run."""
     missing = [folder for folder in args.folders if not folder.is_dir()]
     if missing:
         raise FileNotFoundError(f"There is no folder {missing[0]}: name the folder that holds your runs.")
@@ -64,19 +121,21 @@ def row_of(output_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
     """One run as the cells of COLUMNS."""
     launch, status = read_launch(output_dir), current_status(output_dir)
     job_id = "" if launch is None or launch.job_id is None else launch.job_id
-    job = job_of(job_id, known)
-    progress = ("-",) * 6 if status is None else progress_of(status, job)
+    job = job_of(job_id, known, status)
+    progress = ("-",) * 7 if status is None else progress_of(status, job)
     return (job_id or "-", state_of(job, status), *progress, str(output_dir))
 
 
 def current_status(output_dir: Path) -> Status | None:
     """What rank 0 last wrote, unless the run was launched again since."""
     launch, status = read_launch(output_dir), read_status(output_dir)
-    return status if launch is not None and status is not None and status.job_id == launch.job_id else None
+    return status if launch is not None and status is not None and status.job_id == (launch.job_id or "") else None
 
 
-def job_of(job_id: str, known: dict[str, Job] | None) -> Job:
-    """What SLURM says about the job."""
+def job_of(job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
+    """What SLURM says about the job; of a run without SLURM (`roberta train`), what rank 0 wrote."""
+    if not job_id and status is not None:
+        return Job("running" if status.phase in ("starting", "training") else "completed", "")
     if known is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
     return known.get(job_id, Job(slurm_commands.LOST, ""))
@@ -108,7 +167,7 @@ def age_of(status: Status) -> float:
 
 
 def progress_of(status: Status, job: Job) -> tuple[str, ...]:
-    """Update, loss, tokens a second, time left, last sign, restarts; what is not so any more is left out."""
+    """Update, loss, tokens a second, MFU, time left, last sign, restarts; what is not so any more is left out."""
     trains = job.state == "running" and status.phase == "training" and not is_silent(status)
     left = status.seconds_left if trains else None
     speed = status.tokens_per_second if trains or status.phase == "finished" else None
@@ -116,6 +175,7 @@ def progress_of(status: Status, job: Job) -> tuple[str, ...]:
         f"{status.update:,}" + (f" of {status.max_update:,}" if status.max_update > 0 else ""),
         "-" if status.loss is None else f"{status.loss:.3f}",
         "-" if speed is None else f"{speed:,.0f}",
+        "-" if speed is None or status.mfu is None else f"{status.mfu:.1f} %",
         "-" if left is None else str(datetime.timedelta(seconds=round(left))),
         f"{datetime.timedelta(seconds=round(age_of(status)))} ago",
         str(status.attempt),
@@ -125,18 +185,29 @@ def progress_of(status: Status, job: Job) -> tuple[str, ...]:
 def note_of(output_dir: Path, known: dict[str, Job] | None) -> str:
     """How the job's last attempt has ended, what followed, and the log to open; empty for a run that goes well."""
     launch, status = read_launch(output_dir), current_status(output_dir)
-    if launch is None or launch.job_id is None or (status is not None and status.phase == "finished"):
+    if launch is None or (status is not None and status.phase == "finished"):
         return ""
-    job = job_of(launch.job_id, known)
+    job = job_of(launch.job_id or "", known, status)
     records = [record for record in read_attempts(output_dir) if record["job_id"] == launch.job_id]
     if not records:
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
-        return f"{job.reason}; log: {output_dir}/logs/{launch.job_id}_0_log.err" if is_bad else ""
+        return f"{job.reason}; log: {output_dir}/logs/{launch.job_id}_0_log.out" if is_bad else slowest_of(job, status)
     last = records[-1]
     if status is not None and status.attempt > last["attempt"] and job.state == "running":
-        return ""  # it has started again, and runs
+        return slowest_of(job, status)  # it has started again, and runs
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
     then = last.get("then", "")
     log = f"{output_dir}/{last.get('log', 'logs')}"
     return f"attempt {last['attempt']} {last['kind']}{reason}: {then}{excluded}; log: {log}"
+
+
+def slowest_of(job: Job, status: Status | None) -> str:
+    """The rank that the others wait for most, while the training runs."""
+    if status is None or status.slowest is None or job.state != "running" or status.phase != "training":
+        return ""
+    rank, host, median_s, worst_s, all_s = status.slowest
+    return (
+        f"slowest rank: {rank} on {host}, {median_s:.3g} s an update for data and forward passes "
+        f"(worst {worst_s:.3g} s; median of all ranks {all_s:.3g} s)"
+    )

@@ -23,6 +23,15 @@ def add_parser(subparsers: Any) -> None:
         "DATA-BIN in front of them replaces the file's data. Launching the same run folder again resumes from its "
         "checkpoints, on as many GPUs as are given now.",
     )
+    add_recipe_options(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the sbatch script and the commands, submit nothing"
+    )
+    parser.set_defaults(run=run)
+
+
+def add_recipe_options(parser: argparse.ArgumentParser) -> None:
+    """Add --config, the fields of `LaunchSettings`, and fairseq-train's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of these options, and train:")
     for item in dataclasses.fields(LaunchSettings):
         if item.name == "train":
@@ -35,19 +44,20 @@ def add_parser(subparsers: Any) -> None:
         else:
             default = "" if item.default in (None, "", dataclasses.MISSING) else f" (default: {item.default})"
             parser.add_argument(flag, metavar=item.name.upper(), help=item.metadata["help"] + default)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the sbatch script and the commands, submit nothing"
-    )
     parser.add_argument("train", nargs="*", metavar="-- DATA-BIN ...", help="fairseq-train's arguments")
-    parser.set_defaults(run=run)
+
+
+def recipe_of(args: argparse.Namespace) -> LaunchSettings:
+    """The recipe of the options that `add_recipe_options` has added."""
+    names = [item.name for item in dataclasses.fields(LaunchSettings) if item.name != "train"]
+    return load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
 
 
 def run(args: argparse.Namespace) -> int:
     """Submit, or print what would be submitted."""
     from roberta_plugin.launch.submission import launch
 
-    names = [item.name for item in dataclasses.fields(LaunchSettings) if item.name != "train"]
-    recipe = load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
+    recipe = recipe_of(args)
     try:
         submission = launch(recipe, dry_run=args.dry_run, config=args.config)
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,18 @@ def add_parser(subparsers: Any) -> None:
         "plan",
         help="what a training costs: FLOPs, memory, hours, for any number of GPUs",
         description="Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, "
-        "time of a step and of the all-reduce, days, GPU-hours and memory of a GPU, for several numbers of GPUs. "
+        "time of a step, of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. "
         "The formulas and where they come from are in roberta_plugin/planner/{flops,memory,network,plan}.py.",
     )
     parser.add_argument("--config", type=Path, required=True, help="recipe (YAML), as those in slurm/")
-    parser.add_argument("--machine", required=True, help="kind of node: v100, v100-dgx2, a100, h100 or h200")
+    parser.add_argument(
+        "--machine",
+        required=True,
+        help="kind of node: v100, v100-dgx2, a100, h100, h200 or b200, or "
+        "a YAML file with a machine of your own (roberta_plugin/planner/machines.py has its keys)",
+    )
+    parser.add_argument("--price", type=float, metavar="PER_GPU_HOUR", help="also show what it costs, at this price")
+    parser.add_argument("--write-gb-s", type=float, help="speed at which rank 0 writes checkpoints, in GB/s (1)")
     parser.add_argument("--tokens-per-second", type=float, help="speed of one GPU, measured with this recipe")
     parser.add_argument("--log", type=Path, help="output of a run of this recipe on one GPU, with --log-format json")
     parser.add_argument("--utilization", type=float, help="share of the peak to assume, where nothing was measured")
@@ -32,12 +40,18 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.files import atomic_write
     from roberta_plugin.launch.recipe import load_recipe
     from roberta_plugin.planner.inputs import training_of
-    from roberta_plugin.planner.network import MACHINES
+    from roberta_plugin.planner.machines import machine_of
     from roberta_plugin.planner.plan import GPU_COUNTS, as_json, as_markdown, plan_table
 
-    if args.machine not in MACHINES:
-        raise ValueError(f"--machine must be one of {', '.join(MACHINES)}, got {args.machine!r}.")
-    machine = MACHINES[args.machine]
+    machine = machine_of(args.machine)
+    for option, name, value in (
+        ("price", "price_per_gpu_hour", args.price),
+        ("write-gb-s", "write_gb_s", args.write_gb_s),
+    ):
+        if value is not None:
+            if not 0 < value < float("inf"):
+                raise ValueError(f"--{option} must be positive, got {value}.")
+            machine = dataclasses.replace(machine, **{name: value})
     training = training_of(
         load_recipe(args.config, flags={}),
         machine=machine,

@@ -15,9 +15,9 @@ def add_parser(subparsers: Any) -> None:
     """Add `roberta predict` and its options."""
     parser = subparsers.add_parser(
         "predict",
-        help="a model's answers about new text: masks, labels, numbers, options, answers, summaries, vectors",
-        description="Reads JSON Lines, TSV or plain text, and writes an answer for each record as JSON Lines, in the "
-        "order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks.",
+        help="a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
+        description="Reads JSON Lines, CSV, TSV or plain text, and writes an answer for each record as JSON Lines, in "
+        "the order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks.",
         epilog="fields of a record, by kind: " + "; ".join(f"{name}: {kind.fields}" for name, kind in KINDS.items()),
     )
     parser.add_argument(
@@ -40,6 +40,16 @@ def add_parser(subparsers: Any) -> None:
         default=0.5,
         metavar="P",
         help="probability of no answer above which a question gets none (0.5; `roberta evaluate` finds the best)",
+    )
+    parser.add_argument(
+        "--valid-sequences", action="store_true", help="tags: the most probable sequence among those that are valid"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="multi_label: probability from which a label is given (default: the one that `roberta finetune` found on "
+        "the development set, if MODEL is its output folder; else 0.5)",
     )
     parser.add_argument("--num-sentences", type=int, metavar="N", help="sentences of a summary (3)")
     parser.add_argument(
@@ -87,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
         top_k=args.top_k,
         pooling=args.pooling,
         null_threshold=args.null_threshold,
+        valid_sequences=args.valid_sequences,
+        threshold=args.threshold,
         num_sentences=args.num_sentences,
         length_share=args.length_share,
         no_trigram_blocking=args.no_trigram_blocking,

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from roberta_plugin.finetuning.options import Stage, TaskOptions
 
 _DEST = "task_option_"  # in front of the names of task options among the parsed arguments
-_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
+_TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "tuple[str,": str}
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta prepare` and its options."""
     parser = subparsers.add_parser(
         "prepare",
-        help="turn the official files of GLUE, SQuAD or RACE into data for fine-tuning",
+        help="turn official files of a task, or your own tables, into data for fine-tuning",
         description="Reads the files as they are distributed, checks them, and writes the model's inputs with labels, "
-        "ids and offsets. The tokenizer must be that of the pretrained model: its data-bin, or any folder with the "
-        "tokenizer's files and dict.txt.",
+        "ids and offsets. TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer "
+        "must be that of the pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.",
     )
     add_task(parser)
     add_data_options(parser)
@@ -44,7 +44,9 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the preparation that all tasks have; `roberta finetune` has them too."""
-    parser.add_argument("--raw", type=Path, help="folder with the official files of the task")
+    parser.add_argument(
+        "--raw", type=Path, help="folder with the official files of the task (custom: the current folder)"
+    )
     parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer's files and dict.txt")
     parser.add_argument("--max-length", type=int, help=f"most tokens of a sequence ({MAX_LENGTH})")
 
@@ -77,6 +79,7 @@ def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]
                 dest=_DEST + name,
                 type=_TYPES[kind],
                 choices=item.metadata.get("choices"),
+                nargs=item.metadata.get("nargs"),
                 metavar=item.metadata.get("metavar") or (None if item.metadata.get("choices") else "N"),
                 help="; ".join(texts),
             )
@@ -93,21 +96,35 @@ def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
     return options_for(task, {name.removeprefix(_DEST): value for name, value in vars(args).items() if _DEST in name})
 
 
+def raw_of(args: argparse.Namespace, options: TaskOptions) -> Path | None:
+    """The folder of the raw files; for own data, which options name, the current one if they name any."""
+    from roberta_plugin.finetuning.options import CustomOptions
+
+    if args.raw is None and isinstance(options, CustomOptions) and options.files:
+        return Path()
+    raw: Path | None = args.raw
+    return raw
+
+
 def run(args: argparse.Namespace) -> int:
     """Prepare, and print how much there is of each split."""
     from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 
-    for name, what in (("raw", "the folder with the official files"), ("tokenizer", "the tokenizer's folder")):
-        if getattr(args, name) is None:
-            raise ValueError(f"--{name} is missing: give {what}.")
+    options = task_options(args, args.task)
+    raw = raw_of(args, options)
+    if raw is None:
+        own = "--train is missing: give your table." if args.task == "custom" else ""
+        raise ValueError(own or "--raw is missing: give the folder with the official files.")
+    if args.tokenizer is None:
+        raise ValueError("--tokenizer is missing: give the tokenizer's folder.")
     prepared = prepare(
         PrepareSettings(
             task=args.task,
-            raw=args.raw,
+            raw=raw,
             tokenizer=args.tokenizer,
             output_dir=args.output_dir,
             max_length=MAX_LENGTH if args.max_length is None else args.max_length,
-            options=task_options(args, args.task),
+            options=options,
             overwrite=args.overwrite,
         )
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roberta_plugin.experiments.study import StudySettings
+    from roberta_plugin.experiments.studies.study import StudySettings
 
 FAILURES = 1
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     import roberta_plugin
 
     roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
-    from roberta_plugin.experiments.study import StudySettings, run_study
+    from roberta_plugin.experiments.studies.study import StudySettings, run_study
     from roberta_plugin.training.settings import parse_pairs
 
     settings = StudySettings(
@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
 
 def dry_run(settings: StudySettings, *, tflops: float | None) -> str:
     """The plan as text; fine-tuning data is prepared in a temporary folder, to be checked and counted."""
-    from roberta_plugin.experiments.study import planned_costs
-    from roberta_plugin.experiments.study_costs import describe_plan
+    from roberta_plugin.experiments.studies.costs import describe_plan
+    from roberta_plugin.experiments.studies.study import planned_costs
 
     if tflops is not None and tflops <= 0:
         raise ValueError(f"--tflops must be more than 0, got {tflops:g}.")

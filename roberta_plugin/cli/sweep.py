@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roberta_plugin.experiments.grid import Grid
+    from roberta_plugin.experiments.sweeps.grid import Grid
 
 FAILURES = 1
 
@@ -62,8 +62,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what is left of the sweep and show the report; 1 if a run has failed."""
-    from roberta_plugin.experiments.grid import read_grid
-    from roberta_plugin.experiments.sweep import SweepSettings, check_options, summary_of, sweep
+    from roberta_plugin.experiments.sweeps.grid import read_grid
+    from roberta_plugin.experiments.sweeps.sweep import SweepSettings, check_options, summary_of, sweep
     from roberta_plugin.training.settings import parse_pairs
 
     values = {name: value for name, value in vars(args).items() if name in SweepSettings.__dataclass_fields__}

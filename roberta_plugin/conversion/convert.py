@@ -8,6 +8,7 @@ from typing import Literal
 
 from roberta_plugin import __version__
 from roberta_plugin.conversion.fairseq_archive import Layout, write_fairseq, write_ours
+from roberta_plugin.conversion.heads import HAS_LABELS
 from roberta_plugin.conversion.huggingface import write_huggingface
 from roberta_plugin.conversion.huggingface_folder import MAX_SHARD_BYTES
 from roberta_plugin.conversion.model_card import write_card
@@ -115,10 +116,10 @@ def import_model(settings: ImportSettings) -> Converted:
 def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableModel:
     if labels is None:
         return model
-    if model.head.kind != "classification" or len(labels) != model.head.num_outputs:
+    if model.head.kind not in HAS_LABELS or len(labels) != model.head.num_outputs:
         raise ValueError(
             f"--labels names {len(labels)} classes, and the head {model.head.name} of {model.path} has "
-            f"{model.head.num_outputs if model.head.kind == 'classification' else 'none'}."
+            f"{model.head.num_outputs if model.head.kind in HAS_LABELS else 'none'}."
         )
     data = dict(model.state.get("task_state") or {})
     entry = dict(data.get("data") or {})

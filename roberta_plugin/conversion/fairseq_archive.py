@@ -31,7 +31,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.heads import SENTENCE, SPAN
+from roberta_plugin.models.checkpoints.heads import SENTENCE, SPAN, TOKEN
 from roberta_plugin.models.checkpoints.names import VERSION
 
 Layout = Literal["today", "2019"]
@@ -98,9 +98,9 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     Raises:
         ValueError: for heads that fairseq's RoBERTa cannot have.
     """
-    if any(name.startswith(SPAN) for name in model.parameters):
+    if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
-            f"{model.path} finds spans of a text, and fairseq's RoBERTa has no such head: use --to huggingface."
+            f"{model.path} finds spans or tags in a text, and fairseq's RoBERTa has no such head: use --to huggingface."
         )
     if any(name.startswith(SENTENCE) for name in model.parameters):
         raise ValueError(

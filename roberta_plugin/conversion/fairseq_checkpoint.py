@@ -13,6 +13,7 @@ from typing import Any
 
 from roberta_plugin.conversion.gpt2_files import gpt2_tokenizer
 from roberta_plugin.conversion.heads import choose_head, labels_of
+from roberta_plugin.conversion.number_scale import on_scale_of_labels
 from roberta_plugin.conversion.portable import PortableModel, SourceKind, check_vocabulary
 from roberta_plugin.conversion.run_folders import (
     CHECKPOINT_NAMES,
@@ -51,7 +52,7 @@ def read_checkpoint(
     checkpoint = find_checkpoint(path, None)
     if data is None and (path / "data" / "dict.txt").is_file():
         data = path / "data"  # of a `roberta finetune` whose folder was moved
-    state = load_state(checkpoint, for_use=True)
+    state = on_scale_of_labels(load_state(checkpoint, for_use=True))
     dictionary = find_dictionary(checkpoint, state, data)
     vocabulary = Vocabulary.load(dictionary)
     content = in_our_layout(state, checkpoint)

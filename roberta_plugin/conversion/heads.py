@@ -1,7 +1,7 @@
 """The heads of a checkpoint, and their counterparts in Hugging Face's classes: one row of `FORMATS` per kind.
 
-Parameters of a head are called `classification_heads.NAME.` or `span_heads.NAME.` in a checkpoint of ours. Hugging Face
-has one head per class, with a fixed name.
+Parameters of a head are called `classification_heads.NAME.`, `span_heads.NAME.` or `token_heads.NAME.` in a checkpoint
+of ours. Hugging Face has one head per class, with a fixed name.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from typing import Any, Literal
 
 from roberta_plugin.data.vocabulary import SPECIALS
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.heads import CLASSIFICATION, SENTENCE, SPAN
+from roberta_plugin.models.checkpoints.heads import CLASSIFICATION, SENTENCE, SPAN, TOKEN
 from roberta_plugin.models.checkpoints.options import saved_options
 
-Kind = Literal["masked_lm", "classification", "regression", "multiple_choice", "question_answering"]
+Kind = Literal[
+    "masked_lm", "classification", "regression", "multi_label", "multiple_choice", "question_answering", "tagging"
+]
 MASKED_LM = "masked_lm"  # also the name of that head for --head
+HAS_LABELS: tuple[Kind, ...] = (
+    "classification",
+    "multi_label",
+    "tagging",
+)  # kinds whose outputs are classes with names
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
 _MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mnli, in fairseq's examples/roberta
 
@@ -49,6 +56,7 @@ FORMATS: dict[Kind, HeadFormat] = {
     ),
     "classification": _SEQUENCE,
     "regression": _SEQUENCE,
+    "multi_label": _SEQUENCE,
     "multiple_choice": HeadFormat(
         suffix="ForMultipleChoice",
         prefix=CLASSIFICATION,
@@ -66,6 +74,7 @@ FORMATS: dict[Kind, HeadFormat] = {
         },
         optional=("answerable.dense", "answerable.out_proj"),
     ),
+    "tagging": HeadFormat(suffix="ForTokenClassification", prefix=TOKEN, names={"out_proj": "classifier"}),
 }
 
 
@@ -89,14 +98,19 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
     """The heads of a checkpoint in our layout; that of the masked LM comes first."""
     parameters = state["model"]
     task = saved_options(state)[0].get("_name")
+    settings = identity.of_checkpoint(state).get("settings") or {}
     found = [Head(kind="masked_lm", name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
     for name in _names_below(parameters, CLASSIFICATION):
         num_outputs = len(parameters[f"{CLASSIFICATION}{name}.out_proj.weight"])
         kind: Kind = "classification" if num_outputs > 1 else "regression"
         if num_outputs == 1 and task in _ONE_SCORE_PER_OPTION:
             kind = "multiple_choice"
+        if settings.get("kind") == "multi_label" and num_outputs == len(settings["labels"]):
+            kind = "multi_label"
         found.append(Head(kind=kind, name=name, num_outputs=num_outputs))
     found += [Head(kind="question_answering", name=name, num_outputs=2) for name in _names_below(parameters, SPAN)]
+    for name in _names_below(parameters, TOKEN):
+        found.append(Head(kind="tagging", name=name, num_outputs=len(parameters[f"{TOKEN}{name}.out_proj.weight"])))
     return found
 
 
@@ -133,12 +147,12 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
 
 
 def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
-    """Names of the classes of a classification head, in their order; empty if nothing names them.
+    """Names of the classes of a classification or tagging head, in their order; empty if nothing names them.
 
     They are in the checkpoint itself if it is ours; in label/dict.txt of the folder `data`, or of the one it was
     trained on, if it is of fairseq's sentence_prediction; and known for the released roberta.large.mnli.
     """
-    if head.kind != "classification":
+    if head.kind not in HAS_LABELS:
         return ()
     named = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
     if not named:

@@ -33,8 +33,10 @@ _TASKS: dict[Kind, tuple[str, str, dict[str, Any]]] = {  # fairseq's name of our
     "masked_lm": ("roberta_masked_lm", "", {}),
     "classification": ("roberta_sentence_prediction", "", {"kind": "classification"}),
     "regression": ("roberta_sentence_prediction", "", {"kind": "regression"}),
+    "multi_label": ("roberta_sentence_prediction", "", {"kind": "multi_label"}),
     "multiple_choice": ("race", "multiple_choice", {"order": "passage"}),
     "question_answering": ("squad2", "squad2", {}),
+    "tagging": ("roberta_tagging", "", {"kind": "tagging"}),
 }
 
 

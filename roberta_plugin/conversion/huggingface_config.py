@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.conversion.heads import FORMATS, MASKED_LM, Head, Kind
+from roberta_plugin.conversion.heads import FORMATS, HAS_LABELS, MASKED_LM, Head, Kind
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
@@ -25,8 +25,15 @@ HEAD_NAMES: dict[Kind, str] = {  # names of imported heads: the defaults of our 
     "masked_lm": MASKED_LM,
     "classification": "sentence_classification_head",
     "regression": "sentence_classification_head",
+    "multi_label": "sentence_classification_head",
     "multiple_choice": "sentence_classification_head",
     "question_answering": "span_head",
+    "tagging": "token_head",
+}
+_PROBLEM_TYPES: dict[Kind, str] = {  # of ForSequenceClassification
+    "classification": "single_label_classification",
+    "regression": "regression",
+    "multi_label": "multi_label_classification",
 }
 _SIZES = {
     "num_hidden_layers": "encoder_layers",
@@ -38,7 +45,8 @@ _DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "
 _EPSILON = 1e-5  # of layer normalization
 REMEMBERED = "fine_tuned_on"  # our own entry: task and settings of fine-tuning, without labels; transformers keeps it
 _LENGTHS = ("max_length", "question_length", "doc_stride")
-_WORDS = {"kind": tuple(sorted({task.kind for task in GLUE_TASKS.values()})), "order": ("passage", "question")}
+_KINDS = (*sorted({task.kind for task in GLUE_TASKS.values()}), "tagging")
+_WORDS = {"kind": _KINDS, "order": ("passage", "question")}
 
 
 def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str, int]) -> dict[str, Any]:
@@ -73,16 +81,17 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         "dtype": str(next(iter(model.parameters.values())).dtype).removeprefix("torch."),
         **special_ids,
     }
-    if kind in ("classification", "regression"):
+    if kind in (*HAS_LABELS, "regression"):
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}
         config["label2id"] = {label: number for number, label in enumerate(labels)}
-        is_regression = kind == "regression"
-        config["problem_type"] = "regression" if is_regression else "single_label_classification"
+    if kind in _PROBLEM_TYPES:
+        config["problem_type"] = _PROBLEM_TYPES[kind]
     trained = identity.of_checkpoint(model.state)
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
-    if trained.get("task") in TASKS and not trained.get(identity.IS_INFERRED) and is_of_this_head:
+    is_known = trained.get("task") in TASKS and trained["task"] != "custom"  # whose settings hold names of columns
+    if is_known and not trained.get(identity.IS_INFERRED) and is_of_this_head:
         kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
         config[REMEMBERED] = {"task": trained["task"], "settings": kept}
     return config
@@ -94,7 +103,7 @@ def _check_expressible(model: PortableModel, options: Mapping[str, str], saved: 
         problems.append("it normalizes before each layer")
     if kind == MASKED_LM and options["activation-fn"] != "gelu":
         problems.append(f"its masked-LM head has the activation {options['activation-fn']}, and theirs gelu")
-    if kind != MASKED_LM and options["pooler-activation-fn"] != "tanh":
+    if kind not in (MASKED_LM, "tagging") and options["pooler-activation-fn"] != "tanh":
         problems.append(f"its head has the activation {options['pooler-activation-fn']}, and theirs tanh")
     for name, value in model.parameters.items():
         if name.startswith(model.head.module) and name.endswith(".dense.weight") and value.size(0) != value.size(1):
@@ -208,10 +217,12 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     num_labels = len(names) or num_labels
     if kind == "classification" and (num_labels == 1 or config.get("problem_type") == "regression"):
         kind = "regression"
-    if config.get("problem_type") == "multi_label_classification":
-        raise ValueError(f"{path}: problem_type is multi_label_classification: heads here choose one class.")
+    if kind == "classification" and config.get("problem_type") == _PROBLEM_TYPES["multi_label"]:
+        kind = "multi_label"
     labels = tuple(str(names[str(number)]) for number in range(num_labels) if str(number) in names)
-    if kind != "classification" or all(label.startswith("LABEL_") for label in labels):
+    if kind == "multi_label":  # its checkpoints tell it by the number of its labels
+        labels = tuple(str(names.get(str(number), number)) for number in range(num_labels))
+    elif kind not in HAS_LABELS or all(label.startswith("LABEL_") for label in labels):
         labels = ()
     num_outputs = {"masked_lm": 0, "multiple_choice": 1, "question_answering": 2}.get(kind, num_labels)
     return Head(kind=kind, name=HEAD_NAMES[kind], num_outputs=num_outputs), labels

@@ -24,15 +24,19 @@ _PIPELINES: dict[Kind, str] = {  # names of tasks on the hub
     "masked_lm": "fill-mask",
     "classification": "text-classification",
     "regression": "text-classification",
+    "multi_label": "text-classification",
     "multiple_choice": "multiple-choice",
     "question_answering": "question-answering",
+    "tagging": "token-classification",
 }
 _ANSWERS: dict[Kind, str] = {
     "masked_lm": "fills `<mask>` in a text",
     "classification": "chooses a class for a text or a pair of texts",
     "regression": "gives a number for a text or a pair of texts",
+    "multi_label": "gives any number of labels to a text or a pair of texts",
     "multiple_choice": "scores each option of a question",
     "question_answering": "finds the answer to a question in a passage",
+    "tagging": "gives each word of a text a tag, such as the entity that it belongs to",
 }
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
 
@@ -92,8 +96,12 @@ def _usage(model: PortableModel, to: str) -> str:
             "`tokenizer.json` makes them."
         )
     kind = model.head.kind
-    if kind in ("masked_lm", "classification", "regression"):
-        extra = ', function_to_apply="none"' if kind == "regression" else ""
+    if kind in ("masked_lm", "classification", "regression", "multi_label", "tagging"):
+        extra = {
+            "regression": ', function_to_apply="none"',
+            "multi_label": ", top_k=None",
+            "tagging": ', aggregation_strategy="first"',
+        }.get(kind, "")
         call = f'pipe = pipeline("{_PIPELINES[kind]}", "FOLDER"{extra})'
         return f"```python\nfrom transformers import pipeline\n\n{call}\n```"
     classes = {"multiple_choice": "AutoModelForMultipleChoice", "question_answering": "AutoModelForQuestionAnswering"}

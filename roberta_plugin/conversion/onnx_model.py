@@ -3,8 +3,10 @@
 Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json makes them. Outputs, by kind of head:
 
     masked_lm                                       logits (B, T, V)
-    classification, regression, multiple_choice     logits (B, C); one row per option of a question
+    classification, regression, multi_label         logits (B, C)
+    multiple_choice                                 logits (B, 1); one row per option of a question
     question_answering                              start_logits (B, T), end_logits (B, T), answerable (B,)
+    tagging                                         logits (B, T, C)
 
 The graph is made of a plain form of the encoder: the model's own has kernels for CPUs and shortcuts that depend on the
 values in a batch, which a graph cannot hold.
@@ -37,8 +39,10 @@ OUTPUTS: dict[Kind, tuple[str, ...]] = {
     "masked_lm": ("logits",),
     "classification": ("logits",),
     "regression": ("logits",),
+    "multi_label": ("logits",),
     "multiple_choice": ("logits",),
     "question_answering": ("start_logits", "end_logits", "answerable"),
+    "tagging": ("logits",),
 }
 _OPSET = 18
 _MAX_LINES = 64
@@ -55,6 +59,7 @@ class PlainRoberta(nn.Module):
         self.lm_head = model.encoder.lm_head if kind == "masked_lm" else None
         self.class_head = dict(model.classification_heads.items()).get(head)
         self.span_head = model.span_heads[head] if kind == "question_answering" else None
+        self.token_head = model.token_heads[head] if kind == "tagging" else None
         self.pad_id = int(self.encoder.pad_id)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
@@ -74,6 +79,8 @@ class PlainRoberta(nn.Module):
         if self.span_head is not None:
             start, end = _linear(self.span_head.span, x).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
             return start, end, _classify(self.span_head.answerable, x)[:, 0]
+        if self.token_head is not None:
+            return _linear(self.token_head.out_proj, x)  # (B, T, C)
         return _classify(self.class_head, x)
 
     def _attend(self, attention: Any, x: Tensor, hidden: Tensor) -> Tensor:
@@ -164,6 +171,9 @@ def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.
         return f"the score changes by {np.mean(changes):.4f} on average, and by at most {max(changes):.4f}"
     same = np.mean([all(a.argmax() == b.argmax() for a, b in line) for line in pairs])
     what = "spans" if kind == "question_answering" else "answers"
+    if kind == "tagging":  # one answer for each token
+        same = np.mean(np.concatenate([(a.argmax(-1) == b.argmax(-1)).ravel() for line in pairs for a, b in line]))
+        what = "tags"
     return f"{same:.1%} of the {what} are the same, and logits change by at most {max(changes):.4f}"
 
 

@@ -54,6 +54,8 @@ class RobertaMaskedLMCriterion(FairseqCriterion):
             loss, extra = model(**sample["net_input"], predicted=sample["predicted"])
             sample_size = sample["predicted"]["number"]
             sizes = {"num_tokens": sample["ntokens"], "num_pairs": sample["npairs"], "num_predicted": sample_size}
+            if "next_sentence" in sample:
+                sizes["num_next_sentences"] = len(sample["next_sentence"])
             log |= {"flops": model.training_flops(**sizes), "peak_flops": model.peak_flops(), "noutputs": 1}
             log["executed_flops"] = model.executed_flops(**sizes)
             log["graphs"] = model.num_compiled_graphs()

@@ -1,9 +1,11 @@
-"""GLUE's losses, summed over examples: cross-entropy, squared error, and two ranking losses (paper section 5.1).
+"""Losses of GLUE (paper section 5.1) and of own data, summed over examples.
 
-The kind of the prepared task (`finetuning/glue/tasks.Kind`) selects the loss. Metrics are computed from the counts or
-predictions of a whole validation, so they are GLUE's own on several ranks too.
+They are cross-entropy, squared error, two ranking losses, and for several labels at once binary cross-entropy. The kind
+of the prepared task (`finetuning/glue/tasks.Kind`, or multi_label) selects the loss. Metrics are computed from the
+counts or predictions of a whole validation, so they are the official ones on several ranks too.
 
-Shapes: B examples in the batch, S sequences of all of them, C classes, N examples of the split, O = S - B + 1.
+Shapes: B examples in the batch, S sequences of all of them, C classes, N examples of the split, O = S - B + 1, M
+thresholds.
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
@@ -21,6 +23,7 @@ from torch import Tensor
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.choices import by_example
 from roberta_plugin.criterions.pairing import check_task
+from roberta_plugin.finetuning.custom import metrics as custom
 from roberta_plugin.finetuning.glue import metrics as glue
 from roberta_plugin.finetuning.glue.ranking import decide
 
@@ -29,20 +32,18 @@ Sums = dict[str, Any]
 
 @dataclass
 class RobertaSentencePredictionCriterionConfig(FairseqDataclass):
-    """Options for WNLI; the other losses have none."""
+    """Options for competing phrases (WNLI, WSC, WinoGrande); the other losses have none."""
 
     margin_alpha: float = field(
         default=5.0,
-        metadata={"help": "WNLI: weight of the margin loss relative to the log-probability of the right phrase"},
+        metadata={"help": "phrases: weight of the margin loss relative to the log-probability of the right phrase"},
     )
     margin_beta: float = field(
-        default=0.4, metadata={"help": "WNLI: margin of the right phrase over the others, in nats per token"}
+        default=0.4, metadata={"help": "phrases: margin of the right phrase over the others, in nats per token"}
     )
     phrase_cross_entropy: bool = field(
         default=False,
-        metadata={
-            "help": "WNLI: cross-entropy over the phrases instead of the margin, as fairseq's --wsc-cross-entropy"
-        },
+        metadata={"help": "phrases: cross-entropy over them instead of the margin, as fairseq's --wsc-cross-entropy"},
     )
 
 
@@ -57,11 +58,12 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         self.task = task
         self.margin_alpha, self.margin_beta = margin_alpha, margin_beta
         self.phrase_cross_entropy = phrase_cross_entropy
-        kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int, Sums]]] = {
+        kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int | Tensor, Sums]]] = {
             "classification": self._classification,
             "regression": self._regression,
             "pair_ranking": self._pair_ranking,
             "phrase_ranking": self._phrase_ranking,
+            "multi_label": self._multi_label,
         }
         self._loss = kinds[task.kind]
 
@@ -71,12 +73,13 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         check_task(task, "roberta_sentence_prediction")
         return super().build_criterion(cfg, task)
 
-    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, Sums]:
-        """Return (loss in nats or squared units, number of examples that have a loss, sums to log).
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int | Tensor, Sums]:
+        """Return (loss in nats or squared units, number of examples that have a loss or their weights, sums to log).
 
         Args:
             model: ours or fairseq's, possibly wrapped for data-parallel training.
-            sample: a batch of `ExamplesDataset` with the columns that `finetuning/glue/prepare.py` describes.
+            sample: a batch of `ExamplesDataset` with the columns that `finetuning/glue/prepare.py` describes, or the
+                files of `finetuning/custom/kinds/`.
             reduce: sum the loss over examples; per-example losses are not supported.
 
         Raises:
@@ -93,15 +96,33 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
             log |= sums
         return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
 
-    def _classification(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
-        """Cross-entropy of logits (B, C)."""
+    def _classification(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int | Tensor, Sums]:
+        """Cross-entropy of logits (B, C).
+
+        With weights of the labels, each example counts as much as its label, in the loss and in the number of examples:
+        an update then has the gradient of torch's weighted mean over its whole batch.
+        """
         labels = sample["columns"]["label"].long()
-        loss = F.cross_entropy(logits, labels, reduction="sum")
-        return loss, len(labels), {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
+        sums = {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
+        if self.task.label_weights is None:
+            return F.cross_entropy(logits, labels, reduction="sum"), len(labels), sums
+        weights = logits.new_tensor(self.task.label_weights)  # (C,)
+        return F.cross_entropy(logits, labels, weights, reduction="sum"), weights[labels].sum(), sums
+
+    def _multi_label(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        """Binary cross-entropy of logits (B, C), the mean over labels; a label's weight is that of its presence."""
+        labels = sample["columns"]["labels"].to(logits.dtype)  # (B, C)
+        weights = None if self.task.label_weights is None else logits.new_tensor(self.task.label_weights)
+        loss = F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weights, reduction="sum") / labels.size(1)
+        return loss, len(labels), {"labels_by_threshold": label_counts(labels, logits.sigmoid())}
 
     def _regression(self, outputs: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
-        """Squared error of outputs (B, 1) to the labels, not normalized, as fairseq's --regression-target."""
-        labels = sample["columns"]["label"].float()
+        """Squared error of outputs (B, 1) to the labels.
+
+        GLUE's are not normalized, as with fairseq's --regression-target; own data have mean 0 and deviation 1.
+        """
+        mean, deviation = self.task.scale
+        labels = ((sample["columns"]["label"] - mean) / deviation).float()
         loss = F.mse_loss(outputs[:, 0], labels, reduction="sum")
         # as `roberta evaluate` writes and scores it
         prediction = outputs[:, 0].double().clamp(*self.task.limits).round(decimals=3)
@@ -150,16 +171,21 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
         """Log loss and padding, and after a validation GLUE's metrics, times 100.
 
-        Classification and ranking log `accuracy` and `mcc`, with two classes also `f1` and `acc_and_f1`; regression
-        logs `pearson`, `spearman` and `pearson_spearman`.
+        Classification and ranking log `accuracy`, `macro_f1` and `mcc`, with two classes also `f1` and `acc_and_f1`;
+        regression logs `pearson`, `spearman` and `pearson_spearman`; several labels log `tuned_micro_f1`, and the
+        threshold at which it is reached.
         """
         outputs = list(logging_outputs)
         metrics.log_finetuning_loss(outputs)
         if "confusion" in outputs[0]:
             metrics.log_sum("confusion", outputs)
-            names = glue.OF_COUNTS if outputs[0]["confusion"].size(0) == 2 else ("accuracy", "mcc")
+            names = glue.OF_COUNTS if outputs[0]["confusion"].size(0) == 2 else ("accuracy", "macro_f1", "mcc")
             for name in names:
                 metrics.log_from_sums(name, _of_counts(name))
+        elif "labels_by_threshold" in outputs[0]:
+            metrics.log_sum("labels_by_threshold", outputs)
+            metrics.log_from_sums("tuned_micro_f1", _tuned_micro_f1)
+            metrics.log_from_sums("tuned_threshold", _tuned_threshold)
         elif "counted" in outputs[0]:
             for name in ("counted", "prediction", "question", "answer"):
                 metrics.log_sum(name, outputs)
@@ -179,6 +205,31 @@ def confusion(labels: Tensor, predictions: Tensor, num_classes: int) -> Tensor:
     pairs = labels * num_classes + predictions
     counts = torch.zeros(num_classes**2, dtype=torch.float64, device=labels.device)
     return counts.index_add(0, pairs, torch.ones_like(pairs, dtype=torch.float64)).view(num_classes, num_classes)
+
+
+def label_counts(labels: Tensor, probabilities: Tensor) -> Tensor:
+    """Counts (M, 3, C) at each of `metrics.THRESHOLDS`: right predictions, all predictions, all labels; float64.
+
+    Labels, 0 or 1, and probabilities are (B, C).
+    """
+    thresholds = torch.as_tensor(custom.THRESHOLDS, device=labels.device)
+    reached = torch.bucketize(probabilities.double(), thresholds, right=True)  # (B, C), from 0 to M
+    num_labels = labels.size(1)
+    places = (reached * num_labels + torch.arange(num_labels, device=labels.device)).flatten()
+    values = torch.stack([labels.double().flatten(), torch.ones_like(places, dtype=torch.float64)])  # (2, B * C)
+    counts = torch.zeros(2, (len(thresholds) + 1) * num_labels, dtype=torch.float64, device=labels.device)
+    counts = counts.index_add(1, places, values).view(2, -1, num_labels)  # (2, M + 1, C): that reach so many thresholds
+    at_least = counts.flip(1).cumsum(1).flip(1)[:, 1:]  # (2, M, C)
+    present = labels.double().sum(dim=0).expand_as(at_least[0])
+    return torch.stack([*at_least, present], dim=1)
+
+
+def _tuned_micro_f1(sums: Mapping[str, Tensor]) -> float:
+    return 100 * float(custom.micro_f1(sums["labels_by_threshold"].numpy()).max())
+
+
+def _tuned_threshold(sums: Mapping[str, Tensor]) -> float:
+    return custom.best_threshold(sums["labels_by_threshold"].numpy())
 
 
 def _of_counts(name: str) -> Callable[[Mapping[str, Tensor]], float]:

@@ -99,7 +99,9 @@ class Squad2Criterion(FairseqCriterion):
         log |= {"span_loss": span_loss.detach(), "answerable_loss": answerable_loss.detach()}
         if not model.training:
             rows, size, index = self._rows(sample, logits), sample["num_examples"], sample["id"].cpu()
-            log[f"windows_{self.task.prepared.task}"] = metrics.placed(rows, index, size=size).to(first.device)
+            log[f"windows_{self.task.questions(sample['split']).task}"] = metrics.placed(rows, index, size=size).to(
+                first.device
+            )
             log["counted"] = metrics.placed(torch.ones(len(rows)), index, size=size).to(first.device)
         return loss, len(first), log
 

@@ -93,7 +93,8 @@ class Chunks:
 class Targets(NamedTuple):
     """How many tokens of text a pair should have: `longest`, or with probability `short_prob` 2 to `longest`.
 
-    BERT's short_seq_prob, which it draws for each document and here is drawn for each chunk, by the chunk's first item.
+    BERT's short_seq_prob, which it draws for each document and here is drawn for each chunk, by the chunk's first item;
+    `pairs` says what follows from that.
     """
 
     longest: int

@@ -16,7 +16,9 @@ so no pair has to be stored and any process can make any of them. What this chan
       J - M pairs that follow on, and 2 M + K random ones, where M = (J - K) / 3 chunks are split: one at random of each
       J / M neighbours, about three. So the two kinds are equally many in every pass, and every sentence of the corpus
       is once in a text of its own. BERT's coin is fair on average only, and single sentences come on top.
-    - BERT draws the length of a short pair for each document; here it is drawn for each chunk.
+    - BERT draws the length of a short pair for each document; here it is drawn for each chunk. A document of a short
+      length has many chunks, so BERT's 10 % of the documents are about 30 % of the pairs and 13 % of the tokens (novels
+      and news, 512 tokens); here 10 % of the pairs are short, which hold 6 % of the tokens.
     - BERT tries ten random documents; here it is always another one, and each other one is equally likely.
     - Of a single sentence that is too long by more than 512 tokens, BERT keeps the middle; here any part.
     - Static masks (BERT's ten copies of the data) come with their own pairs, as BERT's do.

@@ -24,6 +24,7 @@ from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 
 PREFIX = "evaluation_"
+_TUNED = ("null_threshold", "threshold")  # metrics that are options too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,8 @@ class Evaluation:
     """Median of the members' metrics."""
     ensemble: Mapping[str, float]
     """Metrics of the averaged outputs."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the benchmark says of them besides (`benchmarks.Benchmark.details`)."""
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -98,8 +101,8 @@ class Evaluation:
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     """Evaluate checkpoints on several splits, the development set first.
 
-    The threshold for "no answer" that is best on the development set of SQuAD 2.0 is applied to the other splits,
-    unless the options give one.
+    A threshold that is tuned on the development set, as for "no answer" in SQuAD 2.0 and for several labels, is applied
+    to the other splits, unless the options give one.
 
     Raises:
         FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
@@ -110,9 +113,9 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     found: list[Evaluation] = []
     for split in _splits(prepared, settings):
         found.append(evaluate_split(prepared, settings, split=split, options=options))
-        threshold = found[0].ensemble.get("null_threshold")
-        if split == "valid" and threshold is not None:
-            given = {**options.given("prepare"), "null_threshold": threshold, **options.given("score")}
+        tuned = {name: found[0].ensemble[name] for name in _TUNED if name in found[0].ensemble}
+        if split == "valid" and tuned:
+            given = {**options.given("prepare"), **tuned, **options.given("score")}
             options = options_for(prepared.task, given)
     return found
 
@@ -134,6 +137,7 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         metrics = [
             benchmark.score(prepared.task, prepared, split, [one], folder=None, options=options) for one in outputs
         ]
+    details = getattr(benchmark, "details", None)
     evaluation = Evaluation(
         task=prepared.task,
         split=split,
@@ -146,6 +150,7 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         ],
         median={name: statistics.median(each[name] for each in metrics) for name in metrics[0]},
         ensemble=ensemble,
+        details=details(prepared.task, prepared, split, outputs, options=options) if details else {},
     )
     evaluation.write(folder)
     return evaluation

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation
+from roberta_plugin.experiments.evaluation_details import write_details
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.finetuning.glue.tasks import split_name
@@ -82,7 +83,10 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
 
 
 def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
-    """Write results.md, results.json and results.png into a folder; return the table."""
+    """Write results.md, results.json and results.png into a folder; return the table.
+
+    And report.md with further plots, if there are details of the evaluations (`evaluation_details`).
+    """
     rows = list(rows_of(evaluations))
     table = as_markdown(rows)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,6 +97,7 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     if rows:
         with atomic_write(folder / "results.png") as file:
             plot(rows, file)
+    write_details(evaluations, folder, table=table)
     return table
 
 

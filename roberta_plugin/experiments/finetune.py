@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate, store_outputs
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of, quickened
 from roberta_plugin.experiments.finetuning_settings import FinetuneSettings as FinetuneSettings
 from roberta_plugin.experiments.finetuning_start import (
     Start,
@@ -32,10 +33,12 @@ from roberta_plugin.experiments.finetuning_start import (
     check_weights,
     starting_model,
 )
-from roberta_plugin.experiments.grid import Grid, grid_from, read_grid
-from roberta_plugin.experiments.sweep_run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
+from roberta_plugin.experiments.learning_curve import write_learning_curve
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, read_grid
+from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
@@ -101,7 +104,7 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     )
     if settings.grid_only:
         return result
-    facts = run_grid(settings, grid_path, report=report)
+    facts = run_grid(settings, grid_path, data=prepared.folder, report=report)
     evaluations, table = evaluate_best(settings, prepared, grid_path, facts) if is_finished(facts) else ([], "")
     return replace(result, sweep=facts, evaluations=evaluations, table=table)
 
@@ -145,10 +148,12 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     Raises:
         ValueError: if settings and model do not fit each other, or if a run exists and was made with other settings.
     """
-    from roberta_plugin.experiments.sweep import check_options
+    from roberta_plugin.experiments.sweeps.sweep import check_options
 
     check_model(start, prepared)
     recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
+    if settings.quick:
+        recipe = quickened(recipe)
     if recipe.starts_from and start.checkpoint == settings.model:
         report(
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
@@ -209,9 +214,12 @@ def gpus_per_run(settings: FinetuneSettings) -> int:
     return settings.gpus_per_run
 
 
-def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> dict[str, Any]:
-    """Do all runs that are not done yet; return the content of the sweep's report.json."""
-    from roberta_plugin.experiments.sweep import SweepSettings, summary_of, sweep
+def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report: Report) -> dict[str, Any]:
+    """Do all runs that are not done yet; return the content of the sweep's report.json.
+
+    On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
+    """
+    from roberta_plugin.experiments.sweeps.sweep import SweepSettings, summary_of, sweep
 
     is_local = settings.slurm is None
     outcome = sweep(
@@ -223,12 +231,26 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, report: Report) -> 
             gpus_per_run=gpus_per_run(settings) if is_local else 0,
             slurm=None if is_local else {},
             wait=not is_local,
+            after=None if is_local else partial(compute_outputs, data=data.resolve(), options=settings.options),
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
         say=report,
     )
     report(summary_of(outcome))
     return dict(outcome.facts)
+
+
+def compute_outputs(run: RunFolder, *, data: Path, options: TaskOptions | None) -> None:
+    """Store the raw outputs of a finished run on every split but train."""
+    store_outputs(
+        EvaluateSettings(
+            data=data,
+            checkpoints=[run.path / "checkpoints" / "checkpoint_best.pt"],
+            output_dir=run.path,
+            options=options,
+            stored=[run.path / OUTPUTS],
+        )
+    )
 
 
 def is_finished(facts: Mapping[str, Any]) -> bool:
@@ -246,8 +268,8 @@ def evaluate_best(
     Returns:
         The evaluations, and their table.
     """
-    from roberta_plugin.experiments.sweep_keep import keep_best, not_best
-    from roberta_plugin.experiments.sweep_report import write_report as write_sweep_report
+    from roberta_plugin.experiments.sweeps.keep import keep_best, not_best
+    from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 
     def of(runs: Sequence[RunFolder]) -> EvaluateSettings:
         return EvaluateSettings(
@@ -263,6 +285,8 @@ def evaluate_best(
     folders = run_folders(settings, grid := read_grid(grid_path))
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
     evaluations = evaluate(of(members))
+    if any(evaluation.details for evaluation in evaluations):
+        write_learning_curve(members, grid.metric, settings.output_dir / "results")
     table = write_report(evaluations, settings.output_dir / "results")
     if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
         store_outputs(of(not_best(folders, grid.metric)))

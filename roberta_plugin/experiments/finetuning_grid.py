@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def grid_of(
         "metric": dict(recipe.metric),
     }
     return content if slurm is None else {**content, "slurm": given_settings(slurm)}
+
+
+def quickened(recipe: PaperRecipe) -> PaperRecipe:
+    """The recipe with one run: the first seed, and of each axis the value in the middle (of two, the second).
+
+    Example: learning rates 1e-5, 2e-5, 3e-5, batches 16, 32 and five seeds -> 2e-5, 32 and seed 1.
+    """
+
+    def middle(choices: Any) -> Any:
+        if isinstance(choices, Mapping):
+            name = list(choices)[len(choices) // 2]
+            return {name: choices[name]}
+        return [choices[len(choices) // 2]]
+
+    axes = {name: middle(choices) for name, choices in recipe.axes.items()}
+    return replace(recipe, axes=axes, seeds=list(recipe.seeds[:1]))
 
 
 def _restricted(name: str, choices: Any, label: str) -> Any:

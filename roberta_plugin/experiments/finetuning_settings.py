@@ -36,6 +36,8 @@ class FinetuneSettings:
     """Whether to start from random weights: a baseline with the model's architecture."""
     seeds: Sequence[str] | None = None
     """One run of each cell per seed; None: the paper's five."""
+    quick: bool = False
+    """Whether to train one run instead of the grid: the values in the middle of its axes, the first seed."""
     epochs: int | None = None
     """Passes over the data; None: the paper's number."""
     only: Mapping[str, str] = field(default_factory=dict)

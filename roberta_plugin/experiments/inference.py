@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import roberta_plugin
-from roberta_plugin.conversion.heads import heads_of, labels_of
+from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
+from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
@@ -28,7 +29,7 @@ from roberta_plugin.models.checkpoints.building import load_parameters, model_ar
 from roberta_plugin.models.checkpoints.loading import load_state as load_state
 from roberta_plugin.models.checkpoints.options import saved_options
 
-_HEADS = "_heads."  # in the names of the parameters of classification, span and sentence heads
+_HEADS = "_heads."  # in the names of the parameters of classification, span, token and sentence heads
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
 
 
@@ -45,10 +46,10 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     """
     roberta_plugin.register()
     path = Path(checkpoint)
-    state = load_state(path)
+    state = on_scale_of_training(load_state(path), prepared.settings)
     options, _ = saved_options(state)
     trained_on = options.get("_name")
-    wanted = fairseq_task_of(prepared.task)
+    wanted = fairseq_task_of(prepared.task, prepared.settings)
     if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS):
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
@@ -83,7 +84,7 @@ def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> Non
     if trained_on.get("task") or not (trained_on or is_fairseqs) or not prepared.settings.get("labels"):
         return
     for head in heads_of(state):
-        if head.kind != "classification":
+        if head.kind not in HAS_LABELS:
             continue
         named = labels_of(state, head)
         if not named:
@@ -131,7 +132,7 @@ def run_model(
         device: where to compute.
         show_progress: whether to show a progress bar.
     """
-    dataset = task.dataset_class(
+    dataset = task.inputs_class(
         split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, pad_to_multiple=1
     )
     if not len(dataset):
@@ -158,15 +159,21 @@ class _Collected:
         self._starts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * num_sequences
         self._ends = list(self._starts)
         self._has_spans = False
+        self._of_tokens: list[NDArray[np.float32] | None] = [None] * num_sequences
         self._of_sentences: NDArray[np.float32] | None = None
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch: scores (S, C), those of all sentences of its examples, or `SpanLogits`."""
+        """Keep the outputs of a batch: scores (S, C), of tokens (S, T, C) or of sentences (V,), or `SpanLogits`."""
         if isinstance(output, torch.Tensor) and output.dim() == 1:
             self._add_sentences(batch["id"].tolist(), output.float().cpu().numpy())
             return
         offsets = self._split.offsets
         rows = np.concatenate([np.arange(offsets[example], offsets[example + 1]) for example in batch["id"].tolist()])
+        lengths = batch["net_input"]["src_lengths"].tolist()
+        if isinstance(output, torch.Tensor) and output.dim() == 3:
+            for row, length, logits in zip(rows.tolist(), lengths, output.float().cpu().numpy(), strict=True):
+                self._of_tokens[row] = logits[:length].copy()
+            return
         if isinstance(output, torch.Tensor):
             logits = output.float().cpu().numpy()
             if self._logits is None:
@@ -176,9 +183,7 @@ class _Collected:
         self._has_spans = True
         self._answerable[rows] = output.answerable.float().cpu().numpy()
         starts, ends = output.start.float().cpu().numpy(), output.end.float().cpu().numpy()
-        for place, (row, length) in enumerate(
-            zip(rows.tolist(), batch["net_input"]["src_lengths"].tolist(), strict=True)
-        ):
+        for place, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True)):
             self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
 
     def _add_sentences(self, examples: list[int], logits: NDArray[np.float32]) -> None:
@@ -194,6 +199,10 @@ class _Collected:
         if self._has_spans:
             assert not np.isnan(self._answerable).any(), "a sequence was left out"
             return RawOutputs(start_logits=self._starts, end_logits=self._ends, answerable_logits=self._answerable)
+        of_tokens = [logits for logits in self._of_tokens if logits is not None]
+        if of_tokens:
+            assert len(of_tokens) == len(self._of_tokens), "a sequence was left out"
+            return RawOutputs(token_logits=of_tokens)
         if self._of_sentences is not None:
             assert not np.isnan(self._of_sentences).any(), "a sentence was left out, or the model has diverged"
             return RawOutputs(sentence_logits=self._of_sentences)

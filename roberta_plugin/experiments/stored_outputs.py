@@ -34,6 +34,9 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> No
     arrays: dict[str, NDArray[Any]] = {"of": np.array(_checksum(split))}
     if outputs.logits is not None:
         arrays["logits"] = outputs.logits
+    elif outputs.token_logits is not None:
+        arrays["lengths"] = np.array([len(logits) for logits in outputs.token_logits])
+        arrays["token_logits"] = np.concatenate(outputs.token_logits)  # (sum of T_s, C)
     elif outputs.sentence_logits is not None:
         arrays["sentence_logits"] = outputs.sentence_logits
     else:
@@ -63,6 +66,8 @@ def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
     if "sentence_logits" in arrays:
         return RawOutputs(sentence_logits=arrays["sentence_logits"])
     borders = np.cumsum(arrays["lengths"])[:-1]
+    if "token_logits" in arrays:
+        return RawOutputs(token_logits=np.split(arrays["token_logits"], borders))
     return RawOutputs(
         start_logits=np.split(arrays["start_logits"], borders),
         end_logits=np.split(arrays["end_logits"], borders),

@@ -59,8 +59,8 @@ Each fault has a number and the file that works around it:
 18. **A stop skips the validation of its update for good** (`update_end`), which changes `checkpoint_best.pt` and
    --patience. The checkpoint of 9 notes it, and the next start validates first.
 19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
-   No error names the rank. Each rank now writes signs of life; after five minutes without one, the others end and say
-   which rank is missing.
+   No error names the rank. Each rank now writes signs of life; after five minutes without one, or ten without an
+   update, the others write their stacks, end and say which rank is missing.
 20. **--bf16 and --fp16 add up gradients in half precision** (`gradient_sums`). With --update-freq, what a batch adds to
    a sum of many is rounded away: 1.2 % of the gradient is lost at 128 batches in bf16. They add up in fp32 here.
 21. **Logging waits for the GPU number by number** (`log_transfers`). After each update, fairseq reads the loss, the

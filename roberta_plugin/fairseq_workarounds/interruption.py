@@ -10,6 +10,7 @@ exit code.
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -72,6 +73,7 @@ class Interruption(StopSignals):
 
     def end(self) -> None:
         """Restore the former handlers."""
+        self.end_training()
         if self.handlers_before:
             self.__exit__(None, None, None)
 
@@ -83,13 +85,21 @@ class Interruption(StopSignals):
 
     @contextmanager
     def training(self, trainer: Any) -> Iterator[None]:
-        """While entered, a signal stops the training, provided that all ranks can hear of it."""
+        """An epoch: from here on a signal stops the training, provided that all ranks can hear of it.
+
+        Also between this epoch and the next, while the next one's data are loaded; `end_training` ends it.
+        """
         hears = trainer.data_parallel_world_size == 1 or getattr(trainer.task, "announces_stops", False)
         self.is_training = bool(self.handlers_before) and hears
         try:
             yield
-        finally:
-            self.is_training = False
+        except BaseException:
+            self.end_training()
+            raise
+
+    def end_training(self) -> None:
+        """No update follows: from here on signals act as usual."""
+        self.is_training = False
 
     def is_to_stop(self, trainer: Any) -> bool:
         """Whether to stop after the update just made; the same on all ranks."""
@@ -162,6 +172,9 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
         is_stopped = partial(_is_stopped_before_update, cfg, trainer, epoch_itr)
         result = update_end.train(fairseqs, cfg, trainer, task, epoch_itr, is_stopped)
         if not interruption.has_stopped:
+            _, is_done = result
+            if is_done or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf):
+                interruption.end_training()
             return result
         if cfg.checkpoint.write_checkpoints_asynchronously:
             PathManager.async_close()
@@ -195,7 +208,8 @@ def validate_and_save(
     A running validation is interrupted; the next start repeats it first. The last update of the training never stops
     early.
     """
-    if update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch):
+    is_last = update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
+    if is_last or not interruption.is_training:  # a job of `roberta launch` stops by its own signals
         return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     if not interruption.is_to_stop(trainer):
         with suppress(update_end.ValidationLeftError), _listening_in_validation(trainer):

@@ -3,18 +3,23 @@
 gloo waits half an hour, NCCL ten minutes, a stopped rank 0 holds up both for ever; where a connection breaks at once,
 the error has an address and a port. Each rank writes signs of life (`signs_of_life.py`):
 
-    no sign of life from a rank for LIMIT_S               the others end, and name it
-    signs of life, but no step for STALL_LIMITS of these  likewise: those who have begun fewer steps than others
-    a collective fails                                    its error names the rank without a sign of life
+    no sign of life from a rank for LIMIT_S     the others end, and name it
+    signs of life, but no step for longer than  likewise: those who have begun fewer steps than others
+      `signs_of_life.Signs._patience`
+    a collective fails                          its error names the rank without a sign of life
 
-A thread does it while the rank saves a checkpoint, validates or reads data, and no step waits for it. A job that is
-suspended and resumed as a whole goes on.
+Before it ends, each rank writes the stacks of all its threads to stderr; so does one that has kept its own thread from
+running (a C function with Python's lock) for most of LIMIT_S. A thread does it while the rank saves a checkpoint,
+validates or reads data, and no step waits for it. A job that is suspended and resumed as a whole goes on.
 """
 
 from __future__ import annotations
 
+import datetime
+import faulthandler
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.util import Finalize
@@ -28,18 +33,25 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
-from roberta_plugin.signs_of_life import BEAT_S, Watch
+from roberta_plugin.rank_times import ForwardClock, Slowest
+from roberta_plugin.signs_of_life import BEAT_S, STALL_LIMITS, UPDATING, Verdict, Watch
 
 VARIABLE = "ROBERTA_LOST_RANK_SECONDS"
 LIMIT_S = 300.0
 EXIT_CODE = os.EX_TEMPFAIL
+STDERR = 2
+STACKS_AFTER = 0.8  # of the limit, without a beat of a rank's own thread
 
 on_lost: list[Callable[[Exception], None]] = []
 """Called before the process ends for the sake of a lost rank."""
 
 
 class LostRankError(RuntimeError):
-    """Another rank is missing."""
+    """Another rank is missing; `nodes` are those of ranks that hang or are silent."""
+
+    def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.nodes = nodes
 
 
 def sentence(found: str) -> str:
@@ -50,13 +62,15 @@ def sentence(found: str) -> str:
     )
 
 
-def end_process(found: str) -> None:
+def end_process(found: Verdict) -> None:
     """End this process from a thread: the main one waits for the lost rank and cannot be reached."""
-    error = LostRankError(sentence(found))
+    error = LostRankError(sentence(found.text), nodes=found.hosts)
     for call in on_lost:
         call(error)
     sys.stdout.flush()
-    os.write(2, f"\n{type(error).__name__}: {error}\n".encode())
+    os.write(STDERR, b"\nStacks of all threads; the last line says why this rank ends.\n")
+    faulthandler.dump_traceback(file=STDERR, all_threads=True)
+    os.write(STDERR, f"\n{type(error).__name__}: {error}\n".encode())
     os._exit(EXIT_CODE)
 
 
@@ -79,29 +93,66 @@ def limit_s() -> float:
 
 
 def connection() -> Store:
-    """The store of the process group, by a connection of our own: the main thread may hold the other one for long."""
+    """The store of the process group, by a connection of our own: the main thread may hold the other one for long.
+
+    torchrun may keep the store for further starts of the ranks; what an earlier one has written must not be read.
+    """
     store = dist.distributed_c10d._get_default_store()
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if isinstance(store, TCPStore):
         store = TCPStore(store.host, store.port, None, False, wait_for_workers=False)
-    return PrefixStore("lost-ranks", store)
+    return PrefixStore(f"lost-ranks/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '')}", store)
 
 
 _watch: Watch | None = None
+_forward: ForwardClock | None = None
+_data_since: float | None = None  # when this rank began to wait for the data of the next update
 
 
-def start() -> None:
+def start(trainer: Any) -> None:
     """Watch the other ranks from now on; nothing on one rank, and nothing the second time."""
-    global _watch
+    global _watch, _forward
     seconds = limit_s()
     if _watch or not seconds or not dist.is_initialized() or dist.get_world_size() == 1:
         return
+    # gloo's and NCCL's own limit is the last resort: it names no rank, and a checkpoint may take longer than that
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=2 * STALL_LIMITS * seconds))
+    _forward = ForwardClock(trainer._model)
     _watch = Watch(
-        connection(), rank=dist.get_rank(), world_size=dist.get_world_size(), limit_s=seconds, end=end_process
+        connection(),
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        limit_s=seconds,
+        end=end_process,
+        on_beat=lambda: faulthandler.dump_traceback_later(STACKS_AFTER * seconds, file=STDERR),
     )
     _watch.start()
-    Finalize(None, _watch.leave, exitpriority=90)
+    Finalize(None, _leave, exitpriority=90)
+
+
+def _leave() -> None:
+    if _watch is not None:
+        _watch.leave()
+    faulthandler.cancel_dump_traceback_later()
+
+
+def slowest() -> Slowest | None:
+    """On rank 0 of several: the rank that the others wait for most."""
+    return None if _watch is None else _watch.slowest()
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """While entered, this rank's signs say what it is busy with."""
+    if _watch is None:
+        yield
+        return
+    before, _watch.doing = _watch.doing, what
+    try:
+        yield
+    finally:
+        _watch.doing = before
 
 
 @contextmanager
@@ -129,21 +180,62 @@ def is_of_collective(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and is_known
 
 
-def load_checkpoint(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **options: Any) -> Any:
     """fairseq's; the first step of a training in which ranks wait for each other."""
-    start()
-    with watched():
+    start(trainer)
+    with watched(), doing("loading"):
+        return fairseqs(cfg, trainer, *args, **options)
+
+
+def save_checkpoint(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """fairseq's, which is no waiting for data."""
+    global _data_since
+    with doing("saving"):
+        saved = fairseqs(*args, **options)
+    _data_since = time.perf_counter()
+    return saved
+
+
+def validate(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """fairseq's."""
+    with doing("validating"):
         return fairseqs(*args, **options)
 
 
 def train(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """An epoch of fairseq's."""
-    with watched():
+    """An epoch of fairseq's; its first step sets what this rank is doing."""
+    with watched(), doing("beginning an epoch"):
         return fairseqs(*args, **options)
 
 
-def step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's training or validation step, counted."""
+def validate_and_save(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """fairseq's, after each update; then this rank waits for data."""
+    global _data_since
+    ended = fairseqs(*args, **options)
+    _data_since = time.perf_counter()
+    return ended
+
+
+def train_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """fairseq's, counted and measured."""
+    global _data_since
+    if _watch is None or _forward is None:
+        return fairseqs(*args, **options)
+    begun = time.perf_counter()
+    waited = 0.0 if _data_since is None else begun - _data_since
+    _watch.steps += 1
+    _watch.doing = UPDATING
+    result = fairseqs(*args, **options)
+    _watch.updates.add(time.perf_counter() - begun)
+    computed = _forward.take()
+    if computed is not None and _data_since is not None:
+        _watch.own_work.add(waited + computed)
+    _data_since = None
+    return result
+
+
+def valid_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """fairseq's, counted."""
     if _watch is not None:
         _watch.steps += 1
     return fairseqs(*args, **options)
@@ -162,9 +254,12 @@ def call_main(fairseqs: Callable[..., None], *args: Any, **options: Any) -> None
 def install() -> None:
     """Watch in trainings on several ranks."""
     wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
-    wrap(Trainer, "train_step", step)
-    wrap(Trainer, "valid_step", step)
+    wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
+    wrap(Trainer, "train_step", train_step)
+    wrap(Trainer, "valid_step", valid_step)
     if programs():
         wrap(distributed_utils, "call_main", call_main)
     for program in programs():
         wrap(program, "train", train)
+        wrap(program, "validate", validate)
+        wrap(program, "validate_and_save", validate_and_save)

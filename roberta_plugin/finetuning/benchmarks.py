@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.finetuning.custom.kinds import entry_of
 from roberta_plugin.finetuning.options import OPTIONS, Stage, TaskOptions, fields_of, flag
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "squad": ("squad2", ("squad1", "squad2")),
     "race": ("race", ("race", "multiple_choice")),
+    "tagging": ("roberta_tagging", ("conll2003", "wnut17", "tagging")),
     "summaries": ("roberta_summarization", ("summaries", "cnn_dailymail")),
+    "superglue": ("roberta_sentence_prediction", ("WSC", "WinoGrande", "BoolQ", "CB", "WiC", "MultiRC")),
+    "superglue.choices": ("race", ("COPA", "ReCoRD", "CommonsenseQA")),
+    "custom": ("roberta_sentence_prediction", ("custom",)),  # of the kinds in custom/kinds, some have another
 }
 TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
 
@@ -48,6 +53,8 @@ class RawOutputs(NamedTuple):
     """That it ends there: (T_s,) for each sequence."""
     answerable_logits: NDArray[np.float32] | None = None
     """That the sequence holds the answer (S,)."""
+    token_logits: Sequence[NDArray[np.float32]] | None = None
+    """Of a token head: (T_s, C) for each sequence."""
     sentence_logits: NDArray[np.float32] | None = None
     """That a sentence belongs to the summary: all sentences of all documents, in order."""
 
@@ -142,6 +149,25 @@ class Benchmark(Protocol):
             Metrics from 0 to 100, unrounded; empty for a split without labels.
         """
 
+    def details(
+        self, task: str, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: Any
+    ) -> dict[str, Any]:
+        """What a report shows besides the metrics; only some benchmarks have this function.
+
+        Args:
+            task: one of the benchmark's tasks.
+            prepared: the data.
+            split: which split of it.
+            members: raw outputs of each model.
+            options: the benchmark's dataclass of `options.py`.
+
+        Returns:
+            JSON values, of which `experiments/evaluation_details.py` shows: `num_examples`; `intervals`, metric -> the
+            ends of its confidence interval; `baseline`, metric -> what a constant answer gets; `classes`, a row per
+            label with `label`, `precision`, `recall`, `f1` and `support`; `confusion`, `labels` and `counts`;
+            `errors`, row -> name -> number in units of the label. Empty for a split without labels.
+        """
+
     def prediction_files(self, task: str, split: str) -> Sequence[str]:
         """Names of the prediction files of a split, relative to the `folder` of `score`."""
 
@@ -199,6 +225,17 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
     return fields_of(benchmark_name_of(task), task, stages=stages)
 
 
-def fairseq_task_of(task: str) -> str:
-    """The value of fairseq-train's --task for a fine-tuning task."""
-    return BENCHMARKS[benchmark_name_of(task)][0]
+def fairseq_task_of(task: str, settings: Mapping[str, Any] | None = None) -> str:
+    """The value of fairseq-train's --task for a fine-tuning task.
+
+    Args:
+        task: one of `TASKS`.
+        settings: those of the prepared folder; own data name their kind there.
+
+    Raises:
+        ValueError: if there is no such task, or no such kind.
+    """
+    benchmark = benchmark_name_of(task)
+    if benchmark == "custom" and settings is not None:
+        return entry_of(str(settings.get("kind"))).fairseq_task
+    return BENCHMARKS[benchmark][0]

@@ -27,9 +27,9 @@ class ExamplesDataset(BlockDataset):
 
     A batch is {"id" (B,), "pass" (B,), "nsentences": B, "ntokens" (pads not counted), "npositions" (pads counted),
     "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"},
-    "offsets" (B + 1,): example b has the rows offsets[b] to offsets[b + 1], "columns": {name: (B,)}}; whole numbers are
-    int64, others float64. A packed batch has one row (1, P) and, instead of has_padding, "packing":
-    {"positions" (1, P), "cu_seqlens" (S + 1,), "max_seqlen"}.
+    "offsets" (B + 1,): example b has the rows offsets[b] to offsets[b + 1], "columns": {name: (B,) or (B, ...)}}; whole
+    numbers are int64, others float64, and columns as they were written. A packed batch has one row (1, P) and, instead
+    of has_padding, "packing": {"positions" (1, P), "cu_seqlens" (S + 1,), "max_seqlen"}.
     """
 
     def __init__(

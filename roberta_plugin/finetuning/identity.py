@@ -20,9 +20,15 @@ KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
 # Beside "task", in models that were made elsewhere:
 MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
 IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
-_LENGTHS = ("max_length", "question_length", "doc_stride", "sentence_length", "oracle_sentences")
-_LENGTHS += ("id_field", "text_field", "summary_field")  # how files were read
-_SAME_HEAD = {"multiple_choice": "race", "cnn_dailymail": "summaries"}  # the same head for other texts
+_LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
+_FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
+_FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
+_MAY_DIFFER = (*_LENGTHS, *_FORMS, *_FIELDS)
+# The same head for other texts:
+_SAME_HEAD = {
+    **{"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"},
+    "cnn_dailymail": "summaries",
+}
 
 
 def of(prepared: Prepared) -> dict[str, Any]:
@@ -64,7 +70,7 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
 def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
     """Refuse data of another task, or with other settings, than those the checkpoint's head was trained on.
 
-    Other lengths, and other names of the files' fields, are permitted, with a warning.
+    Other lengths, another size of the training set, and files of another form are permitted, with a warning.
 
     Raises:
         ValueError: naming both.
@@ -83,7 +89,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     if trained.get(IS_INFERRED):
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
     different = list(_differences(trained["settings"], settings))
-    if any(name not in _LENGTHS for name, _ in different):
+    if any(name not in _MAY_DIFFER for name, _ in different):
         raise ValueError(
             f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
             f"{'; '.join(words for _, words in different)}. Prepare the data in the same way."

@@ -63,7 +63,12 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
     yield f"tokens of a sequence: {', '.join(f'{name} {value:,}' for name, value in lengths)}"
     labels = prepared.settings.get("labels") or []
     for name, values in sorted(split.columns.items()):
-        yield f"{name}: {_values(values, labels if name == 'label' else [])}"
+        if values.ndim == 2:  # of several labels: how many examples have each
+            named = labels if len(labels) == values.shape[1] else range(values.shape[1])
+            counts = zip(named, (values != 0).sum(axis=0).tolist(), strict=True)
+            yield f"{name}: {', '.join(f'{label} {count:,}' for label, count in counts)}"
+        else:
+            yield f"{name}: {_values(values, labels if name == 'label' else [])}"
     back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
     eos_id = prepared.vocabulary.eos_id
     for index in np.linspace(0, len(split) - 1, num_samples).astype(int).tolist():

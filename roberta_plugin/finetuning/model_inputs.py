@@ -35,28 +35,35 @@ class Encoder:
         parts = np.split(self.to_model_id[ids], np.cumsum(lengths)[:-1]) if texts else []
         return [self.ids(text) if "\n" in text else part for text, part in zip(texts, parts, strict=True)]
 
-    def join(self, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int) -> NDArray[np.int32]:
+    def join(
+        self, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int, separators: int = 2
+    ) -> NDArray[np.int32]:
         """Ids (A,) and (B,) -> the model's input (T,), T <= max_length: see `join`."""
-        return join(self.vocabulary, a, b, max_length=max_length)
+        return join(self.vocabulary, a, b, max_length=max_length, separators=separators)
 
 
 def join(
-    vocabulary: Vocabulary, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int
+    vocabulary: Vocabulary,
+    a: NDArray[np.int32],
+    b: NDArray[np.int32] | None = None,
+    *,
+    max_length: int,
+    separators: int = 2,
 ) -> NDArray[np.int32]:
     """Ids of one text (A,) or two (A,), (B,) -> the model's input (T,).
 
     If T would exceed `max_length`, the longer of the two texts loses tokens at its end; once both have the same length,
-    both lose tokens alternately. The final </s> always stays.
+    both lose tokens alternately. The final </s> always stays. `separators` is how many </s> are between two texts.
 
     Example: a = [5, 6, 7, 8], b = [9], max_length 8 (4 specials leave room for 4) -> `<s> 5 6 7 </s> </s> 9 </s>`.
     """
     bos, eos = [vocabulary.bos_id], [vocabulary.eos_id]
     if b is None:
         return np.concatenate([bos, a[: max_length - 2], eos]).astype(np.int32)
-    room = max_length - 4
+    room = max_length - 2 - separators
     assert room >= 2, "a pair needs six tokens"
     if len(a) + len(b) > room:
         half = room // 2
         keep_a = min(len(a), max(room - len(b), room - half))
         a, b = a[:keep_a], b[: room - keep_a]
-    return np.concatenate([bos, a, eos, eos, b, eos]).astype(np.int32)
+    return np.concatenate([bos, a, eos * separators, b, eos]).astype(np.int32)

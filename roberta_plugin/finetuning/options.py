@@ -12,47 +12,15 @@ with the value it was prepared with.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import Field, dataclass, fields
+from typing import Any
 
-Stage = Literal["prepare", "score"]
-
-
-def _option(default: Any, help_text: str, *, stage: Stage, **more: Any) -> Any:
-    """A field that is an option: its help text, the stage it belongs to, and the values that it may have."""
-    return field(default=default, metadata={"help": help_text, "stage": stage, **more})
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions:
-    """Options of a task; the subclasses have them."""
-
-    def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: naming the option, the bad value and what would be right.
-        """
-        for item in fields(self):
-            value, least, most = getattr(self, item.name), item.metadata.get("smallest"), item.metadata.get("largest")
-            choices = item.metadata.get("choices")
-            if value is None:
-                continue
-            if choices and value not in choices:
-                raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {value!r}.")
-            if most is not None and not least <= value <= most:
-                raise ValueError(f"{flag(item)} must be from {least:g} to {most:g}, got {value}.")
-            if least is not None and not value >= least:
-                raise ValueError(f"{flag(item)} must be {least} or more, got {value}.")
-
-    def given(self, stage: Stage) -> dict[str, Any]:
-        """The options of a stage that differ from their defaults, by field name.
-
-        Example:
-            SquadOptions(n_best=5, doc_stride=64).given("score")  ->  {"n_best": 5}
-        """
-        values = {item: getattr(self, item.name) for item in fields(self) if item.metadata["stage"] == stage}
-        return {item.name: value for item, value in values.items() if value != item.default}
+from roberta_plugin.finetuning.custom.options import CustomOptions as CustomOptions
+from roberta_plugin.finetuning.option_fields import Stage as Stage
+from roberta_plugin.finetuning.option_fields import TaskOptions as TaskOptions
+from roberta_plugin.finetuning.option_fields import flag as flag
+from roberta_plugin.finetuning.option_fields import option as _option
+from roberta_plugin.finetuning.summaries.options import SummariesOptions as SummariesOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,83 +83,65 @@ class RaceOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummariesOptions(TaskOptions):
-    """Options of summaries and cnn_dailymail."""
+class TaggingOptions(TaskOptions):
+    """Options of conll2003, wnut17 and tagging."""
 
-    sentence_length: int | None = _option(
-        None, "tokens of a sentence; longer ones are cut (200)", stage="prepare", smallest=1
-    )
     doc_stride: int | None = _option(
         None,
-        "tokens between the starts of two windows of a document that does not fit into one (half of --max-length)",
+        "tokens between the starts of two windows of a text that does not fit into one (128)",
         stage="prepare",
         smallest=1,
     )
-    oracle_sentences: int | None = _option(
-        None, "most sentences of a document that are labelled as its summary (3)", stage="prepare", smallest=1
-    )
-    id_field: str | None = _option(
+    label_pieces: str | None = _option(
         None,
-        "field of the id (id; without one, the number of the line)",
+        "which tokens of a word learn its tag (first); the first one also gives the prediction",
         stage="prepare",
-        metavar="FIELD",
-        tasks=("summaries",),
+        choices=("first", "all"),
     )
-    text_field: str | None = _option(
+    context: str | None = _option(
         None,
-        "field of the text, or of a list of its sentences (text)",
+        "what the model reads at once: each sentence alone (sentence), or a whole document in windows",
         stage="prepare",
-        metavar="FIELD",
-        tasks=("summaries",),
+        choices=("sentence", "document"),
     )
-    summary_field: str | None = _option(
+    tokens_column: str | None = _option(
         None,
-        "field of the summary, or of a list of its sentences (summary)",
+        "column of the words: its number from 1 on (1), its name in the first line, or a field of JSON Lines (tokens)",
         stage="prepare",
-        metavar="FIELD",
-        tasks=("summaries",),
+        metavar="COLUMN",
+    )
+    tags_column: str | None = _option(
+        None,
+        "the same for the tags (the last column; the field tags or ner_tags)",
+        stage="prepare",
+        metavar="COLUMN",
+    )
+    scheme: str | None = _option(
+        None,
+        "how the files mark entities (default: found out); plain: the tags are no entities, such as parts of speech",
+        stage="prepare",
+        choices=("iob1", "iob2", "iobes", "bilou", "plain"),
+    )
+    types: str | None = _option(
+        None,
+        "types of the entities, separated by commas (default: those of the files)",
+        stage="prepare",
+        metavar="TYPES",
+        tasks=("tagging",),
+    )
+    strict: bool = _option(
+        False,
+        "refuse tags that are not valid in their scheme, instead of reading them as conlleval does",
+        stage="prepare",
     )
     train: str | None = _option(
-        None,
-        "file in --raw to train on, if its name differs from the usual ones",
-        stage="prepare",
-        metavar="FILE",
-        tasks=("summaries",),
+        None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
     )
-    valid: str | None = _option(
-        None, "the same for the development set", stage="prepare", metavar="FILE", tasks=("summaries",)
+    valid: str | None = _option(None, "the same for the development set", stage="prepare", metavar="FILE")
+    test: str | None = _option(None, "the same for the test set", stage="prepare", metavar="FILE")
+    valid_sequences: bool = _option(
+        False, "choose the most probable sequence of tags among those that are valid", stage="score"
     )
-    test: str | None = _option(None, "the same for the test set", stage="prepare", metavar="FILE", tasks=("summaries",))
-    num_sentences: int | None = _option(None, "sentences of a summary (3)", stage="score", smallest=1)
-    length_share: float | None = _option(
-        None,
-        "instead of a number of sentences: the share of the document's words, from 0 to 1, that a summary has at least",
-        stage="score",
-        smallest=0.0,
-        largest=1.0,
-        metavar="SHARE",
-    )
-    min_probability: float | None = _option(
-        None,
-        "instead of a number of sentences: choose those with this probability or more, from 0 to 1",
-        stage="score",
-        smallest=0.0,
-        largest=1.0,
-        metavar="P",
-    )
-    no_trigram_blocking: bool = _option(
-        False, "also choose sentences that share three words in a row with one chosen before", stage="score"
-    )
-
-    def __post_init__(self) -> None:
-        """Check the values, and that at most one option says how many sentences are chosen."""
-        super().__post_init__()
-        given = [
-            name for name in ("num_sentences", "length_share", "min_probability") if getattr(self, name) is not None
-        ]
-        if len(given) > 1:
-            flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise ValueError(f"{flags} both say how many sentences are chosen: give one of them.")
 
     @property
     def files(self) -> dict[str, str]:
@@ -200,14 +150,35 @@ class SummariesOptions(TaskOptions):
         return {split: name for split, name in named.items() if name is not None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class SuperGlueOptions(TaskOptions):
+    """Options of WinoGrande; the other tasks of SuperGLUE have none."""
+
+    size: str | None = _option(
+        None,
+        "size of the training set (xl)",
+        stage="prepare",
+        choices=("xs", "s", "m", "l", "xl"),
+        tasks=("WinoGrande",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoicesOptions(TaskOptions):
+    """COPA, ReCoRD and CommonsenseQA have no options."""
+
+
 # benchmark -> its options; the tasks of a benchmark are in `benchmarks.BENCHMARKS`
-OPTIONS: dict[str, type[TaskOptions]] = {"glue": GlueOptions, "squad": SquadOptions, "race": RaceOptions}
-OPTIONS |= {"summaries": SummariesOptions}
-
-
-def flag(item: Field[Any]) -> str:
-    """An option as the command line spells it: `doc_stride` -> --doc-stride."""
-    return f"--{item.name.replace('_', '-')}"
+OPTIONS: dict[str, type[TaskOptions]] = {
+    "glue": GlueOptions,
+    "squad": SquadOptions,
+    "race": RaceOptions,
+    "superglue": SuperGlueOptions,
+    "superglue.choices": ChoicesOptions,
+    "tagging": TaggingOptions,
+    "summaries": SummariesOptions,
+    "custom": CustomOptions,
+}
 
 
 def fields_of(benchmark: str, task: str, *, stages: Iterable[Stage]) -> list[Field[Any]]:

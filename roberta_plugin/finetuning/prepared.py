@@ -4,7 +4,7 @@
 
     SPLIT.bin/.idx     sequences: complete model inputs `<s> ... </s>`, in the format of `data/mmap_tokens.py`
     SPLIT.first.npy    (N + 1,) int64: example i has the sequences offsets[i] to offsets[i + 1]
-    SPLIT.NAME.npy     a column, one number per example (N,); or an array of any other shape
+    SPLIT.NAME.npy     a column, a number (N,) or several (N, ...) per example; or an array of any other shape
     SPLIT.jsonl        records that are needed after training: ids, texts, right answers
 
 prepared.json lists what each split has, and the size and SHA-256 of every other file.
@@ -68,7 +68,7 @@ class PreparedSplit:
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Numbers of the examples by name, each (N,)."""
+        """Numbers of the examples by name, each (N,) or (N, ...)."""
         columns = {name: self.array(name) for name in self.facts["columns"]}
         for name, values in columns.items():
             checked.check_column(self._path(f"{name}.npy"), values, len(self))
@@ -109,7 +109,7 @@ class Prepared:
         if not path.is_file():
             raise FileNotFoundError(
                 f"{path} does not exist: fine-tuning reads folders made by `roberta prepare TASK`, which starts from "
-                "the official files of GLUE, SQuAD or RACE."
+                "official files (GLUE, SQuAD, RACE, SuperGLUE, tagged words) or from your own tables (TASK custom)."
             )
         try:
             content = json.loads(path.read_bytes())

@@ -78,12 +78,12 @@ def load_array(path: Path) -> NDArray[Any]:
 
 
 def check_column(path: Path, values: NDArray[Any], length: int) -> None:
-    """Refuse a column of another shape than (length,), or with NaN or infinity.
+    """Refuse a column of another shape than (length, ...), or with NaN or infinity.
 
     Raises:
         ValueError: naming the file.
     """
-    if values.shape != (length,):
+    if values.shape[:1] != (length,):
         raise ValueError(f"{path} has the shape {values.shape} instead of ({length},): {REMEDY}.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError(f"{path} holds NaN or infinity: it is damaged, {REMEDY}.")

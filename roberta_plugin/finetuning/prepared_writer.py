@@ -33,12 +33,20 @@ class SplitWriter:
     def __init__(self, prefix: str, tokens: MmapTokensWriter, records: IO[str]) -> None:
         self._prefix, self._tokens, self._records = prefix, tokens, records
         self._offsets = [0]
-        self._columns: dict[str, list[float]] = {}
+        self._columns: dict[str, list[float | NDArray[Any]]] = {}
         self._arrays: dict[str, NDArray[Any]] = {}
         self.num_records = 0
 
-    def add(self, sequences: Sequence[NDArray[np.integer[Any]]], **columns: float) -> None:
-        """Append an example: its sequences, each (tokens,), and one number per column, the same columns for all."""
+    @property
+    def name(self) -> str:
+        """Name of the split."""
+        return Path(self._prefix).name
+
+    def add(self, sequences: Sequence[NDArray[np.integer[Any]]], **columns: float | NDArray[Any]) -> None:
+        """Append an example: its sequences, each (tokens,), and its columns: numbers, or arrays of the same shape.
+
+        All examples have the same columns.
+        """
         assert sequences, "an example has one sequence at least"
         assert self._offsets == [0] or columns.keys() == self._columns.keys(), "all examples have the same columns"
         sizes = np.array([len(sequence) for sequence in sequences])

@@ -69,7 +69,8 @@ class HubCore(nn.Module):
     @property
     def heads(self) -> list[str]:
         """Names of all heads of the model, besides the LM head."""
-        return [*getattr(self.model, "classification_heads", ()), *getattr(self.model, "span_heads", ())]
+        kinds = ("classification_heads", "span_heads", "token_heads")
+        return [name for kind in kinds for name in getattr(self.model, kind, ())]
 
     def num_classes(self, head: str) -> int:
         """Outputs of a classification head."""
@@ -166,6 +167,17 @@ class HubCore(nn.Module):
         return [
             SpanLogits(*(part.clone() for part in each)) for each in self.run(sequences, run, max_tokens=max_tokens)
         ]
+
+    def token_logits(
+        self, sequences: Sequence[NDArray[Any]], head: str, *, max_tokens: int | None = None
+    ) -> list[Tensor]:
+        """A token head's logits (T, C) for each sequence (T,), in fp32 on the CPU."""
+
+        def run(batch: Batch) -> list[Tensor]:
+            logits = running.token_logits(self.model, batch, head).float().cpu()
+            return [row[:length] for row, length in zip(logits, batch.lengths, strict=True)]
+
+        return [each.clone() for each in self.run(sequences, run, max_tokens=max_tokens)]
 
     def score_spans(
         self, sequences: Sequence[NDArray[Any]], spans: Sequence[range], *, max_tokens: int | None = None

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_checkpoint import tokenizer_of
+from roberta_plugin.conversion.number_scale import on_scale_of_labels
 from roberta_plugin.conversion.pretrained import fairseq_dictionary, is_foreign, open_pretrained
 from roberta_plugin.conversion.run_folders import (
     check_bpe,
@@ -93,7 +94,7 @@ class RobertaHub(HubCore):
             )
             return hub.eval()
         path = find_checkpoint(Path(folder), checkpoint_file)
-        state = load_state(path, for_use=True)
+        state = on_scale_of_labels(load_state(path, for_use=True))
         dictionary_path = find_dictionary(path, state, data)
         vocabulary = Vocabulary.load(dictionary_path)
         if tokenizer is None:
@@ -254,17 +255,17 @@ class RobertaHub(HubCore):
         return_logits: bool = False,
         *,
         max_tokens: int | None = None,
-    ) -> Tensor | SpanLogits | list[SpanLogits]:
+    ) -> Tensor | SpanLogits | list[SpanLogits] | list[Tensor]:
         """Ids (T,), (B, T), or a list of texts and pairs -> what a head says of them.
 
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
-        the options of a multiple choice, ask for the logits. A span head gives `SpanLogits`, for a list of texts one
-        each.
+        the options of a multiple choice, ask for the logits. A token head gives the same for each token (B, T, C), and
+        a span head `SpanLogits`; for a list of texts both give one for each.
 
         Raises:
             ValueError: if there is no such head, or a text has too many tokens for the model.
         """
-        is_span = head in getattr(self.model, "span_heads", ())
+        is_span, is_token = (head in getattr(self.model, kind, ()) for kind in ("span_heads", "token_heads"))
         if head not in self.heads:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
         found: Tensor | SpanLogits
@@ -272,10 +273,14 @@ class RobertaHub(HubCore):
             sequences = self._sequences(tokens)
             if is_span:
                 return self.span_outputs(sequences, head, max_tokens=max_tokens)
+            if is_token:
+                rows = self.token_logits(sequences, head, max_tokens=max_tokens)
+                return rows if return_logits else [row.log_softmax(dim=-1) for row in rows]
             found = self.class_logits(sequences, head, max_tokens=max_tokens)
         else:
             batch = self.as_batch(tokens)
-            found = (running.span_logits if is_span else running.head_logits)(self.model, batch, head)
+            read = running.span_logits if is_span else running.token_logits if is_token else running.head_logits
+            found = read(self.model, batch, head)
         if isinstance(found, SpanLogits) or return_logits:
             return found
         return found.float().log_softmax(dim=-1)

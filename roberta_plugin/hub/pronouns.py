@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.glue.alignment import PRONOUNS, contains, content_words
+from roberta_plugin.finetuning.glue.alignment import rivals_of
 from roberta_plugin.finetuning.glue.inputs import SchemaInputs, schema_inputs
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
 from roberta_plugin.finetuning.glue.wnli import Schema
@@ -61,15 +61,7 @@ def read_question(sentence: str, candidates: Sequence[str] | None = None) -> Pro
     if query == "" or not pronoun.strip() or (query is not None and ("[" in query or "]" in query)):
         raise ValueError(f"The marks of {sentence!r} hold no phrase. {_FORM}")
     found = noun_phrases(before + pronoun + after) if candidates is None else candidates
-    asked = content_words(query) if query is not None else []
-    kept = []
-    for phrase in found:
-        words = content_words(phrase)
-        if not words or all(word in PRONOUNS for word in words):
-            continue
-        if query is None or not (contains(words, asked) or contains(asked, words)):
-            kept.append(phrase)
-    question = PronounQuestion(before=before, after=after, query=query, candidates=tuple(dict.fromkeys(kept)))
+    question = PronounQuestion(before=before, after=after, query=query, candidates=tuple(rivals_of(query, found)))
     if not question.phrases:
         raise ValueError(f"{sentence!r} has no noun phrase that the pronoun could stand for. Give candidates.")
     return question

@@ -69,6 +69,12 @@ def span_logits(model: Any, batch: Batch, head: str) -> SpanLogits:
     return found
 
 
+def token_logits(model: Any, batch: Batch, head: str) -> Tensor:
+    """Logits of a token head (B, T, C)."""
+    found: Tensor = model(batch.tokens, token_head_name=head, **_known(model, batch))[0]
+    return found
+
+
 def sentence_logits(
     model: Any, batch: Batch, head: str, sentences: Mapping[str, Any], *, segments: Tensor | None = None
 ) -> Tensor:

@@ -14,8 +14,11 @@
     job.py           the callable that submitit runs: the above, fairseq-train, then finished or stopped
     preemption.py    a signal -> "stop after this update"
     update_hook.py   after every update: stop, save by the clock, write the status
+    torchrun.py      the same where there is no SLURM: one rank that torchrun has started
     restart/         the batch script again: start the job again, or not; its policy.py says when
     status.py        progress of each run: written by rank 0, read by `roberta jobs`
+    run_logs.py      logs and ends of attempts, for people
+    report.py        report.md and its curves, at the end of a run
 
 From a notebook, or another command that submits jobs:
 

@@ -18,7 +18,6 @@ from roberta_plugin.training.resources import Resources, check_resources
 from roberta_plugin.training.sbatch_options import check_text
 
 RUNTIMES = ("pyxis", "apptainer")
-ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "configuring")
 
 
 def check_recipe(recipe: LaunchSettings) -> None:
@@ -138,7 +137,7 @@ def check_cluster(recipe: LaunchSettings) -> None:
     before = status.read_launch(recipe.output_dir)
     if before is not None and before.job_id is not None:
         state = slurm_commands.job_state(before.job_id)
-        if state in ACTIVE_STATES:
+        if state in slurm_commands.ACTIVE_STATES:
             raise ValueError(
                 f"Job {before.job_id} of the run folder {recipe.output_dir} is still {state}: two trainings would "
                 f"write the same checkpoints. Cancel it with `scancel {before.job_id}`, or choose another --output-dir."

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,13 +41,20 @@ class TrainingJob:
     arguments: tuple[str, ...]
 
     def __call__(self) -> str:
-        """Train on this rank; returns when the training is finished, and exits when it was stopped."""
+        """Train on this rank; returns when the training is finished, and exits when it was stopped.
+
+        All ranks but the first exit in any case: submitit would write a file for each.
+        """
+        is_first = int(os.environ.get("SLURM_PROCID", 0)) == 0
         try:
             hook = self._start()
         except Exception as error:
             self._note_failure(error)
-            raise
-        if hook.has_stopped:
+            if is_first:
+                raise
+            traceback.print_exc()
+            sys.exit(1)
+        if hook.has_stopped or not is_first:
             sys.exit(0)  # without a result, as submitit sees it; an error code would end the other ranks too early
         return f"finished at update {hook.update}"
 
@@ -61,9 +69,19 @@ class TrainingJob:
             logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
             hook = self._train(rank_info, stop)
             hook.write_status("stopped" if hook.has_stopped else "finished")
+            if rank_info.rank == 0 and not hook.has_stopped:
+                self._report()
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
             return hook
+
+    def _report(self) -> None:
+        from roberta_plugin.launch.report import REPORT, write_report
+
+        try:
+            write_report(self.recipe.output_dir)
+        except Exception as error:  # the training is finished, whatever a plotting library says
+            logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
 
     def _note_failure(self, error: Exception) -> None:
         attempts.note_failure(
@@ -72,8 +90,10 @@ class TrainingJob:
             attempt=status.attempt(),
             rank=int(os.environ.get("SLURM_PROCID", 0)),
             host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            node=int(os.environ.get("SLURM_NODEID", 0)),
             error=error,
-            nodes=error.nodes if isinstance(error, preflight.PreflightError) else None,
+            nodes=getattr(error, "nodes", ()),
+            is_preflight=isinstance(error, preflight.PreflightError),
         )
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
@@ -112,7 +132,7 @@ class TrainingJob:
 
         lost_ranks.on_lost.append(self._note_failure)
         with hook:
-            distributed_utils.call_main(config, _CheckedMain(rank_info))
+            distributed_utils.call_main(config, CheckedMain(rank_info.rank, rank_info.world_size))
         return hook
 
     def _prepare_checkpoints(self) -> str:
@@ -123,21 +143,27 @@ class TrainingJob:
         return checkpoints.prepare(self.recipe.save_dir)
 
 
-class _CheckedMain:
+class CheckedMain:
     """fairseq's main, after one look at the process group that fairseq has made."""
 
-    def __init__(self, rank_info: RankInfo) -> None:
-        self._rank_info = rank_info
+    def __init__(self, rank: int, world_size: int) -> None:
+        self._expected = (rank, world_size)
 
     def __call__(self, config: Any) -> None:
+        """Train.
+
+        Raises:
+            RuntimeError: if this process is another rank of another number than expected.
+        """
         import fairseq_cli.train
 
         found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        expected = (self._rank_info.rank, self._rank_info.world_size)
-        if found != expected:
-            raise RuntimeError(f"fairseq trains as rank {found[0]} of {found[1]}, not {expected[0]} of {expected[1]}.")
+        if found != self._expected:
+            rank, world_size = self._expected
+            raise RuntimeError(f"fairseq trains as rank {found[0]} of {found[1]}, not {rank} of {world_size}.")
+        host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         # printed, for fairseq keeps every rank but the first from logging
-        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {self._rank_info.host}\n")
+        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {host}\n")
         sys.stdout.flush()
         fairseq_cli.train.main(config)
 

@@ -1,7 +1,8 @@
 """The code and the config as they were at the launch, in the run folder: the job runs what lies there.
 
 RUN-DIR/snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json, the
-config file and environment.sh, the values of --env, which only its owner can read. Editing the checkout afterwards
+config file and environment.sh, the values of --env, which only its owner can read. Secrets are in none of them
+(`training/job_environment.py`). Editing the checkout afterwards
 changes neither a waiting job nor one that starts again. A sweep has a snapshot too, the same one for all its runs.
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 from roberta_plugin.training.arguments import PACKAGE
+from roberta_plugin.training.job_environment import redacted, written_variables
 
 ENVIRONMENT = "environment.sh"
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
@@ -39,7 +41,7 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
     (folder / "recipe.json").write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
     write_environment(folder, recipe.env)
     for path in [] if config is None else recipe_files(config):
-        write_for_owner(folder / path.name, path.read_text(encoding="utf-8"))
+        write_for_owner(folder / path.name, redacted(path.read_text(encoding="utf-8"), recipe.env))
     return folder
 
 
@@ -94,9 +96,8 @@ def without_secrets(recipe: LaunchSettings) -> LaunchSettings:
 
 
 def write_environment(folder: Path, env: Iterable[str]) -> None:
-    """Write NAME=VALUE texts to `folder`/environment.sh, for a batch script to source; the values may be secrets."""
-    pairs = [text.partition("=") for text in env]
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, _, value in pairs]
+    """Write the variables of --env to `folder`/environment.sh, for a batch script to source, but for secrets."""
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in written_variables(env).items()]
     write_for_owner(folder / ENVIRONMENT, "".join(lines))
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.launch.restart.attempts import STATUS_FILE
+from roberta_plugin.rank_times import Slowest
 
 LAUNCH_FILE = "launch.json"
 
@@ -51,6 +52,13 @@ class Status:
     tokens_per_second: float | None
     updates_per_second: float | None
     time: float  # seconds since 1970
+    mfu: float | None = None  # percent of the GPUs' peak
+    slowest: Slowest | None = None  # of several ranks, the one that the others wait for most
+
+    def __post_init__(self) -> None:
+        """Make a `Slowest` of the list that JSON has."""
+        if self.slowest is not None:
+            object.__setattr__(self, "slowest", Slowest(*self.slowest))
 
     @property
     def seconds_left(self) -> float | None:
@@ -90,8 +98,8 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def attempt() -> int:
-    """How many times SLURM has restarted this job."""
-    return int(os.environ.get("SLURM_RESTART_COUNT", 0))
+    """How many times SLURM, or torchrun, has restarted this job."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
 
 
 def _write(path: Path, record: Launch | Status) -> None:

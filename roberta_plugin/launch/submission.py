@@ -29,6 +29,7 @@ from roberta_plugin.launch.snapshot import (
     without_secrets,
 )
 from roberta_plugin.training.arguments import PACKAGE
+from roberta_plugin.training.job_environment import dropped_variables, keep_secrets
 from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
 
@@ -65,7 +66,8 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
         FileNotFoundError: for a missing data folder.
         PermissionError: for a run folder that cannot be written to.
     """
-    recipe = dataclasses.replace(recipe, output_dir=recipe.output_dir.expanduser().absolute())
+    output_dir = recipe.output_dir.expanduser().absolute()
+    recipe = dataclasses.replace(recipe, output_dir=output_dir, env=keep_secrets(recipe.env))
     checks.check_recipe(recipe)
     arguments = complete(recipe)
     changes = settings_changes.check(recipe, arguments)
@@ -108,6 +110,8 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
 def calling_sbatch(resources: Resources) -> Iterator[None]:
     """Call sbatch, through submitit, while this is entered: without what it would take from the job that we run in.
 
+    The job inherits this process's environment by `resources.inherit`.
+
     Raises:
         ValueError: with sbatch's reason, if it refuses.
     """
@@ -115,7 +119,7 @@ def calling_sbatch(resources: Resources) -> Iterator[None]:
         resources.sbatch_options
     )
     try:
-        with submission_environment(given=given):
+        with submission_environment(given=given, dropped=dropped_variables(resources.env, resources.inherit)):
             yield
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
         raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
@@ -128,6 +132,7 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
     parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
     return parameters | {
         "job_name": recipe.job_name,
+        "stderr_to_stdout": True,
         "setup": setup_lines(recipe, snapshot=snapshot),
         "teardown": restart_lines(recipe, snapshot=snapshot),
         "srun_args": srun_arguments(recipe),
@@ -135,8 +140,10 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
 
 
 def srun_arguments(recipe: LaunchSettings) -> list[str]:
-    """How the ranks are started: one that fails ends all, their logs go on after a restart."""
-    arguments = ["--kill-on-bad-exit=1", "--open-mode=append", f"--cpus-per-task={recipe.cpus_per_gpu}"]
+    """How the ranks are started: one that fails ends all, the logs of the nodes go on after a restart."""
+    logs = f"{recipe.output_dir}/logs/%j_%n_log.out"  # one for each node, and its lines with the ranks' numbers
+    arguments = ["--kill-on-bad-exit=1", "--open-mode=append", "--label", f"--output={logs}"]
+    arguments.append(f"--cpus-per-task={recipe.cpus_per_gpu}")
     if recipe.container is not None and recipe.container_runtime == "pyxis":
         arguments.append(f"--container-image={recipe.container}")
         mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
@@ -154,8 +161,26 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
-        *recipe.setup,
+        *nccl_lines(recipe),
+        *recipe.activation,
     ]
+
+
+def nccl_lines(recipe: LaunchSettings) -> list[str]:
+    """What NCCL does about a hang, unless the environment says otherwise.
+
+    Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/lost_ranks.py` sets the
+    time), and each rank then writes its last collectives to RUN-DIR/logs: torch's flight recorder.
+    """
+    traces = shlex.quote(f"{recipe.output_dir}/logs/nccl_trace_")
+    values = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "600",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": traces,
+    }
+    return [] if recipe.is_cpu else [f"export {name}=${{{name}:-{value}}}" for name, value in values.items()]
 
 
 def restart_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
@@ -198,10 +223,15 @@ def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
     return f"fairseq-train {shlex.join(arguments)} {' '.join(own)}"
 
 
+def program_of(resources: Resources) -> str:
+    """Python of the job: this one, or that of its conda environment."""
+    return "python3 -P" if resources.conda else f"{shlex.quote(sys.executable)} -P"
+
+
 def _python(recipe: LaunchSettings) -> str:
     """Python, which must not look into the working directory first: that would be the checkout, not the snapshot."""
     if recipe.container is None:
-        return f"{shlex.quote(sys.executable)} -P"
+        return program_of(recipe)
     if recipe.container_runtime == "pyxis":
         return "python3 -P"
     mounts = [f"--bind {shlex.quote(mount)}" for mount in (recipe.container_mounts or "").split(",") if mount]

@@ -22,9 +22,9 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
-from roberta_plugin.fairseq_workarounds import update_end
+from roberta_plugin.fairseq_workarounds import lost_ranks, update_end
 from roberta_plugin.launch import status
-from roberta_plugin.launch.preemption import StopSignals
+from roberta_plugin.stop_signals import StopSignals
 
 with fairseq_import.no_basic_config():  # a program of its own, which sets up logging
     import fairseq_cli.train
@@ -51,10 +51,11 @@ class UpdateHook:
         self._saved_at = time.monotonic()
         self._status_at = 0.0
         self._speed = Speed()
-        self._fairseqs = fairseq_cli.train.validate_and_save
-        self._load = checkpoint_utils.load_checkpoint
 
     def __enter__(self) -> UpdateHook:
+        # not before: the workarounds, which are installed with the first look at fairseq-train's options, wrap them too
+        self._fairseqs = fairseq_cli.train.validate_and_save
+        self._load = checkpoint_utils.load_checkpoint
         fairseq_cli.train.validate_and_save = self._after_update
         checkpoint_utils.load_checkpoint = self._load_checkpoint
         return self
@@ -86,6 +87,8 @@ class UpdateHook:
                     tokens_per_second=self._speed.tokens_per_second,
                     updates_per_second=self._speed.updates_per_second,
                     time=time.time(),
+                    mfu=self._speed.mfu,
+                    slowest=lost_ranks.slowest(),
                 ),
             )
 
@@ -146,12 +149,13 @@ class UpdateHook:
 
 
 class Speed:
-    """Loss and speed since the last measurement, from what fairseq logs."""
+    """Loss and speed since the last measurement, from what fairseq logs; `mfu` is fairseq's since its epoch began."""
 
     def __init__(self) -> None:
         self.loss: float | None = None
         self.tokens_per_second: float | None = None
         self.updates_per_second: float | None = None
+        self.mfu: float | None = None
         self._time = time.monotonic()
         self._update: int | None = None
         self._tokens = 0.0
@@ -165,6 +169,8 @@ class Speed:
     def measure(self, update: int) -> None:
         """Compute loss and speed since the last call."""
         now, (total, weight) = time.monotonic(), _sums("loss")
+        if metrics.get_meter("train", "mfu") is not None:
+            self.mfu = float(metrics.get_smoothed_value("train", "mfu"))
         if weight > self._loss[1]:
             self.loss = (total - self._loss[0]) / (weight - self._loss[1])
         elif weight > 0:  # a new epoch: fairseq has reset its sums

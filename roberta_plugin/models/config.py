@@ -26,7 +26,7 @@ class FastRobertaConfig(FairseqDataclass):
     dropout: float = field(default=0.1, metadata={"help": "dropout after embeddings, attention and feed-forward"})
     attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the attention weights"})
     activation_dropout: float = field(default=0.0, metadata={"help": "dropout inside the feed-forward layers"})
-    pooler_dropout: float = field(default=0.0, metadata={"help": "dropout in classification heads"})
+    pooler_dropout: float = field(default=0.0, metadata={"help": "dropout in classification and token heads"})
     activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
         default="gelu", metadata={"help": "activation function of the feed-forward layers and the LM head"}
     )

@@ -1,4 +1,4 @@
-"""Heads on top of the features: masked LM, next-sentence prediction, classification, and spans of the text.
+"""Heads on top of the features: masked LM, next-sentence prediction, classification, tags, and spans of the text.
 
 Shapes: B blocks, T positions, D model dimension, M predicted positions in the batch, V vocabulary, C classes.
 """
@@ -92,6 +92,20 @@ class NextSentenceHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """(B, D) -> (B, 2)."""
         logits: Tensor = self.out_proj(torch.tanh(self.dense(features)))
+        return logits
+
+
+class TokenHead(nn.Module):
+    """Features -> logits of classes for each token: dropout and a linear layer (Devlin et al. 2019, section 5.3)."""
+
+    def __init__(self, dim: int, *, num_classes: int, dropout_prob: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout_prob)
+        self.out_proj = Linear(dim, num_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, C)."""
+        logits: Tensor = self.out_proj(self.dropout(features))
         return logits
 
 

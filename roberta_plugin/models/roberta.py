@@ -27,7 +27,7 @@ from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, 
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.device_peaks import peak_flops
 from roberta_plugin.models.flops import executed_flops, training_flops
-from roberta_plugin.models.heads import ClassificationHead, SpanHead
+from roberta_plugin.models.heads import ClassificationHead, SpanHead, TokenHead
 from roberta_plugin.models.initialization import initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
 from roberta_plugin.models.sentence_head import SentenceHead
@@ -54,6 +54,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.cfg = cfg
         self.classification_heads = nn.ModuleDict()
         self.span_heads = nn.ModuleDict()
+        self.token_heads = nn.ModuleDict()
         self.sentence_heads = nn.ModuleDict()
         self.apply(initialize)
         self._has_begun = False
@@ -124,6 +125,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return_all_hiddens: bool = False,
         classification_head_name: str | None = None,
         span_head_name: str | None = None,
+        token_head_name: str | None = None,
         sentence_head_name: str | None = None,
         sentences: Mapping[str, Any] | None = None,
         masked_tokens: Tensor | None = None,
@@ -140,6 +142,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             predicted                  the loss ()
             classification_head_name   that head's logits (S, C); the padding of a packed row may add some at the end
             span_head_name             that head's `SpanLogits`
+            token_head_name            that head's logits (B, T, C)
             sentence_head_name         that head's logits of the `sentences` (V,)
             features_only              features (B, T, D)
             masked_tokens              logits of these positions only (M, V)
@@ -155,6 +158,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 fairseq.
             classification_head_name: name of a classification head.
             span_head_name: name of a span head.
+            token_head_name: name of a head with classes for each token.
             sentence_head_name: name of a sentence head.
             sentences: which sentences it scores, as `finetuning/summaries/layout.py` describes them.
             masked_tokens: bool (B, T).
@@ -182,6 +186,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             return self.classification_heads[classification_head_name](features), extra
         if span_head_name is not None:
             return self.span_heads[span_head_name](features), extra
+        if token_head_name is not None:
+            return self.token_heads[token_head_name](features), extra
         if features_only:
             return features, extra
         if (head := self.encoder.next_sentence_head) is not None:
@@ -189,7 +195,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
 
     def training_flops(self, **counts: int) -> float:
-        """FLOPs of a training step with so many num_tokens, num_pairs and num_predicted; see `flops.training_flops`."""
+        """FLOPs of a training step, by its num_tokens, num_pairs and so on; see `flops.training_flops`."""
         return training_flops(**self._sizes, **counts)
 
     def executed_flops(self, **counts: int) -> float:
@@ -264,6 +270,13 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         head = SpanHead(self.cfg.encoder_embed_dim, **self._head_options(None))
         head.apply(initialize)
         self.span_heads[name] = head
+
+    def register_token_head(self, name: str, num_classes: int) -> None:
+        """Add a head called `name` with classes for each token, with fresh weights."""
+        dim, dropout_prob = self.cfg.encoder_embed_dim, self.cfg.pooler_dropout
+        head = TokenHead(dim, num_classes=num_classes, dropout_prob=dropout_prob)
+        head.apply(initialize)
+        self.token_heads[name] = head
 
     def register_sentence_head(self, name: str, *, num_layers: int) -> None:
         """Add a head called `name` that scores sentences, with fresh weights, after so many layers over them."""

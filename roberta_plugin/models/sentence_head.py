@@ -51,7 +51,8 @@ class SentenceHead(nn.Module):
         x = self.dropout(x + sinusoids(shape[1], x.size(2), device=x.device).to(x.dtype))
         for layer in self.layers:
             x = layer(x, is_padding, None)
-        return x[at]  # (B, M, D) -> (V, D)
+        found: Tensor = x[at]  # (B, M, D) -> (V, D)
+        return found
 
 
 def sinusoids(length: int, dim: int, *, device: torch.device | None = None) -> Tensor:

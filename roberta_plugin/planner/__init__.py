@@ -4,8 +4,9 @@
     flops      shape of the model                          -> parameters, FLOPs per token
     memory     shape, precision, batch                     -> bytes on one GPU
     network    gradients, machine                          -> seconds of an all-reduce
+    machines   a name, or a file                           -> machine
     plan       all of these                                -> a table over numbers of GPUs
-    equal_compute   batch sizes, learning rates            -> trainings of equal tokens or FLOPs (the paper's Table 3)
+    equal_compute   a budget, batches                      -> updates and learning rates of equal trainings (Table 3)
 
 The docstrings give the formulas and their sources.
 """

@@ -29,16 +29,20 @@ class Shape:
     max_positions: int = 512
     tokens_per_sample: int = 512
     predicted_share: float = 0.15
+    predicts_next_sentence: bool = False
+    num_segments: int = 0
 
     @property
     def num_parameters(self) -> int:
         """Number of trainable parameters; the LM head shares its matrix with the embeddings."""
         h, f = self.dim, self.ffn_dim
         norm = 2 * h
-        embeddings = self.vocab_size * h + (self.max_positions + _POSITION_OFFSET) * h + norm
+        positions = self.max_positions + _POSITION_OFFSET
+        embeddings = (self.vocab_size + positions + self.num_segments) * h + norm
         layer = 4 * (h * h + h) + norm + (h * f + f) + (f * h + h) + norm
         head = h * h + h + norm + self.vocab_size
-        return embeddings + self.num_layers * layer + head
+        next_sentence = h * h + h + 2 * h + 2 if self.predicts_next_sentence else 0
+        return embeddings + self.num_layers * layer + head + next_sentence
 
 
 def flops_per_token(shape: Shape) -> float:
@@ -46,9 +50,10 @@ def flops_per_token(shape: Shape) -> float:
 
         6 L (4 h^2 + 2 h f)  +  12 L h s  +  6 m (h^2 + h V)
 
-    This follows Narayanan et al. 2021 ("Efficient Large-Scale Language Model Training on GPU Clusters", section 5.1),
-    except that there every position reaches the LM head and activations are recomputed. Embeddings, norms, softmax,
-    dropout and the optimizer cost a few FLOPs per element and are not counted.
+    and with next-sentence prediction 6 (h^2 + 2 h) / s more. This follows Narayanan et al. 2021 ("Efficient Large-Scale
+    Language Model Training on GPU Clusters", section 5.1), except that there every position reaches the LM head and
+    activations are recomputed. Embeddings, norms, softmax, dropout and the optimizer cost a few FLOPs per element and
+    are not counted.
     """
     tokens = _BLOCKS * shape.tokens_per_sample
     flops = training_flops(
@@ -59,5 +64,6 @@ def flops_per_token(shape: Shape) -> float:
         num_tokens=tokens,
         num_pairs=tokens * shape.tokens_per_sample,
         num_predicted=round(shape.predicted_share * tokens),
+        num_next_sentences=_BLOCKS if shape.predicts_next_sentence else 0,
     )
     return flops / tokens

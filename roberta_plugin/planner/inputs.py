@@ -74,12 +74,15 @@ def training_of(
         has_dropout=getattr(parsed, "dropout", 0.1) > 0,
         has_eager_attention=getattr(parsed, "attention_backend", "auto") == "eager",
         overlaps=parsed.ddp_backend not in ("legacy_ddp", "no_c10d"),
+        save_minutes=recipe.checkpoint_minutes,
+        save_updates=int(parsed.save_interval_updates or 0),
         recompute=bool(getattr(parsed, "checkpoint_activations", False)),
     )
 
 
 def shape_of(parsed: Namespace) -> Shape:
     """Model sizes from fairseq's options."""
+    has_pairs = str(getattr(parsed, "input_format", "")).endswith("-pair")
     return Shape(
         num_layers=parsed.encoder_layers,
         dim=parsed.encoder_embed_dim,
@@ -89,6 +92,8 @@ def shape_of(parsed: Namespace) -> Shape:
         max_positions=getattr(parsed, "max_positions", None) or parsed.tokens_per_sample,
         tokens_per_sample=parsed.tokens_per_sample,
         predicted_share=parsed.mask_prob,
+        predicts_next_sentence=bool(getattr(parsed, "next_sentence_prediction", False)),
+        num_segments=2 if has_pairs and not parsed.no_segment_embeddings else 0,
     )
 
 

@@ -20,6 +20,8 @@ class Machine:
     inside_gb_s: float  # between GPUs of a node: per GPU and direction
     between_gb_s: float  # between nodes: per node and direction
     gpus_per_node: int = 8
+    write_gb_s: float = 1.0  # of rank 0, onto the file system of the checkpoints; an assumption
+    price_per_gpu_hour: float | None = None
 
 
 def _machine(
@@ -45,6 +47,7 @@ MACHINES = {
         _machine("a100", "A100", memory_gb=80, inside_gb_s=300, adapters=8, gbit=200),
         _machine("h100", "H100", memory_gb=80, inside_gb_s=450, adapters=8, gbit=400),
         _machine("h200", "H200", memory_gb=141, inside_gb_s=450, adapters=8, gbit=400),
+        _machine("b200", "B200", memory_gb=180, inside_gb_s=900, adapters=8, gbit=400),
     )
 }
 

@@ -2,11 +2,11 @@
 
     shape (flops.py) + speed of one GPU ---> compute time of a step
     gradients + network (network.py)    ---> time of the all-reduce, most of it hidden by the backward pass
-    shape + precision (memory.py)       ---> memory per GPU
+    shape + precision (memory.py)       ---> memory per GPU, and how long a checkpoint stops all of them
 
-The result is a lower bound on the time: waiting for data, validation, checkpoints, slow nodes and restarts are not
-included, and a GPU is slower at smaller batches than in the measured run. The measured speed includes the optimizer's
-step as often as that run made it: measure with --update-freq 1 to plan for many GPUs.
+The result is a lower bound on the time: waiting for data, validation, slow nodes and restarts are not included, and a
+GPU is slower at smaller batches than in the measured run. The measured speed includes the optimizer's step as often as
+that run made it: measure with --update-freq 1 to plan for many GPUs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from roberta_plugin.planner.flops import Shape, flops_per_token
-from roberta_plugin.planner.memory import Memory, Precision, memory_of
+from roberta_plugin.planner.memory import Memory, Precision, checkpoint_bytes, memory_of
 from roberta_plugin.planner.network import Machine, all_reduce_seconds
 from roberta_plugin.training.batch_size import plan_batch
 
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
 BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket
+FILES_PER_SAVE = 2  # the checkpoint under its own name, and checkpoint_last.pt
 _COLUMNS = (
     *("GPUs", "batch x accumulated", "step s", "all-reduce ms", "exposed ms"),
-    *("tokens/s", "efficiency", "days", "GPU-hours", "GB per GPU"),
+    *("tokens/s", "efficiency", "saving", "days", "GPU-hours", "GB per GPU"),
 )
 GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -42,6 +43,8 @@ class Training:
     has_dropout: bool = True
     has_eager_attention: bool = False
     recompute: bool = False
+    save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
+    save_updates: int = 0  # between checkpoints by updates; 0: none
     overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
 
     @property
@@ -66,6 +69,7 @@ class Row:
     all_reduce: float
     exposed: float  # the part of the all-reduce that the backward pass does not hide
     step: float
+    saving: float  # time in which checkpoints stop the training, as a share of the time in which it goes on
     days: float
     gpu_hours: float
     tokens_per_second: float
@@ -91,6 +95,8 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
     last_bucket = all_reduce_seconds(min(num_bytes, BUCKET_BYTES), num_gpus=num_gpus, machine=machine)
     exposed = max(all_reduce - BACKWARD_SHARE * one_batch, last_bucket) if training.overlaps else all_reduce
     step = compute + exposed
+    saving = saving_share(training, step=step, machine=machine)
+    days = step * (1 + saving) * training.num_updates / 86_400
     return Row(
         num_gpus=num_gpus,
         per_gpu=batch.per_gpu,
@@ -99,8 +105,9 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
         all_reduce=all_reduce,
         exposed=exposed,
         step=step,
-        days=step * training.num_updates / 86_400,
-        gpu_hours=step * training.num_updates * num_gpus / 3_600,
+        saving=saving,
+        days=days,
+        gpu_hours=24 * days * num_gpus,
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
         memory=memory_of(
@@ -113,6 +120,19 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
             recompute=training.recompute,
         ),
     )
+
+
+def saving_share(training: Training, *, step: float, machine: Machine) -> float:
+    """Seconds for which checkpoints stop the training, in a second of training.
+
+    Rank 0 writes the checkpoint, then its copy checkpoint_last.pt, and the other ranks wait.
+
+    Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %.
+    """
+    seconds = FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / (machine.write_gb_s * 1e9)
+    by_clock = 1 / (60 * training.save_minutes) if training.save_minutes else 0.0
+    by_updates = 1 / (training.save_updates * step) if training.save_updates else 0.0
+    return seconds * (by_clock + by_updates)
 
 
 def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -> list[Row]:
@@ -137,35 +157,44 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
     per_token = flops_per_token(shape) / 1e9
+    price = machine.price_per_gpu_hour
+    columns = _COLUMNS if price is None else (*_COLUMNS, "cost")
     lines = [
         f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "
         f"{training.tokens_per_update:,} tokens per update, {training.num_updates:,} updates: {training.flops:.3g} "
         "FLOPs.",
         f"One GPU: {training.tokens_per_second:,.0f} tokens/s, {peak:.1%} of {machine.peak_tflops:,.0f} TFLOP/s.",
         "",
-        "| " + " | ".join(_COLUMNS) + " |",
-        "| --- " * len(_COLUMNS) + "|",
+        "| " + " | ".join(columns) + " |",
+        "| --- " * len(columns) + "|",
     ]
     for row in rows:
         fits = "" if row.memory.total <= machine.memory_gb * 1e9 else f" (of {machine.memory_gb:g}: too much)"
         lines.append(
             f"| {row.num_gpus:,} | {row.per_gpu} x {row.update_freq} | {row.step:.3g} | {1e3 * row.all_reduce:.1f} | "
-            f"{1e3 * row.exposed:.1f} | {row.tokens_per_second:,.0f} | {row.efficiency:.1%} | {row.days:.3g} | "
-            f"{row.gpu_hours:,.0f} | {row.memory.total / 1e9:.1f}{fits} |"
+            f"{1e3 * row.exposed:.1f} | {row.tokens_per_second:,.0f} | {row.efficiency:.1%} | {row.saving:.1%} | "
+            f"{row.days:.3g} | {row.gpu_hours:,.0f} | {row.memory.total / 1e9:.1f}{fits} |"
+            + ("" if price is None else f" {row.gpu_hours * price:,.0f} |")
         )
     memory = rows[0].memory
     lines += [
         "",
         f"Memory on {rows[0].num_gpus} GPUs: weights, gradients and optimizer {memory.states / 1e9:.1f} GB, buckets "
         f"{memory.buckets / 1e9:.1f} GB, activations {memory.activations / 1e9:.1f} GB, CUDA about 1 GB.",
+        f"A checkpoint: {checkpoint_bytes(shape, training.precision) / 1e9:.1f} GB, written twice at "
+        f"{machine.write_gb_s:g} GB/s.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def as_json(training: Training, rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
     """The plan as a JSON object."""
+    price = machine.price_per_gpu_hour
+    costs: list[dict[str, float]] = [{} if price is None else {"cost": row.gpu_hours * price} for row in rows]
     return {
         "training": asdict(training) | {"flops": training.flops, "num_parameters": training.shape.num_parameters},
         "machine": asdict(machine),
-        "rows": [asdict(row) | {"memory_bytes": row.memory.total} for row in rows],
+        "rows": [
+            asdict(row) | {"memory_bytes": row.memory.total} | cost for row, cost in zip(rows, costs, strict=True)
+        ],
     }

@@ -3,7 +3,7 @@
     lines --records--> dicts --kinds--> answers --writing--> JSON Lines, or .npy
 
 settings   PredictSettings
-records    JSON Lines, TSV or plain text -> records with their line numbers
+records    JSON Lines, CSV, TSV or plain text -> records with their line numbers
 opening    a model -> what it was trained for, its head and its lengths
 kinds      one file for each kind of task: a record -> an answer
 predict    windows of records through a model, in order

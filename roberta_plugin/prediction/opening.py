@@ -41,6 +41,8 @@ def kind_of_model(hub: RobertaHub) -> str:
     heads = list(getattr(hub.model, "classification_heads", ()))
     if getattr(hub.model, "span_heads", ()):
         return "question_answering"
+    if getattr(hub.model, "token_heads", ()):
+        return "tagging"
     if getattr(hub.model, "sentence_heads", ()):
         return "summary"
     if not heads:

@@ -1,14 +1,18 @@
-"""Lines of JSON Lines, TSV or plain text -> records with their line numbers, one at a time.
+"""Lines of JSON Lines, CSV, TSV or plain text -> records with their line numbers, one at a time.
 
     text    a line is a record {"text": line}
     tsv     the first line names the columns; a line has as many values, separated by tabs, without quoting
+    csv     the same with commas, and with quotation marks around values that hold commas, quotation marks (doubled) or
+            line ends; a record counts as the line where it begins
     jsonl   a line is a JSON object
 
-Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines and TSV.
+Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines, CSV and TSV.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,8 +21,10 @@ from typing import IO, Any, NamedTuple
 from roberta_plugin.prediction.settings import Format
 
 LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
+_MOST_LINES = 10_000  # of a record of CSV
+_NOT_CLOSED = "a quotation mark is not closed. Double those within a text, and put a pair of them around it."
 _BOM = b"\xef\xbb\xbf"
-_ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv"}
+_ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
 
 
 class Line(NamedTuple):
@@ -49,6 +55,7 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
     """
     columns: list[str] | None = None
     number = num_bytes = 0
+    of_csv = _CsvRecords()
     while raw := file.readline(LONGEST_LINE):
         number, num_bytes = number + 1, num_bytes + len(raw)
         if number == 1:
@@ -69,6 +76,9 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
             continue
         if format == "text":
             yield Line(number, {"text": text}), num_bytes
+        elif format == "csv":
+            if (line := of_csv.add(number, text)) is not None:
+                yield line, num_bytes
         elif not text.strip():
             continue
         elif format == "jsonl":
@@ -77,6 +87,50 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
             columns = text.split("\t")
         else:
             yield _from_columns(number, text.split("\t"), columns), num_bytes
+    if (line := of_csv.end()) is not None:
+        yield line, num_bytes
+
+
+class _CsvRecords:
+    """Lines of CSV -> records; one with a line end within quotation marks consists of several lines."""
+
+    def __init__(self) -> None:
+        self.columns: list[str] | None = None
+        self.begun = 0  # the line where the unfinished record begins
+        self.unfinished: list[str] = []
+
+    def add(self, number: int, text: str) -> Line | None:
+        """The record that ends with a line; None if none does, or if it names the columns."""
+        if not self.unfinished and not text.strip():
+            return None
+        self.begun = self.begun if self.unfinished else number
+        is_open = bool(self.unfinished)
+        self.unfinished.append(text)
+        if is_open and '"' not in text and len(self.unfinished) < _MOST_LINES:
+            return None
+        values = _csv_values("\n".join(self.unfinished))
+        if values is None:
+            return None if len(self.unfinished) < _MOST_LINES else self.end()
+        self.unfinished = []
+        if self.columns is None:
+            self.columns = values
+            return None
+        return _from_columns(self.begun, values, self.columns)
+
+    def end(self) -> Line | None:
+        """What is wrong with the record that has begun, if one has."""
+        is_open, self.unfinished = bool(self.unfinished), []
+        return Line(self.begun, None, _NOT_CLOSED) if is_open else None
+
+
+def _csv_values(text: str) -> list[str] | None:
+    """The values of a record of CSV; None if it goes on in the next line, because a quotation mark is not closed."""
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            return None
+    return next(csv.reader(io.StringIO(text, newline="")))  # as spreadsheets read it
 
 
 def read_records(records: Iterable[Mapping[str, Any] | str]) -> Iterator[tuple[Line, int]]:
@@ -118,6 +172,6 @@ def _from_columns(number: int, values: list[str], columns: list[str]) -> Line:
             number,
             None,
             f"it has {len(values)} columns, and the first line names {len(columns)} ({', '.join(columns)[:80]}). "
-            "Correct the line; a text must hold no tab.",
+            "Correct the line; a text must hold no tab in TSV, and have quotation marks around commas in CSV.",
         )
     return Line(number, dict(zip(columns, values, strict=True)))

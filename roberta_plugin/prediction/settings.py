@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Format = Literal["jsonl", "tsv", "text"]
-FORMATS: tuple[Format, ...] = ("jsonl", "tsv", "text")
+Format = Literal["jsonl", "tsv", "csv", "text"]
+FORMATS: tuple[Format, ...] = ("jsonl", "tsv", "csv", "text")
 OnError = Literal["stop", "skip"]
 
 
@@ -45,6 +45,10 @@ class PredictSettings:
     """What an embedding is: the mean over all tokens, or the features of <s>."""
     null_threshold: float = 0.5
     """Probability of no answer above which a question gets none (models of SQuAD 2.0)."""
+    valid_sequences: bool = False
+    """Whether tags are the most probable sequence among those that are valid in IOB2."""
+    threshold: float | None = None
+    """Probability from which a label is given, by models of several labels; None: the one that was tuned, or 0.5."""
     num_sentences: int | None = None
     """Sentences of a summary; None: 3."""
     length_share: float | None = None
@@ -66,8 +70,10 @@ class PredictSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be 1 or more, got {value}.")
-        if not 0 <= self.null_threshold <= 1:
-            raise ValueError(f"--null-threshold must be from 0 to 1, got {self.null_threshold}.")
+        for name in ("null_threshold", "threshold"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be from 0 to 1, got {value}.")
         for name, choices in (("format", (None, *FORMATS)), ("on_error", ("stop", "skip"))):
             if getattr(self, name) not in choices:
                 raise ValueError(
@@ -78,8 +84,3 @@ class PredictSettings:
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):
                 raise ValueError(f"--output {self.output} would overwrite the input itself: name another file.")
-        if self.input is not None and self.format is None and self.input.suffix.lower() == ".csv":
-            raise ValueError(
-                f"--input {self.input}: CSV is not read. Save it as TSV or JSON Lines, or give --format text if each "
-                "line is a text."
-            )

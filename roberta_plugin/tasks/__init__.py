@@ -4,6 +4,7 @@ masked_lm             pretraining                  masked_lm_options   its optio
 sentence_prediction   GLUE
 squad2                spans
 race                  multiple choice
+tagging               a tag per word
 summarization         sentences to choose
 finetuning            what the last four share     finetuning_options  their options
 block_task            what all tasks share
@@ -20,3 +21,4 @@ from roberta_plugin.tasks import race as race
 from roberta_plugin.tasks import sentence_prediction as sentence_prediction
 from roberta_plugin.tasks import squad2 as squad2
 from roberta_plugin.tasks import summarization as summarization
+from roberta_plugin.tasks import tagging as tagging

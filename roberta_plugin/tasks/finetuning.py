@@ -36,6 +36,8 @@ class FineTuningTask(BlockTask):
     """Whether the heads can read packed rows."""
     dataset_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
     """What makes the batches."""
+    inputs_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
+    """What makes those of `experiments/inference.py`, which need no labels."""
 
     def __init__(
         self, cfg: FineTuningConfig, prepared: Prepared, dictionary: Dictionary, vocabulary: Vocabulary
@@ -56,7 +58,7 @@ class FineTuningTask(BlockTask):
         if not cfg.data or cfg.data == MISSING:
             raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
         prepared = Prepared.open(cfg.data)
-        right_task = fairseq_task_of(prepared.task)
+        right_task = fairseq_task_of(prepared.task, prepared.settings)
         if right_task != cls.name:
             raise ValueError(f"{cfg.data} is prepared for {prepared.task}: give --task {right_task}, not {cls.name}.")
         if cfg.pad_to_multiple < 1:
@@ -84,7 +86,7 @@ class FineTuningTask(BlockTask):
         return dictionary
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
-        """The head's logits for each sequence of a batch: (S, C), or a `SpanLogits` (S, T)."""
+        """The head's logits for a batch: (S, C), a `SpanLogits` (S, T), or of each token (S, T, C)."""
         found = model(**sample["net_input"], **self.head_arguments)[0]
         # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found

@@ -1,10 +1,11 @@
-"""GLUE: classification, regression and ranking of sentences and sentence pairs.
+"""GLUE and own data: classification, regression and ranking of texts and pairs of texts.
 
-`roberta_plugin/finetuning/glue/__init__.py` draws the steps from official files to batches.
+`roberta_plugin/finetuning/glue/__init__.py` and `.../custom/__init__.py` draw the steps from files to batches.
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from fairseq.tasks import register_task
 from torch import Tensor
 
+from roberta_plugin.finetuning.custom.kinds import entry_of
 from roberta_plugin.finetuning.glue.phrase_scores import phrase_scores
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.tasks.finetuning import FineTuningTask
@@ -25,15 +27,16 @@ class RobertaSentencePredictionConfig(FineTuningConfig):
 
 @register_task("roberta_sentence_prediction", dataclass=RobertaSentencePredictionConfig)
 class RobertaSentencePredictionTask(FineTuningTask):
-    """Fine-tunes on one of GLUE's tasks, that of the prepared folder."""
+    """Fine-tunes on one of GLUE's tasks or on own data, as the prepared folder says."""
 
     cfg: RobertaSentencePredictionConfig
     name = "roberta_sentence_prediction"
 
     @property
     def kind(self) -> str:
-        """Classification, regression or ranking: see `finetuning/glue/tasks.Kind`."""
-        return str(self.prepared.settings["kind"])
+        """Classification, regression or ranking: see `finetuning/glue/tasks.Kind`; or multi_label."""
+        kind = str(self.prepared.settings["kind"])
+        return (self.prepared.task == "custom" and entry_of(kind).loss) or kind
 
     @property
     def num_classes(self) -> int:
@@ -42,17 +45,28 @@ class RobertaSentencePredictionTask(FineTuningTask):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Smallest and greatest value of a regression."""
-        return TASKS[self.prepared.task].limits
+        """Smallest and greatest value of a regression; own data have none."""
+        task = TASKS.get(self.prepared.task)
+        return (-math.inf, math.inf) if task is None else task.limits
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Mean and deviation of a regression's labels: the model learns (label - mean) / deviation. GLUE: (0, 1)."""
+        return self.prepared.settings.get("mean", 0.0), self.prepared.settings.get("deviation", 1.0)
+
+    @property
+    def label_weights(self) -> list[float] | None:
+        """How much each label counts in the loss (C,); None: all the same."""
+        return self.prepared.settings.get("weights")
 
     def register_heads(self, model: Any) -> None:
         """Add a head with one logit per class, or with one output; phrases are ranked by the masked-LM head."""
         if self.kind != "phrase_ranking":
-            num_outputs = self.num_classes if self.kind == "classification" else 1
+            num_outputs = self.num_classes if self.kind in ("classification", "multi_label") else 1
             model.register_classification_head(self.cfg.classification_head_name, num_classes=num_outputs)
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
-        """Logits of the S sequences of a batch: (S, C) for classification, else (S, 1).
+        """Logits of the S sequences of a batch: (S, C) for labels, else (S, 1).
 
         Regression returns the value, phrase ranking the phrase's mean log-probability.
         """

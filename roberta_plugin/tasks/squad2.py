@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0: answers that are spans of a passage, and questions that have none.
+"""SQuAD 1.1 and 2.0, and own data: answers that are spans of a passage, and questions that have none.
 
 The steps from official files to batches are drawn in `roberta_plugin/finetuning/squad/__init__.py`.
 """
@@ -70,5 +70,6 @@ class Squad2Task(FineTuningTask):
     def questions(self, split: str) -> Questions:
         """The questions of a split, read once."""
         if split not in self._questions:
-            self._questions[split] = Questions(self.prepared.split(split), self.prepared.task)
+            rules = self.prepared.task if self.prepared.task in ("squad1", "squad2") else "squad2"  # for own data
+            self._questions[split] = Questions(self.prepared.split(split), rules)
         return self._questions[split]

@@ -21,7 +21,7 @@ from roberta_plugin.models.checkpoints.pairs import SEGMENTS
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 
-SENTENCE_LAYERS = 2  # Liu and Lapata 2019, section 4.2: the best of 1, 2 and 3
+SENTENCE_LAYERS = 2  # Liu and Lapata 2019, section 3.2: the best of 1, 2 and 3
 
 
 @dataclass
@@ -50,7 +50,7 @@ class SummarizationTask(FineTuningTask):
 
     cfg: SummarizationConfig
     name = "roberta_summarization"
-    dataset_class = DocumentsDataset
+    dataset_class = inputs_class = DocumentsDataset
 
     def __init__(self, cfg: SummarizationConfig, *arguments: Any) -> None:
         super().__init__(cfg, *arguments)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from roberta_plugin.training.job_environment import activation_lines, check_environment, keep_secrets
 from roberta_plugin.training.options_file import is_null
 from roberta_plugin.training.sbatch_options import Gpus, check_text, gpu_option, parse_gpus, parse_sbatch
 from roberta_plugin.training.settings import check_names, convert, setting
@@ -43,7 +44,12 @@ class Resources:
     qos: str | None = setting(None, "quality of service")
     constraint: str | None = setting(None, "features that the nodes must have")
     exclude: str | None = setting(None, "nodes that must not be used")
-    env: tuple[str, ...] = setting((), "NAME=VALUE: environment variable of every process")
+    modules: tuple[str, ...] = setting((), "environment module to load, as cuda/12.4")
+    conda: str | None = setting(None, "conda environment to activate, by its name or folder")
+    env: tuple[str, ...] = setting((), "NAME=VALUE, or the NAME of a variable set here: variable of every process")
+    inherit: str = setting(
+        "all", "variables of the submitting shell that the job gets: all, none, or names such as NCCL_*,HF_HOME"
+    )
     setup: tuple[str, ...] = setting((), "shell line of the batch script before the job starts")
     sbatch: tuple[str, ...] = setting((), "any other option of sbatch: NAME=VALUE, or NAME for one without a value")
     signal_delay: int = setting(120, "seconds before the time limit at which the job saves and stops")
@@ -53,6 +59,11 @@ class Resources:
         """Further options of sbatch by name; True for those without a value."""
         return parse_sbatch(self.sbatch)
 
+    @property
+    def activation(self) -> list[str]:
+        """Lines of the batch script: modules, conda, and those of `setup`."""
+        return [*activation_lines(self.modules, self.conda), *self.setup]
+
 
 R = TypeVar("R", bound=Resources)
 
@@ -61,7 +72,7 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
     """Resources (or a dataclass that extends them) from texts by name.
 
     `sbatch.NAME` and `env.NAME`, as on a command line, are added to what `sbatch` and `env` hold; `h100:8` as
-    gpus_per_node also sets gpu_type.
+    gpus_per_node also sets gpu_type. Values of secrets in `env` go into this process's environment (`keep_secrets`).
 
     Raises:
         ValueError: for an unknown or a former name, or a value of another type; the message begins with `where`.
@@ -87,7 +98,8 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
             raise ValueError(f"{where}: {error}") from error
         values["gpus_per_node"] = count
         values.setdefault("gpu_type", gpu_type)
-    return convert(kind, values, where=where)
+    found = convert(kind, values, where=where)
+    return dataclasses.replace(found, env=keep_secrets(found.env))
 
 
 def given_settings(resources: Resources) -> dict[str, Any]:
@@ -121,16 +133,12 @@ def check_resources(resources: Resources) -> None:
             raise ValueError(f"{option} must be at least {least}, got {getattr(resources, name)}.")
     if resources.mem_gb is not None and resources.mem_gb < 1:
         raise ValueError(f"--mem-gb must be at least 1, got {resources.mem_gb}.")
-    names = [pair.partition("=")[0] for pair in resources.env]
-    for name in {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"--env {name!r} is given twice.")
-    for pair in resources.env:
-        if not pair.partition("=")[1] or not pair.partition("=")[0].isidentifier():
-            raise ValueError(f"--env {pair.partition('=')[0]!r} must have the form NAME=VALUE.")  # may be a secret
+    check_environment(resources.env, resources.inherit)
     gpus = Gpus(resources.gpus_per_node, resources.gpu_type)
     gpu_option(gpus, request=resources.gpu_request, sbatch=resources.sbatch_options)
     lines = ("partition", "account", "qos", "constraint", "exclude", "gpu_type")
-    check_text({f"--{name.replace('_', '-')}": getattr(resources, name) for name in lines})
+    check_text({f"--{name.replace('_', '-')}": getattr(resources, name) for name in (*lines, "conda")})
+    check_text({"--modules": " ".join(resources.modules)})
     if resources.signal_delay >= minutes_of(resources.time) * 60:
         raise ValueError(
             f"--signal-delay ({resources.signal_delay} s) is not shorter than --time ({resources.time}): the job would "

@@ -1,4 +1,4 @@
-"""The few questions that are put to SLURM, by its own commands; none of them needs its accounting database."""
+"""The few questions and orders to SLURM, by its own commands; none of them needs its accounting database."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "configuring")
 LOST = "unknown"  # SLURM forgets jobs some minutes after their end
 
 
@@ -59,6 +60,15 @@ def job_state(job_id: str) -> str:
     return jobs([job_id]).get(job_id, Job(LOST, "")).state
 
 
+def cancel(job_id: str) -> None:
+    """Cancel a job: its processes are warned, and it is not put back into the queue.
+
+    Raises:
+        OSError: if SLURM cannot be asked, or refuses.
+    """
+    _output(["scancel", job_id])
+
+
 def queued_tasks(job_ids: Collection[str]) -> set[str]:
     """Which of these jobs of ours, and of their array tasks, wait or run: as `123` and `123_4`.
 
@@ -73,18 +83,21 @@ def queued_tasks(job_ids: Collection[str]) -> set[str]:
 
 
 @contextlib.contextmanager
-def submission_environment(*, given: Collection[str] = ()) -> Iterator[None]:
+def submission_environment(*, given: Collection[str] = (), dropped: Collection[str] = ()) -> Iterator[None]:
     """While entered, the environment lacks what sbatch and srun would take from the job that we run in (salloc, srun).
 
-    Of SBATCH_*, the user's own defaults, those stay that name an account and the like and are not `given` otherwise:
-    sbatch prefers them to what stands in the script.
+    Args:
+        given: of SBATCH_*, the user's own defaults, those stay that name an account and the like and are not given
+            otherwise: sbatch prefers them to what stands in the script.
+        dropped: further variables that the job must not inherit.
     """
     defaults = {"ACCOUNT", "PARTITION", "QOS", "RESERVATION"} - {name.upper() for name in given}
     kept = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", *(f"SBATCH_{name}" for name in defaults)}
-    dropped = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))} - kept
+    out = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))} - kept
     if "SLURM_JOB_ID" in os.environ:  # the GPUs of that job
-        dropped |= {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"} & os.environ.keys()
-    before = {name: os.environ.pop(name) for name in dropped}
+        out |= {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"} & os.environ.keys()
+    out |= os.environ.keys() & set(dropped)
+    before = {name: os.environ.pop(name) for name in out}
     try:
         yield
     finally:

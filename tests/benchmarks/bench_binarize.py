@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from tests.tiny_corpus import command, environment
 RESULTS = REPOSITORY / "tests" / "benchmarks" / "results" / "binarize_cpu2_202611.md"
 BPE = SHARED_DATA / "gpt2_bpe"
 WORKERS = "2"
-MEGABYTES = (8, 32, 195)  # the last one is all of the books
+MEGABYTES = (8, 32)  # 195 is all of the books, which take fairseq minutes
 MEMORY_MEGABYTES = (10, 50, 200)
 
 
@@ -113,19 +114,19 @@ def same_bytes(first: Path, second: Path) -> bool:
     )
 
 
-def measure(work: Path, repeats: int) -> str:
+def measure(work: Path, repeats: int, megabytes: Sequence[int]) -> str:
     with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz") as file:
         books = file.read()
-    texts = {size: work / f"{size}.txt" for size in MEGABYTES}
+    texts = {size: work / f"{size}.txt" for size in megabytes}
     for size, path in texts.items():
         path.write_bytes(books[: books.rfind(b"\n", 0, size * 10**6) + 1])
 
     rows: list[tuple[str, int, Cost]] = []
-    theirs: dict[int, list[tuple[Cost, Cost]]] = {size: [] for size in MEGABYTES}
-    third: dict[int, list[Cost]] = {size: [] for size in MEGABYTES}
+    theirs: dict[int, list[tuple[Cost, Cost]]] = {size: [] for size in megabytes}
+    third: dict[int, list[Cost]] = {size: [] for size in megabytes}
     ours: dict[tuple[int, str], list[Cost]] = {}
     for number in range(repeats):
-        for size in MEGABYTES:
+        for size in megabytes:
             folder = work / f"fairseq{size}_{number}"
             theirs[size].append(fairseq_steps(texts[size], folder))
             for workers in ("1", WORKERS):
@@ -178,8 +179,8 @@ Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. G
 each of fairseq's steps, the real commands from start to exit (imports included), {repeats} runs of each in turn,
 medians. No warm-up; the text is in the page cache for both sides. Both sides' .bin, .idx and dict.txt were compared
 after each run and are the same bytes; Hugging Face's ids are those of the .bin. CPU seconds are those of all processes
-of a command: other work on the machine disturbs them less. A ratio is the throughput divided by that of fairseq's two steps together on
-the same text.
+of a command: other work on the machine disturbs them less. A ratio is the throughput divided by that of
+fairseq's two steps together on the same text.
 
 | what | text | seconds | CPU seconds | MB/s | times fairseq | by CPU |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -197,9 +198,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(REPOSITORY)}")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=MEGABYTES, help="sizes of the text (8 32)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        text = measure(Path(folder), args.repeats)
+        text = measure(Path(folder), args.repeats, args.megabytes)
     print(text)
     if args.write:
         RESULTS.parent.mkdir(exist_ok=True)

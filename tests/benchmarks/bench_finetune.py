@@ -56,6 +56,7 @@ SETS = {
     "RTE": Data("glue", "RTE", "train", 16, 24),
     "MNLI": Data("glue", "MNLI", "train", 16, 32),
     "race": Data("race", "RACE", "valid", 4, 6),
+    "wnut17": Data("ner", "wnut17", "train", 16, 40),
     "summaries": Data("summaries", "bbc_news_summary.dev.jsonl.xz", "valid", 4, 6),
 }
 
@@ -124,21 +125,30 @@ def hugging_face_sides(split: PreparedSplit, batch_size: int) -> dict[str, Side]
 
 def hugging_face_step(transformers: Any, split: PreparedSplit) -> Callable[[list[int]], float]:
     """A step with Hugging Face's collator, model and default optimizer."""
-    first, sequences, labels = split.offsets, split.sequences, split.columns["label"]
-    is_choice = bool((np.diff(first) > 1).all())
-    vocabulary = Prepared.open(split.folder).vocabulary
-    kind = "RobertaForMultipleChoice" if is_choice else "RobertaForSequenceClassification"
+    prepared, first, sequences = Prepared.open(split.folder), split.offsets, split.sequences
+    is_tagging, is_choice = "token_labels" in split.facts["arrays"], bool((np.diff(first) > 1).all())
+    vocabulary = prepared.vocabulary
+    kind, labels, num_labels = "RobertaForTokenClassification", [], len(prepared.settings.get("labels", ()))
+    if is_tagging:
+        labels = np.split(np.asarray(split.array("token_labels")), np.cumsum(sequences.sizes)[:-1])
+    else:
+        kind = "RobertaForMultipleChoice" if is_choice else "RobertaForSequenceClassification"
+        labels = split.columns["label"]
+        num_labels = int(labels.max()) + 1
     torch.manual_seed(SEED)
-    config = hugging_face_config(transformers, len(vocabulary), num_labels=int(labels.max()) + 1)
+    config = hugging_face_config(transformers, len(vocabulary), num_labels=num_labels)
     model = getattr(transformers, kind)(config).train()
     optimizer = hugging_face_optimizer(model)
     collator = transformers.DataCollatorForMultipleChoice if is_choice else transformers.DataCollatorWithPadding
+    collator = transformers.DataCollatorForTokenClassification if is_tagging else collator
     collate = collator(padding_tokenizer(transformers, vocabulary))
 
     def feature(index: int) -> dict[str, Any]:
         rows = [sequences[row].tolist() for row in range(first[index], first[index + 1])]
         masks = [[1] * len(row) for row in rows]
         inputs = (rows, masks) if is_choice else (rows[0], masks[0])
+        if is_tagging:
+            return {"input_ids": inputs[0], "attention_mask": inputs[1], "labels": labels[index].tolist()}
         return {"input_ids": inputs[0], "attention_mask": inputs[1], "label": int(labels[index])}
 
     def step(indices: list[int]) -> float:

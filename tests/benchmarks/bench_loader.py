@@ -28,14 +28,26 @@ from tests.benchmarks.report import Report, machine
 VOCAB, LENGTH, BATCH_SIZE = 50264, 512, 16
 
 
-def write_data(folder: Path, *, num_tokens: int) -> None:
-    """Lines of 5 to 60 tokens, ids drawn as in text: a few often, most rarely."""
+def parse_arguments(description: str) -> argparse.Namespace:
+    """The options of the benchmarks of loaders."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser.add_argument("--repeats", type=int, default=5, help="measurements a side")
+    parser.add_argument("--batches", type=int, default=150, help="batches in a measurement")
+    parser.add_argument("--tokens", type=int, default=50_000_000, help="size of the data")
+    return parser.parse_args()
+
+
+def write_data(folder: Path, *, num_tokens: int, blank_share: float = 0.0) -> None:
+    """Lines of 5 to 60 tokens, ids drawn as in text: a few often, most rarely; a share of the lines is blank."""
     lines = (f"{symbol} {VOCAB - symbol}" for symbol in range(VOCAB - 4))
     (folder / "dict.txt").write_text("\n".join(lines) + "\n")
     rng = np.random.default_rng(0)
     with MmapTokensWriter(folder / "train", np.uint16) as writer:
         while writer.num_tokens < num_tokens:
             sizes = rng.integers(5, 61, 20_000)
+            if blank_share:
+                sizes[rng.random(20_000) < blank_share] = 1
             tokens = np.minimum(3 + rng.zipf(1.2, int(sizes.sum())), VOCAB - 1).astype(np.uint16)
             tokens[np.cumsum(sizes) - 1] = 2
             writer.write(tokens, sizes)
@@ -76,12 +88,7 @@ def measure(make: Callable[[], Iterator[dict]], *, num_batches: int) -> tuple[fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
-    parser.add_argument("--repeats", type=int, default=5, help="measurements a side")
-    parser.add_argument("--batches", type=int, default=150, help="batches in a measurement")
-    parser.add_argument("--tokens", type=int, default=50_000_000, help="size of the data")
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__ or "")
     report = Report("loader_cpu2", "Loader with dynamic masking", __doc__ or "", machine())
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)

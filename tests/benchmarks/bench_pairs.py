@@ -2,44 +2,27 @@
 
     python -m tests.benchmarks.bench_pairs [--write]
 
-All read the same .bin/.idx of made-up text, in documents of about 50 sentences, through the batch iterator of the task,
-and hand over collated batches of about 8,000 tokens, with next-sentence prediction and segments. A second table has the
-pairs alone: without masking and without the order of the epoch. Times are of one core's processor time, so that other
-programs on the machine disturb less. A third has the time to cut the file into chunks.
+All read the same .bin/.idx of made-up text, in documents of about 50 sentences of 5 to 60 tokens, through the batch
+iterator of the task, and hand over collated batches of about 8,000 tokens, with next-sentence prediction and segments. A
+second table has the pairs alone: without masking and without the order of the epoch. Times are of one core's processor
+time, so that other programs on the machine disturb less. A third has the time to cut the file into chunks.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
-from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.pair_chunks import Targets, make_chunks
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from tests.benchmarks.bench_loader import LENGTH, parse_arguments, write_data
 from tests.benchmarks.report import Report, machine
 
-VOCAB, LENGTH = 50264, 512
 BATCH_SIZE = {"full-sentences": 16, "segment-pair": 16, "sentence-pair": 128}
-
-
-def write_data(folder: Path, *, num_tokens: int) -> None:
-    """Sentences of 5 to 60 tokens; one line in 50 is blank and ends a document."""
-    lines = (f"{symbol} {VOCAB - symbol}" for symbol in range(VOCAB - 4))
-    (folder / "dict.txt").write_text("\n".join(lines) + "\n")
-    rng = np.random.default_rng(0)
-    with MmapTokensWriter(folder / "train", np.uint16) as writer:
-        while writer.num_tokens < num_tokens:
-            sizes = rng.integers(5, 61, 20_000)
-            sizes[rng.random(20_000) < 0.02] = 1
-            tokens = np.minimum(3 + rng.zipf(1.2, int(sizes.sum())), VOCAB - 2).astype(np.uint16)
-            tokens[np.cumsum(sizes) - 1] = 2
-            writer.write(tokens, sizes)
 
 
 def open_task(data: Path, input_format: str) -> RobertaMaskedLMTask:
@@ -72,16 +55,11 @@ def measure_pairs(task: RobertaMaskedLMTask, *, batch_size: int, num_batches: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
-    parser.add_argument("--repeats", type=int, default=5, help="measurements a side")
-    parser.add_argument("--batches", type=int, default=150, help="batches in a measurement")
-    parser.add_argument("--tokens", type=int, default=50_000_000, help="size of the data")
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__ or "")
     report = Report("pairs_cpu2", "Pairs of texts", __doc__ or "", machine())
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        write_data(data, num_tokens=arguments.tokens)
+        write_data(data, num_tokens=arguments.tokens, blank_share=0.02)
         tasks = {name: open_task(data, name) for name in BATCH_SIZE}
         loader: dict[str, list[float]] = {name: [] for name in tasks}
         pairs: dict[str, list[float]] = {name: [] for name in tasks if name.endswith("-pair")}

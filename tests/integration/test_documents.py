@@ -6,6 +6,7 @@ What takes long on a laptop is made short by `SHORTER`; paths of the repository 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,18 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.finetuning.custom.prepare import settings
+from roberta_plugin.finetuning.custom.reader import Row
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
 from tests.hugging_face import import_transformers
+from tests.real_data import unpack
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_superglue import write_task
+from tests.tiny_tagging import write_raw
 
 pytestmark = pytest.mark.integration
 
@@ -40,6 +48,9 @@ SHORTER = {  # as they stand in the documents -> as they run here
     "--arch fast_roberta_base": "--arch fast_roberta_tiny",
     "roberta.base/model.pt": "runs/tour/checkpoint_last.pt",
     "--output-dir data-bin/RTE": "--output-dir data-bin/RTE --max-length 128",
+    "--output-dir data-bin/WSC": "--output-dir data-bin/WSC --max-length 128",
+    "--warmup-updates 250 --total-num-update 2000": "--warmup-updates 1 --total-num-update 4",
+    "--max-update 2000": "--max-update 4 --cpu --max-positions 128 --num-workers 0",
     "roberta-tokenizer": "my-tokenizer",
     "--seeds 1 --epochs 3": "--seeds 1 --epochs 1",
     "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
@@ -255,18 +266,82 @@ def test_pairs_train_as_written(after_the_tour):
     assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
 
 
-@pytest.mark.slow
-def test_own_labels_fine_tune_as_multiple_choice(after_the_tour, monkeypatch):
+def test_a_study_is_planned_as_written_on_real_text_and_nothing_is_written(shared_data, tmp_path):
+    with lzma.open(shared_data / "text" / "books.valid.txt.xz", "rt", encoding="utf-8") as text:
+        for name, num_lines in (("train", 1500), ("valid", 100)):
+            (tmp_path / f"{name}.txt").write_text("".join(islice(text, num_lines)))
+    (tmp_path / "study-tokenizer").symlink_to(shared_data / "gpt2_bpe")
+    paths = {"--tokenizer": "study-tokenizer", "--output-dir": "data-bin/books-news-small"}
+    paths |= {"--train": "train.txt", "--valid": "valid.txt"}
+    words = [word for option, path in paths.items() for word in (option, str(tmp_path / path))]
+    assert main(["binarize", "--split-sentences", "--no-progress", *words]) == 0
+    sst2 = unpack(shared_data, "glue", tmp_path / "official") / "glue" / "SST-2"
+    (tmp_path / "glue" / "SST-2").mkdir(parents=True)
+    for name in ("train", "dev"):
+        with open(sst2 / f"{name}.tsv", encoding="utf-8") as rows:
+            (tmp_path / "glue" / "SST-2" / f"{name}.tsv").write_text("".join(islice(rows, 300)))
+    before = sorted(tmp_path.rglob("*"))
+
+    (plan,) = blocks("examples/README.studies.md", "dry-run")
+    printed = shell(plan.replace("examples/", f"{EXAMPLES}/"), tmp_path)
+    assert "3 variants x 2 seeds, equal tokens" in printed
+    assert "probe SST-2: fine-tuning on SST-2, accuracy, 6 runs" in printed
+    assert re.search(r"^12 trainings, .* FLOPs", printed, flags=re.MULTILINE)
+    assert "The data is not here" not in printed
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_pronouns_are_learned_and_resolved_as_written(after_the_tour):
     folder, _ = after_the_tour
-    for split in ("train", "valid"):
-        rows = "".join(f'"a list, number {row}",{("negative", "positive")[row % 2]}\n' for row in range(20))
-        (folder / f"{split}.csv").write_text("text,label\n" + rows)
-    monkeypatch.chdir(folder)
-    (convert,) = blocks("examples/README.custom_task.md", "convert", "python")
-    exec(compile(convert, "README.custom_task.md", "exec"), {})
-    (tune,) = blocks("examples/README.custom_task.md", "custom")
-    shell(shorter(tune), folder)
-    assert "multiple_choice" in (folder / "runs" / "mytask" / "results" / "results.md").read_text()
+    write_task(folder / "superglue", "WSC")
+    (steps,) = blocks("examples/README.superglue.md", "steps")
+    printed = shell(shorter(steps), folder)
+    assert "num_updates: 4 >= max_update: 4" in printed
+    (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith('{"answer"'))
+    assert answer["answer"] in (True, False)
+    assert {"trophy", "the suitcase"} <= answer["scores"].keys()
+
+
+@pytest.mark.slow
+def test_a_table_becomes_an_exported_model_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    rows = "".join(f'"the list, number {row}, returns a copy",{1 + row % 3}\n' for row in range(40))
+    (folder / "reviews.csv").write_text("review,stars\n" + rows)
+    (folder / "new.csv").write_text('review\n"a copy, of the list"\n')
+    (script,) = blocks("examples/README.custom_task.md", "custom")
+    shell(shorter(script), folder)
+    report = (folder / "runs" / "reviews" / "results" / "report.md").read_text()
+    assert "95 % interval" in report and "(learning_curve.png)" in report
+    assert json.loads((folder / "answers.jsonl").read_text())["label"] in ("1", "2", "3")
+    config = json.loads((folder / "exported" / "reviews" / "config.json").read_text())
+    assert config["id2label"] == {"0": "1", "1": "2", "2": "3"}
+
+
+def test_the_kind_in_the_document_reads_learns_and_refuses():
+    session: dict[str, Any] = {}
+    (block,) = blocks("examples/README.custom_task.md", "kind", "python")
+    exec(compile(block, "README.custom_task.md", "exec"), session)
+    kind = session["Frequency"](settings("custom", max_length=64, options=CustomOptions(label_column=("how",))))
+    rows = [Row(Path("my.csv"), 2 + n, {"text": f"text {n}", "how": how}) for n, how in enumerate(("never", "always"))]
+    examples = [kind.read(row, is_labelled=True) for row in rows]
+    assert [kind.columns(example) for example in examples] == [{"label": 0.0}, {"label": 4.0}]
+    assert kind.discover(examples, examples) == {"labels": [], "mean": 2.0, "deviation": 2.0}
+    with pytest.raises(ValueError, match=r"my\.csv, line 2: 'daily' is none of never, rarely"):
+        kind.read(rows[0]._replace(values={"text": "a", "how": "daily"}), is_labelled=True)
+
+
+def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    write_raw(folder / "mytags", sizes={"train": 24, "valid": 8})
+    (tune,) = blocks("examples/README.tagging.md", "tagging")
+    printed = shell(shorter(tune), folder)
+    assert "| tagging | valid | f1 |" in printed
+    (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
+    assert answer["words"] == ["The", "function", "returns", "a", "list", "."]
+    assert len(answer["tags"]) == 6
+    config = json.loads((folder / "exported" / "mytags" / "config.json").read_text())
+    assert config["architectures"] == ["RobertaForTokenClassification"]
+    assert list(config["id2label"].values()) == ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from roberta_plugin.cli import finetune
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, rows_of
 from roberta_plugin.experiments.finetune import GRID
-from roberta_plugin.experiments.grid import read_grid
 from roberta_plugin.experiments.inference import load_model
+from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.glue.predictions import file_name
 from roberta_plugin.finetuning.glue.submission import expected_files
 from roberta_plugin.finetuning.glue.tasks import TASKS

@@ -1,14 +1,16 @@
-"""One of two ranks is killed or stopped: the other one ends in time, and its last line names it."""
+"""One of two ranks is killed, stopped or hangs: the other one ends in time, and its last line names it."""
 
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
 
 from roberta_plugin.fairseq_workarounds.lost_ranks import EXIT_CODE, VARIABLE
+from roberta_plugin.signs_of_life import UPDATE_LIMITS
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, train_command
@@ -17,6 +19,17 @@ pytestmark = pytest.mark.integration
 
 ENDLESS = ("--max-update", "1000000", "--total-num-update", "1000000", "--batch-size", "1", "--no-epoch-checkpoints")
 LIMIT_S = 10
+
+
+def start_ranks(processes, logs, command):
+    """Start two ranks of fairseq-train, and append them to `processes`."""
+    place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
+    place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
+    for rank, log in enumerate(logs):
+        with log.open("w") as file:
+            words = [*command, *place, "--distributed-rank", str(rank)]
+            setting = {**environment(), VARIABLE: str(LIMIT_S)}
+            processes.append(subprocess.Popen(words, cwd=REPOSITORY, env=setting, stdout=file, stderr=file))
 
 
 @pytest.mark.parametrize(
@@ -29,17 +42,10 @@ LIMIT_S = 10
     ],
 )
 def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, number, lost):
-    place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
-    place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
-    arguments = [*train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS), *place]
     logs = [tmp_path / f"{rank}.txt" for rank in range(2)]
     processes = []
     try:
-        for rank, log in enumerate(logs):
-            with log.open("w") as file:
-                words = [*arguments, "--distributed-rank", str(rank)]
-                setting = {**environment(), VARIABLE: str(LIMIT_S)}
-                processes.append(subprocess.Popen(words, cwd=REPOSITORY, env=setting, stdout=file, stderr=file))
+        start_ranks(processes, logs, train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS))
         wait_for(lambda: '"num_updates": "5"' in logs[0].read_text(), 120, "update 5")
         time.sleep(3)  # a few signs of life
         os.kill(processes[lost].pid, number)
@@ -56,3 +62,44 @@ def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, numbe
     assert f"rank {lost} on {socket.gethostname()} (process {processes[lost].pid}) has given no sign of life" in last
     assert code == (1 if number == signal.SIGKILL else EXIT_CODE)
     assert seconds < (15 if number == signal.SIGKILL else LIMIT_S + 15)
+
+
+HANGS = """if True:
+    import threading
+    import fairseq_cli.train
+    from fairseq.distributed import utils
+
+    after_update = fairseq_cli.train.validate_and_save
+
+    def hangs_here(cfg, trainer, *args):
+        if utils.get_global_rank() == 1 and trainer.get_num_updates() == 8:
+            threading.Event().wait()
+        return after_update(cfg, trainer, *args)
+
+    fairseq_cli.train.validate_and_save = hangs_here
+    fairseq_cli.train.cli_main()
+"""
+
+
+def test_ranks_that_live_and_make_no_progress_end_with_their_stacks(tiny_data_bin, tmp_path):
+    """Rank 1 hangs between two updates; its thread goes on giving signs of life."""
+    logs = [tmp_path / f"{rank}.txt" for rank in range(2)]
+    processes = []
+    command = [sys.executable, "-c", HANGS, *train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS)[1:]]
+    try:
+        start_ranks(processes, logs, command)
+        wait_for(lambda: '"num_updates": "8"' in logs[0].read_text(), 120, "update 8")
+        begun = time.monotonic()
+        codes = [process.wait(timeout=120) for process in processes]
+        seconds = time.monotonic() - begun
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    said = [log.read_text() for log in logs]
+    assert codes == [EXIT_CODE] * 2, said[1][-3000:]
+    who = f"step 9 waits for rank 1 on {socket.gethostname()} (process {processes[1].pid}), which is updating"
+    assert all(who in text.strip().splitlines()[-1] for text in said), said[0][-3000:]
+    assert " in hangs_here\n" in said[1]
+    assert "Stacks of all threads" in said[0]
+    assert UPDATE_LIMITS * LIMIT_S - 3 < seconds < UPDATE_LIMITS * LIMIT_S + 20

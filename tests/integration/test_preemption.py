@@ -55,7 +55,12 @@ class Ranks:
 
     def _start(self, pickled, rank):
         values = {"SLURM_JOB_ID": "7", "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": 0}
-        values |= {"SLURM_NTASKS": 2, "SLURM_JOB_NODELIST": "localhost", "SLURM_RESTART_COUNT": self.attempt}
+        values |= {
+            "SLURM_NTASKS": 2,
+            "SLURM_JOB_NODELIST": "localhost",
+            "SLURMD_NODENAME": "localhost",
+            "SLURM_RESTART_COUNT": self.attempt,
+        }
         with open(self.output_dir / f"{rank}_{self.attempt}.log", "w") as log:
             return subprocess.Popen(
                 [sys.executable, "-u", "-c", START, str(pickled)],

@@ -75,9 +75,15 @@ def row_of(output_dir):
 
 
 def log_of(output_dir, job_id, rank=0):
-    return "".join(
-        path.read_text(errors="replace") for path in sorted((output_dir / "logs").glob(f"{job_id}_{rank}_log.*"))
-    )
+    """The lines of a rank, from the logs of all nodes; with those of the first also the batch script's."""
+    found = []
+    for path in sorted((output_dir / "logs").glob(f"{job_id}_*_log.out")):
+        for line in path.read_text(errors="replace").splitlines(keepends=True):
+            label, colon, words = line.partition(": ")
+            is_labelled = colon and label.strip().isdigit()
+            if int(label) == rank if is_labelled else rank == 0:
+                found.append(words if is_labelled else line)
+    return "".join(found)
 
 
 def updates_done(output_dir, job_id):
@@ -234,6 +240,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
     assert "the job was cancelled, or SLURM itself restarts it" in log_of(output_dir, job_id)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     first = launch(recipe_of(tiny_data_bin, output_dir, max_requeues=0)).job_id

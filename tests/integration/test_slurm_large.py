@@ -83,7 +83,7 @@ def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
             monkeypatch.delenv(name)
         for name, value in {**cluster.environment, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}.items():
             monkeypatch.setenv(name, value)
-        executor = submitit.SlurmExecutor(tmp_path / "logs")
+        executor = submitit.SlurmExecutor(recipe.output_dir / "logs")
         executor.update_parameters(**sbatch_parameters(recipe, snapshot=tmp_path))
         light_rank = make_light_rank(rendezvous.__file__, str(records_dir), rendezvous.port_of(recipe.output_dir))
         job_id = executor.submit(light_rank).job_id
@@ -94,6 +94,7 @@ def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
 
     records = [json.loads((records_dir / f"{rank}.json").read_text()) for rank in range(WORLD_SIZE)]
     assert [record["rank"] for record in records] == list(range(WORLD_SIZE))
+    assert len(list((recipe.output_dir / "logs").glob("*_log.*"))) == NODES, "one log for each node"
     assert sorted(records[0]["met"]) == list(range(1, WORLD_SIZE))
     assert {record["world_size"] for record in records} == {WORLD_SIZE}
     assert len({record["init_method"] for record in records}) == 1

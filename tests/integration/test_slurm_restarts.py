@@ -16,6 +16,7 @@ from roberta_plugin.launch import status
 from roberta_plugin.launch.restart.attempts import read_attempts
 from roberta_plugin.launch.submission import launch
 from tests.integration.test_slurm import (
+    UPDATES,
     log_of,
     recipe_of,
     talk_to,
@@ -88,6 +89,7 @@ def stopped_run(cluster, data_bin, output_dir, **fields):
     return job_id, updates_done(output_dir, job_id)[-1]
 
 
+@pytest.mark.slow
 def test_a_restarted_job_that_is_killed_while_starting_goes_on(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     job_id, before = stopped_run(cluster, tiny_data_bin, output_dir)
@@ -120,6 +122,39 @@ def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_b
     assert silent["excluded"] == [node]
     assert f"of world size 2 on {node}\n" not in log_of(output_dir, job_id, 1).rpartition("rank 1 of")[2]
     assert status.read_status(output_dir).phase == "finished"
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out(cluster, tiny_data_bin, tmp_path):
+    """Ten seconds without a sign of life; then the job restarts on the node that was left."""
+    output_dir = tmp_path / "run"
+    recipe = recipe_of(
+        tiny_data_bin,
+        output_dir,
+        nodes=2,
+        gpus_per_node=1,
+        batch_sequences=8,
+        env=("ROBERTA_LOST_RANK_SECONDS=10",),
+    )
+    job_id = launch(recipe).job_id
+    wait_for_update(cluster, output_dir, job_id, 25)
+    hung = cluster.pid_of_rank(job_id, 1)
+    node = _environment_of(hung)["SLURMD_NODENAME"]
+    os.kill(hung, signal.SIGSTOP)
+    wait_for(lambda: read_attempts(output_dir), 90, "the end of the attempt")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(hung, signal.SIGKILL)
+    wait_for(lambda: fields_of(cluster, job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
+    (lost,) = read_attempts(output_dir)
+    assert (lost["kind"], lost["restarts"], lost["excluded"]) == ("failed in training", True, [node])
+    assert f"rank 1 on {node} (process {hung}) has given no sign of life for 1" in lost["reason"]
+    assert "Stacks of all threads" in log_of(output_dir, job_id)
+    wait_for_restart(cluster, job_id, 1)
+    wait_for_end(cluster, output_dir, job_id)
+    assert f"rank 1 of world size 2 on {node}\n" not in log_of(output_dir, job_id, 1).partition("rank 1 of")[2]
+    assert updates_done(output_dir, job_id)[-1] == UPDATES
+    assert "| state | finished |" in (output_dir / "report.md").read_text()
+    assert len(list((output_dir / "logs").glob(f"{job_id}_*"))) <= 2 + 3, "two logs, and the first rank's result"
 
 
 def _environment_of(pid):

@@ -98,6 +98,7 @@ def test_stops_at_validations_change_nothing(tiny_data_bin, tmp_path):
     assert batches == [2, 2], "the validation went on after the signal"
 
 
+@pytest.mark.slow
 def test_an_early_stop_is_the_same_after_a_kill_and_stays_one(tiny_data_bin, tmp_path):
     options = ["--max-update", "60", "--total-num-update", "100", "--batch-size", "16", "--no-epoch-checkpoints"]
     options += ["--save-interval-updates", "1", "--patience", "3", "--best-checkpoint-metric", "bsz"]  # never better

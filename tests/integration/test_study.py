@@ -1,13 +1,17 @@
-"""`roberta study`, the real command: killed in the middle, resumed, extended; its report."""
+"""`roberta study`, the real command: killed in the middle, resumed, extended; its report alone."""
 
 import json
+import os
 import re
 import signal
-import subprocess
+from pathlib import Path
 
 import pytest
 
 from roberta_plugin.cli import main
+from roberta_plugin.experiments.sweeps import run as sweep_run
+from roberta_plugin.locks import holders
+from tests.forked_training import ForkedProcess, ForkedTrainings
 from tests.slurm_cluster import wait_for
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, environment, run
@@ -15,6 +19,7 @@ from tests.tiny_glue import write_task
 from tests.tiny_study import write_study
 
 pytestmark = pytest.mark.integration
+REPORT = ("report.md", "results.json", "bars.png", "curves.png")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +36,13 @@ def work(tmp_path_factory):
     return folder
 
 
-def test_a_killed_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, capsys):
-    """The two variants differ in nothing that matters, so the one that is never killed is the reference."""
+@pytest.fixture(scope="module")
+def finished(work):
+    """A study that was killed in its first pretraining, and then done: its file's content, and what it found.
+
+    The two variants differ in nothing that matters, so the one that is never killed is the reference for the other. The
+    training that is killed is a process of its own; after that, trainings are forks.
+    """
     tuning = {"kind": "fine-tuning", "task": "SST-2", "raw": str(work / "glue"), "tokenizer": str(work / "tokenizer")}
     tuning |= {"max-length": "64", "epochs": "1", "seeds": ["1"], "grid": {"lr": "1e-3", "batch": "16"}}
     content = {
@@ -40,40 +50,94 @@ def test_a_killed_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, ca
         "variants": {"killed": {"paper": "table1/static"}, "calm": {"log-interval": "2", "paper": "table1/dynamic"}},
         "probes": {"held-out": {"kind": "perplexity"}, "sentiment": tuning},
         "seeds": ["1"],
+        "budget": {"equal": "updates", "amount": "60"},
     }
     study, root = write_study(work / "study.yaml", **content), work / "out"
     call = [*command("roberta"), "study", str(study), "--output-dir", str(root)]
+    process = ForkedTrainings([call], cwd=work, environment=environment())
+    pretraining = root / "pretraining" / "variant-killed" / "seed-1"
+    saved = pretraining / "checkpoints" / "checkpoint_last.pt"
+    wait_for(lambda: process.codes() or saved.is_file(), 200, "a checkpoint")
+    process.kill()
+    for training in holders(pretraining / "lock"):
+        os.kill(training, signal.SIGKILL)
+    assert not (pretraining / "result.json").exists() and not (root / "results.json").exists()
+    assert do(work) == 0
+    assert f"Loaded checkpoint {saved}" in (pretraining / "log.txt").read_text()
+    return content, json.loads((root / "results.json").read_text())
 
-    process = subprocess.Popen(call, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    checkpoint = root / "pretraining" / "variant-killed" / "seed-1" / "checkpoints" / "checkpoint_last.pt"
-    wait_for(lambda: process.poll() is not None or checkpoint.is_file(), 200, "a checkpoint")
-    assert process.poll() is None, process.stdout.read()
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert not (root / "results.json").exists()
 
-    done = run([*call, "--parallel", "2"])
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    results = json.loads((root / "results.json").read_text())
+def do(work, *options):
+    """`roberta study` in this process, its trainings in forks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep_run, "TrainingProcess", ForkedProcess)
+        return main(["study", str(work / "study.yaml"), "--output-dir", str(work / "out"), *options])
+
+
+def files_of(work):
+    """All files with their times, but for the report's."""
+    found = {path.relative_to(work): path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
+    return {path: time for path, time in found.items() if path.parent != Path("out") or path.name not in REPORT}
+
+
+def test_a_killed_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, finished):
+    _, results = finished
     for probe in ("held-out", "sentiment"):
         killed, calm = (results["values"][probe][name] for name in ("killed", "calm"))
         assert set(killed) == {"1"}
         assert {seed: found["value"] for seed, found in killed.items()} == {s: f["value"] for s, f in calm.items()}
     assert results["comparisons"]["held-out"]["pairs"][0]["difference"] == 0
-    report = (root / "report.md").read_text()
+    report = (work / "out" / "report.md").read_text()
     assert "| variant | held-out (perplexity) | sentiment (accuracy) | paper |" in report
     assert "n = 1 | 92.9 |" in report
+    held = results["data"][str(work / "bin" / "train.bin")]
+    assert held.startswith("sha256 ") and f"train.bin ({held})" in report
+
+
+def test_a_report_alone_is_made_of_what_is_there_and_nothing_else_is_written(work, finished):
+    _, results = finished
+    root, before = work / "out", files_of(work)
+    for name in REPORT:
+        (root / name).unlink()
+    assert do(work, "--report-only") == 0
+    assert files_of(work) == before and len(before) > 30
+    assert json.loads((root / "results.json").read_text())["values"] == results["values"]
+    assert (root / "report.md").read_text().startswith("# A tiny study")
     for name in ("bars.png", "curves.png"):
         assert (root / name).read_bytes().startswith(b"\x89PNG")
 
-    finished = {path: path.stat().st_mtime_ns for path in root.rglob("result.json")}
-    assert len(finished) == 4
-    content["variants"]["calm"]["lr"] = "2e-3"
-    write_study(study, **content)
-    capsys.readouterr()
-    assert main(["study", str(study), "--output-dir", str(root)]) == 2
-    assert "variant calm: lr 1e-3 is now 2e-3" in capsys.readouterr().err
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("result.json")} == finished
+
+def test_a_changed_setting_is_named_and_refused_and_nothing_is_done(work, finished, capsys):
+    content, _ = finished
+    changed = {**content["variants"], "calm": {**content["variants"]["calm"], "lr": "2e-3"}}
+    write_study(work / "study.yaml", **{**content, "variants": changed})
+    before = files_of(work)
+    for options in ((), ("--report-only",)):
+        assert do(work, *options) == 2
+        assert "variant calm: lr 1e-3 is now 2e-3" in capsys.readouterr().err
+    assert files_of(work) == before
+
+
+def test_another_seed_extends_a_study_and_gives_another_model(work, finished):
+    content, results = finished
+    only = {"variants": {"calm": content["variants"]["calm"]}, "probes": {"held-out": {"kind": "perplexity"}}}
+    write_study(work / "study.yaml", **{**content, **only, "seeds": ["1", "2"]})
+    done = {path: time for path, time in files_of(work).items() if path.name == "result.json"}
+    assert len(done) == 4
+    assert do(work) == 0
+    after = {path: time for path, time in files_of(work).items() if path.name == "result.json"}
+    assert len(after) == 5 and done.items() <= after.items(), "nothing was done again"
+    found = json.loads((work / "out" / "results.json").read_text())["values"]["held-out"]["calm"]
+    assert found["1"] == results["values"]["held-out"]["calm"]["1"]
+    assert found["2"]["value"] != found["1"]["value"]
+    assert ", n = 2 |" in (work / "out" / "report.md").read_text()
+
+
+def test_a_report_needs_a_study(work, tmp_path, capsys):
+    study = write_study(tmp_path / "study.yaml", data=work / "bin", variants={"a": None})
+    assert main(["study", str(study), "--output-dir", str(tmp_path / "out"), "--report-only"]) == 2
+    assert "no study was begun there" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

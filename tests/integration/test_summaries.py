@@ -8,11 +8,11 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.summaries import benchmark
 from roberta_plugin.finetuning.summaries.documents import Documents
 from roberta_plugin.finetuning.summaries.metrics import mean_rouge
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.selection import lead
 from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
 from tests.conftest import REPOSITORY

@@ -154,6 +154,7 @@ def submitted_job(stdout):
 
 @pytest.mark.slurm
 @needs_slurm
+@pytest.mark.slow
 def test_an_array_with_a_limit_is_left_alone_while_it_runs(on_cluster, tiny_data_bin, tmp_path):
     axes = {"lr": ["1e-5", "1e-3", "1e-2"]}
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes=axes, seeds=["1"], slurm=RESOURCES)

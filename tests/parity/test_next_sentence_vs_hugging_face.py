@@ -93,6 +93,8 @@ def test_the_sum_of_losses_and_its_gradients_are_those_of_bert(pair_format, tmp_
     expected.loss.backward()
     loss, log = step(ours, batch)
     torch.testing.assert_close(loss, expected.loss.detach(), atol=1e-5, rtol=1e-5)
+    counts = {"num_tokens": batch["ntokens"], "num_pairs": batch["npairs"], "num_predicted": log["sample_size"]}
+    assert log["flops"] == ours.training_flops(**counts, num_next_sentences=len(batch["next_sentence"]))
     of_bert = dict(bert.named_parameters())
     gradients = as_bert((name, parameter.grad) for name, parameter in ours.named_parameters())
     assert len(gradients) > 55

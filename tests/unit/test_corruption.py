@@ -12,7 +12,7 @@ from roberta_plugin.data.manifest import file_record, sha256_of_file, write_mani
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe, train_character_bpe, train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.recipe import load_recipe
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask

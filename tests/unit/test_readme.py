@@ -19,6 +19,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from roberta_plugin.cli import build_parser, called_verb
 from roberta_plugin.experiments.finetune import FinetuneSettings
 from tests.conftest import REPOSITORY
+from tests.hugging_face import import_transformers
 
 PAGES = [path for path in REPOSITORY.rglob("*.md") if ".venv" not in path.parts and "results" not in path.parts]
 RECIPES = sorted((REPOSITORY / "examples").rglob("*.sh"))
@@ -76,7 +77,7 @@ def test_fairseq_train_commands_parse():
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
         assert cfg.model._name.startswith("fast_roberta")
         assert cfg.task._name == cfg.criterion._name
-        tuning = {"roberta_sentence_prediction", "squad2", "race", "roberta_summarization"}
+        tuning = {"roberta_sentence_prediction", "squad2", "race", "roberta_tagging", "roberta_summarization"}
         assert cfg.task._name in {"roberta_masked_lm", *tuning}
         assert cfg.checkpoint.no_epoch_checkpoints, "without it, a checkpoint per epoch fills the disk"
         assert cfg.optimizer._name == "roberta_adamw"
@@ -143,6 +144,8 @@ def test_snippets_for_python_are_python(page):
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
         imported = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.ImportFrom)]
         for node in imported:
+            if str(node.module).startswith("transformers"):
+                import_transformers()  # also where torchaudio cannot be loaded
             module = importlib.import_module(str(node.module))
             assert all(hasattr(module, alias.name) for alias in node.names), f"{page}: {node.module}"
 

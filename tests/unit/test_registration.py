@@ -21,7 +21,7 @@ found = {
     "criterion roberta_masked_lm": CRITERION_REGISTRY["roberta_masked_lm"],
     **{
         f"{kind} {name}": registry[name]
-        for name in ("roberta_sentence_prediction", "squad2", "race")
+        for name in ("roberta_sentence_prediction", "squad2", "race", "roberta_tagging")
         for kind, registry in (("task", TASK_REGISTRY), ("criterion", CRITERION_REGISTRY))
     },
     "model fast_roberta": MODEL_REGISTRY["fast_roberta"],
@@ -30,7 +30,7 @@ found = {
 for name, cls in found.items():
     print(name, "->", cls.__module__)
     assert cls.__module__.startswith("roberta_plugin."), f"{name} is {cls}"
-assert len(found) == 13
+assert len(found) == 15
 print("all ours")
 """
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch.distributed as dist
 
-from roberta_plugin.signs_of_life import Sign, Signs, Watch
+from roberta_plugin.rank_times import Slowest
+from roberta_plugin.signs_of_life import STALL_LIMITS, UPDATING, Sign, Signs, Verdict, Watch
 
 BEAT_S = 0.02
 ALIVE = Sign(count=1, steps=4, host="node7", process=123)
@@ -20,8 +21,9 @@ def test_a_rank_whose_sign_stays_the_same_is_silent():
         signs.pass_time(1.0)
         signs.note(0, replace(ALIVE, count=count))
         signs.note(1, ALIVE)
-    assert signs.silent(6.0) == ""
-    assert signs.silent(5.0) == "rank 1 on node7 (process 123) has given no sign of life for 5 s"
+    assert signs.silent(6.0) == Verdict()
+    text = "rank 1 on node7 (process 123) has given no sign of life for 5 s"
+    assert signs.silent(5.0) == Verdict(text, ("node7",))
 
 
 def test_a_rank_that_was_itself_stopped_accuses_nobody():
@@ -29,7 +31,7 @@ def test_a_rank_that_was_itself_stopped_accuses_nobody():
     signs = Signs(beat_s=1.0)
     signs.note(1, ALIVE)
     signs.pass_time(3600.0)
-    assert signs.silent(3.0) == ""
+    assert signs.silent(3.0) == Verdict()
 
 
 def test_a_rank_at_its_end_is_not_missed_and_one_that_failed_is_quoted():
@@ -37,28 +39,62 @@ def test_a_rank_at_its_end_is_not_missed_and_one_that_failed_is_quoted():
     signs.note(1, replace(ALIVE, has_left=True))
     signs.note(2, replace(ALIVE, words="ValueError: no"))
     signs.pass_time(2.0)
-    assert signs.silent(2.0) == "rank 2 on node7 (process 123) has ended with ValueError: no"
+    text = "rank 2 on node7 (process 123) has ended with ValueError: no"
+    assert signs.silent(2.0) == Verdict(text), "its node is not at fault"
+
+
+def hang(seconds, *signs_of):
+    """Ranks that give signs of life for so long, and begin no step."""
+    signs = Signs(beat_s=1.0)
+    for count in range(seconds):
+        for rank, sign in enumerate(signs_of):
+            signs.note(rank, replace(sign, count=count))
+        signs.pass_time(1.0)
+    return signs
 
 
 def test_the_rank_with_the_fewest_steps_holds_up_the_others():
-    signs = Signs(beat_s=1.0)
-    for count in range(10):
-        for rank, steps in ((0, 5), (1, 4), (2, 5)):
-            signs.note(rank, replace(ALIVE, count=count, steps=steps))
-        signs.pass_time(1.0)
-    assert signs.silent(2.0) == ""
-    assert signs.behind(11.0) == ""
-    assert signs.behind(10.0) == "no step was begun for 10 s: step 5 waits for rank 1 on node7 (process 123)"
-    signs.note(1, replace(ALIVE, count=11, steps=6))
-    assert signs.behind(10.0) == ""
+    late = replace(ALIVE, steps=4, host="node8", doing="saving")
+    signs = hang(50, replace(ALIVE, steps=5), late, replace(ALIVE, steps=5))
+    assert signs.silent(2.0) == Verdict()
+    assert signs.behind(11.0) == Verdict()
+    text = "no step was begun for 50 s: step 5 waits for rank 1 on node8 (process 123), which is saving"
+    assert signs.behind(50 / STALL_LIMITS) == Verdict(text, ("node8",))
+    signs.note(1, replace(ALIVE, count=50, steps=6))
+    assert signs.behind(10.0) == Verdict()
+
+
+def test_without_a_rank_behind_nobody_is_accused():
+    assert hang(50, ALIVE, ALIVE).behind(10.0) == Verdict("no step was begun for 50 s; all ranks are in step 4")
+
+
+@pytest.mark.parametrize(
+    ("doing", "update_s", "patience"),
+    [
+        (UPDATING, 0.5, 20),  # twice the limit
+        (UPDATING, 2.0, 40),  # twenty updates
+        (UPDATING, 0.0, 50),  # not known yet
+        ("saving", 0.5, 50),
+        ("validating", 4.0, 80),
+    ],
+)
+def test_patience_is_several_updates_and_longer_for_checkpoints_and_validation(doing, update_s, patience):
+    updating = replace(ALIVE, doing=UPDATING, update_s=0.5)
+    busy = replace(ALIVE, doing=doing, update_s=update_s)
+    assert hang(patience - 1, updating, busy).behind(10.0) == Verdict()
+    assert hang(patience, updating, busy).behind(10.0).text
+
+
+def test_the_slowest_rank_is_the_one_with_the_longest_work_of_its_own():
+    signs = hang(1, *(replace(ALIVE, host=f"n{rank}", own_s=own) for rank, own in enumerate((1.0, 1.2, 3.0, 1.0))))
+    assert signs.slowest() == Slowest(rank=2, host="n2", median_s=3.0, worst_s=0.0, all_s=1.1)
+    signs.note(1, ALIVE)
+    assert signs.slowest() is None, "a rank that has not measured yet"
+    assert hang(1, replace(ALIVE, own_s=1.0)).slowest() is None, "a rank alone"
 
 
 def test_before_the_first_step_nobody_is_hurried():
-    signs = Signs(beat_s=1.0)
-    for count in range(100):
-        signs.note(0, replace(ALIVE, count=count, steps=0))
-        signs.pass_time(1.0)
-    assert signs.behind(10.0) == ""
+    assert hang(1000, replace(ALIVE, steps=0)).behind(10.0) == Verdict()
 
 
 class BreakingStore:
@@ -88,7 +124,7 @@ class Ranks:
                 world_size=number,
                 limit_s=limit_s,
                 beat_s=BEAT_S,
-                end=lambda found, rank=rank: self.ends.setdefault(rank, found),
+                end=lambda found, rank=rank: self.ends.setdefault(rank, found.text),
             )
             for rank in range(number)
         ]

@@ -12,7 +12,7 @@ Shapes: P words of the text, H words of the hypothesis.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +82,24 @@ def content_words(phrase: str) -> list[str]:
     Example: "The old dog's" -> ["old", "dog"].
     """
     return _content(_plain(list(_WORD.finditer(phrase))))
+
+
+def rivals_of(phrase: str | None, candidates: Iterable[str]) -> list[str]:
+    """The candidates that may compete with a phrase, without duplicates; all of them if there is no phrase.
+
+    A rival is neither a part of the phrase nor the phrase of it, and not a mere pronoun or determiner.
+
+    Example: rivals_of("The old dog", ["dog", "the old dog's tail", "it", "a cat"]) -> ["a cat"].
+    """
+    asked = content_words(phrase) if phrase else []
+    rivals: dict[str, None] = {}
+    for candidate in candidates:
+        words = content_words(candidate)
+        if not words or all(word in PRONOUNS for word in words):
+            continue
+        if not asked or not (contains(words, asked) or contains(asked, words)):
+            rivals[candidate] = None
+    return list(rivals)
 
 
 def contains(words: Sequence[str], part: Sequence[str]) -> bool:

@@ -36,7 +36,7 @@ def sentence_inputs(
 
     Example: ("Is it on?", "It is.") -> `<s> Is it on ? </s> </s> It is . </s>`; see `model_inputs.join`.
     """
-    for start in tqdm(range(0, len(texts), _AT_ONCE), desc="encoding", unit="10k", leave=False):
+    for start in tqdm(range(0, len(texts), _AT_ONCE), desc="encoding", unit="10k", leave=False, disable=None):
         part = texts[start : start + _AT_ONCE]
         sides = [encoder.ids_of_all(side) for side in zip(*part, strict=True)]
         for ids in zip(*sides, strict=True):

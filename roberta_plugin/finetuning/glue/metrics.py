@@ -52,6 +52,13 @@ def mcc(counts: Numbers) -> float:
     return _ratio(covariance, np.sqrt((total**2 - predicted @ predicted) * (total**2 - answered @ answered)))
 
 
+def macro_f1(counts: Numbers) -> float:
+    """Mean of the F1 of the classes, from counts (C, C); a class without an answer or a prediction does not count."""
+    answered, predicted = counts.sum(axis=1), counts.sum(axis=0)  # (C, C) -> (C,), (C,)
+    total = (answered + predicted).astype(np.float64)
+    return float(np.mean(2 * np.diagonal(counts)[total > 0] / total[total > 0])) if total.any() else 0.0
+
+
 def pearson(predictions: Numbers, answers: Numbers) -> float:
     """Linear correlation of two (N,)."""
     return _correlation(stats.pearsonr, predictions, answers)
@@ -77,6 +84,7 @@ OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
     "f1": f1,
     "acc_and_f1": acc_and_f1,
     "mcc": mcc,
+    "macro_f1": macro_f1,
 }
 OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
     "pearson": pearson,

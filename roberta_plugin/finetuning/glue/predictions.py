@@ -17,7 +17,7 @@ from roberta_plugin.finetuning.averaging import mean_probabilities
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.glue.metrics import as_written
 from roberta_plugin.finetuning.glue.ranking import decide
-from roberta_plugin.finetuning.glue.tasks import GlueTask
+from roberta_plugin.finetuning.glue.tasks import GlueTask, Kind
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 HEADER = "index\tprediction"
@@ -29,9 +29,13 @@ def predict(glue_task: GlueTask, members: Sequence[RawOutputs], split: PreparedS
     The probabilities of the members of an ensemble are averaged: of labels, of a pair being right, or of a phrase among
     its rivals. Numbers are averaged as they are, then clipped to the task's limits and rounded to three decimals.
     """
-    logits = [member.logits for member in members if member.logits is not None]
-    predictions = _PREDICT[glue_task.kind](logits, split)
+    predictions = predict_ids(glue_task.kind, members, split)
     return as_written(predictions, glue_task.limits) if glue_task.kind == "regression" else predictions
+
+
+def predict_ids(kind: Kind, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[Any]:
+    """Predictions for a split of any task of a kind (N,); numbers are neither clipped nor rounded."""
+    return _PREDICT[kind]([member.logits for member in members if member.logits is not None], split)
 
 
 def file_name(glue_task: GlueTask, split: str) -> str:

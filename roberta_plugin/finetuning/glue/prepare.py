@@ -133,7 +133,7 @@ class _Splits:
     def _write_schemas(self, split: SplitWriter, rows: Sequence[GlueRow]) -> None:
         """One sequence per phrase; a row whose pronoun is not found has one sequence with an empty phrase."""
         num_unaligned = 0
-        for row in tqdm(rows, desc="noun phrases", unit="row", leave=False):
+        for row in tqdm(rows, desc="noun phrases", unit="row", leave=False, disable=None):
             schema = find_schema(row)
             label = {} if row.label is None else {"label": row.label}
             if schema is not None:

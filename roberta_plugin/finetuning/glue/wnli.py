@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.glue.alignment import DETERMINERS, Alignment, align, contains, content_words
+from roberta_plugin.finetuning.glue.alignment import DETERMINERS, Alignment, align, rivals_of
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
 from roberta_plugin.finetuning.glue.reader import GlueRow
 
@@ -43,12 +43,9 @@ def find_schema(row: GlueRow, *, others: Sequence[str] = ()) -> Schema | None:
     found = align(text, hypothesis)
     if found is None:
         return None
-    phrase = content_words(found.phrase)
-    rivals: dict[str, None] = {}
-    for rival in (*noun_phrases(text), *others):
-        words = content_words(rival)
-        if words and not contains(words, phrase) and not contains(phrase, words):
-            rivals[_instead_of_pronoun(rival, text, found)] = None
+    rivals = dict.fromkeys(
+        _instead_of_pronoun(rival, text, found) for rival in rivals_of(found.phrase, (*noun_phrases(text), *others))
+    )
     return Schema(
         before=text[: found.start],
         after=text[found.end :],

@@ -74,7 +74,7 @@ def prepare(
         for name, path in files.items():
             content = read_file(task, path, needs_answers=name != "test", strict=options.strict)
             with writer.split(name) as split:
-                maker = _SplitMaker(split, content, encoder, layout, is_train=name == "train")
+                maker = SplitMaker(split, content, encoder, layout, is_train=name == "train")
                 maker.run(f"{task} {name}")
             doubtful[name] = maker.doubtful
     for name, answers in doubtful.items():
@@ -91,7 +91,7 @@ def raw_files(task: str, raw: Path, options: SquadOptions) -> list[Path]:
     return list(find_files(task, raw, options.files).values())
 
 
-class _SplitMaker:
+class SplitMaker:
     """Writes all windows of a file's questions.
 
     Attributes:

@@ -1,5 +1,6 @@
 """Extractive summaries: which sentences of a document to keep (Liu and Lapata 2019, "BertSumExt").
 
+options         what a user can change
 reader          JSON Lines, or stories with highlights -> documents in sentences, with their summaries
 oracle          sentences, summary                     -> the sentences to learn: greedy ROUGE
 inputs          a document's sentences                 -> windows `<s> one </s> <s> two </s> ...`

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.summaries.documents import Documents
 from roberta_plugin.finetuning.summaries.metrics import check_rouge
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.predictions import (
     chosen_sentences,
     evaluate,

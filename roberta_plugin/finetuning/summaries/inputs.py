@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.options import SummariesOptions
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 
 SENTENCE_LENGTH = 200  # BertSum's most tokens of a sentence
 NUM_SPECIALS = 2  # <s> and </s> of a sentence

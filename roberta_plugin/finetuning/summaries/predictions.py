@@ -16,9 +16,9 @@ from scipy.special import expit
 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.documents import Documents
 from roberta_plugin.finetuning.summaries.metrics import average_precision, f1_of_choice, mean_rouge
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.selection import choose, lead
 
 

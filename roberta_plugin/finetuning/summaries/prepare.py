@@ -24,10 +24,10 @@ from tqdm import tqdm
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.summaries.inputs import SummaryLayout, windows_of
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.oracle import ORACLE_SENTENCES, oracle
 from roberta_plugin.finetuning.summaries.reader import Document, field_names, find_files, read_split
 

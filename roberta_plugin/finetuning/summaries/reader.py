@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 from roberta_plugin.data.sentences import split_line
 from roberta_plugin.data.text_inputs_compressed import CountedFile, decompressed_pieces
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.raw_files import check_id, check_text, short
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 ID, TEXT, SUMMARY = "id", "text", "summary"

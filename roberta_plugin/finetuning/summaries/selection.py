@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.options import SummariesOptions
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.oracle import Ngrams, ngrams, words
 
 NUM_SENTENCES = 3

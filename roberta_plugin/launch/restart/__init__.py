@@ -11,6 +11,6 @@ assume that the ranks can reach SLURM. It reads and writes these files in the ru
 
     status.json                the phase rank 0 wrote last: starting, training, stopped (and saved) or finished
     training_started.json      written by rank 0 once the checkpoints are in order: newer checkpoints are progress
-    failures/JOB_ATTEMPT.json  the first exception of a rank, and the nodes that the pre-flight named
+    failures/JOB_ATTEMPT.json  the first exception of a rank, and the nodes at fault, as far as known
     attempts.jsonl             how each attempt ended and what followed; `roberta jobs` shows the last one
 """

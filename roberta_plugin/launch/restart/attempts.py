@@ -36,7 +36,7 @@ def read_end(output_dir: Path, *, job_id: str, attempt: int, code: int) -> End:
         reason=str(failure.get("reason", "")),
         is_preflight=bool(failure.get("is_preflight")),
         nodes=tuple(failure.get("nodes", ())),
-        rank=int(failure.get("rank", 0)),
+        node=int(failure.get("node", 0)),
     )
 
 
@@ -62,7 +62,9 @@ def note_failure(
     rank: int,
     host: str,
     error: BaseException,
-    nodes: Sequence[str] | None,
+    node: int = 0,
+    nodes: Sequence[str] = (),
+    is_preflight: bool = False,
 ) -> None:
     """On any rank: note why it failed. Only the first failure of an attempt is kept: it causes the others.
 
@@ -73,12 +75,14 @@ def note_failure(
         rank: this rank.
         host: its node.
         error: the exception.
-        nodes: the nodes that the pre-flight named; None if the error does not come from the pre-flight.
+        node: number of its node within the job, by which the log is called.
+        nodes: the nodes at fault, as far as known: named by the pre-flight, or with a rank that hangs.
+        is_preflight: whether the error comes from the pre-flight.
     """
     path = failure_path(output_dir, job_id, attempt)
     path.parent.mkdir(exist_ok=True)
     reason = f"rank {rank} on {host}: {type(error).__name__}: {error}"
-    content = {"rank": rank, "reason": reason, "is_preflight": nodes is not None, "nodes": list(nodes or ())}
+    content = {"rank": rank, "node": node, "reason": reason, "is_preflight": is_preflight, "nodes": list(nodes)}
     own = path.with_name(f".{path.name}.{rank}.tmp")
     own.write_text(json.dumps(content), encoding="utf-8")
     with suppress(FileExistsError):
@@ -118,7 +122,7 @@ def write_attempt(output_dir: Path, end: End, decision: Decision, limits: Limits
         "restarts": decision.restarts,
         "then": decision.text,
         "excluded": list(decision.exclude),
-        "log": f"logs/{end.job_id}_{end.rank}_log.err",
+        "log": f"logs/{end.job_id}_{end.node}_log.out",
         "time": time.time(),
     }
     path = output_dir / ATTEMPTS_FILE

@@ -40,8 +40,8 @@ class End:
     has_newer_checkpoint: bool = False  # than when this attempt began to train
     reason: str = ""  # the first exception of a rank
     is_preflight: bool = False  # whether the reason comes from the pre-flight
-    nodes: tuple[str, ...] = ()  # named by the pre-flight
-    rank: int = 0  # the one whose log to open
+    nodes: tuple[str, ...] = ()  # named by the pre-flight, or with a rank that hangs
+    node: int = 0  # the one whose log to open, by its number within the job
 
     def kind(self, preemption_code: int) -> str:
         """FINISHED, STOPPED, CRASHED or START_FAILED."""

@@ -6,9 +6,11 @@ classification head answers about a text or a pair.
 base                what every kind offers
 fill_mask           a text with <mask>         -> the most probable tokens
 classification      a text or a pair           -> a label, and all probabilities
+multi_label         a text or a pair           -> any number of labels, and all probabilities
 regression          a text or a pair           -> a number
 multiple_choice     context, question, options -> the best option
 question_answering  question, context          -> a span of the context
+tagging             a text or its words        -> a tag for each word, and entities
 summary             a text                     -> the sentences that sum it up
 pronoun             a sentence with [it]       -> the phrase that the pronoun stands for
 embedding           a text                     -> a vector
@@ -32,15 +34,21 @@ class Entry(NamedTuple):
     fields: str
     """Fields of a record, for the help text."""
     trained_for: tuple[str, ...] = ()
-    """Fine-tuning tasks, or kinds of `finetuning/glue/tasks.py`, whose models answer so."""
+    """Fine-tuning tasks, or kinds of `finetuning/glue/tasks.py` and `finetuning/custom/kinds`, that train for it."""
 
 
 KINDS: dict[str, Entry] = {
     "fill_mask": Entry("FillMask", "text"),
     "classification": Entry("Classification", "text [text_pair]", ("classification",)),
+    "multi_label": Entry("MultiLabel", "text [text_pair]", ("multi_label",)),
     "regression": Entry("Regression", "text [text_pair]", ("regression", "pair_ranking")),
-    "multiple_choice": Entry("MultipleChoice", "context question options", ("race", "multiple_choice")),
-    "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2")),
+    "multiple_choice": Entry(
+        "MultipleChoice",
+        "context question options",
+        ("race", "multiple_choice", "COPA", "ReCoRD", "CommonsenseQA"),
+    ),
+    "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2", "question_answering")),
+    "tagging": Entry("Tagging", "text or words", ("tagging",)),
     "summary": Entry("Summary", "text", ("summaries", "cnn_dailymail")),
     "pronoun": Entry("Pronoun", "text [candidates]", ("phrase_ranking",)),
     "embedding": Entry("Embedding", "text [text_pair]"),

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.superglue.entries import Entry
+from roberta_plugin.finetuning.superglue.texts import TEXTS
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction.settings import PredictSettings
 
@@ -78,6 +80,15 @@ class Kind(ABC):
         return head
 
 
+def text_columns(hub: RobertaHub) -> tuple[str, ...]:
+    """The columns of the one text or the two that the model was fine-tuned on; empty if it does not say them."""
+    settings = hub.trained_on.get("settings", {})
+    if "text_column" in settings:  # own data
+        return tuple(name for name in (settings["text_column"], settings.get("text_pair_column")) if name)
+    task = TASKS.get(str(hub.trained_on.get("task")))
+    return () if task is None else task.sentences
+
+
 class Texts(NamedTuple):
     """A text or a pair."""
 
@@ -135,13 +146,15 @@ def text_of(record: Mapping[str, Any], *names: str) -> str:
 
 
 def texts_of(record: Mapping[str, Any], hub: RobertaHub) -> Texts:
-    """The fields text and text_pair, or the columns that the model's own task of GLUE has.
+    """The fields text and text_pair, or those that the model was fine-tuned on.
 
     Raises:
         ValueError: if there is no text, or one text only for a model of pairs.
     """
-    task = TASKS.get(str(hub.trained_on.get("task")))
-    columns = task.sentences if task is not None else ()
+    name = str(hub.trained_on.get("task"))
+    if name in TEXTS and "text" not in record:
+        return Texts(*TEXTS[name](Entry(dict(record), "the record")))
+    columns = ("text", "text_pair") if name in TEXTS else text_columns(hub)
     first = text_of(record, "text", *columns[:1])
     names = [name for name in ("text_pair", *columns[1:]) if name in record]
     if not names:

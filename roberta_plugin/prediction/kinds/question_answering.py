@@ -86,7 +86,11 @@ class QuestionAnswering(Kind):
 
     def read(self, record: Mapping[str, Any]) -> Question:
         """See `Kind.read`."""
-        return Question(text_of(record, "question"), text_of(record, "context"))
+        own = (self.trained.get("text_pair_column"), self.trained.get("text_column"))  # of own data
+        names = [
+            (usual, *((given,) if given else ())) for usual, given in zip(("question", "context"), own, strict=True)
+        ]
+        return Question(text_of(record, *names[0]), text_of(record, *names[1]))
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """See `Kind.answer`; a question that is too long is cut as in fine-tuning."""

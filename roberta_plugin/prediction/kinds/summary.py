@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.inputs import NUM_SPECIALS, SummaryLayout, Windows, windows_of
 from roberta_plugin.finetuning.summaries.layout import by_document, padded_layout, segments_of
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.predictions import summary_entry
 from roberta_plugin.finetuning.summaries.reader import one_line, sentences_of
 from roberta_plugin.finetuning.summaries.selection import choose

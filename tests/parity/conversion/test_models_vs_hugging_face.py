@@ -2,6 +2,7 @@
 
 import copy
 import json
+import random
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from roberta_plugin.conversion.huggingface_folder import read_weights, write_wei
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import HEAD, TASKS, batch, write_checkpoint
 
@@ -21,8 +23,10 @@ AUTO = {
     "masked_lm": transformers.AutoModelForMaskedLM,
     "classification": transformers.AutoModelForSequenceClassification,
     "regression": transformers.AutoModelForSequenceClassification,
+    "multi_label": transformers.AutoModelForSequenceClassification,
     "multiple_choice": transformers.AutoModelForMultipleChoice,
     "question_answering": transformers.AutoModelForQuestionAnswering,
+    "tagging": transformers.AutoModelForTokenClassification,
 }
 
 
@@ -58,6 +62,9 @@ def test_hugging_face_computes_what_our_model_does(exported):
         answerable = AUTO["classification"].from_pretrained(folder, num_labels=1).eval()
         found = answerable(input_ids=ids, attention_mask=is_token.long()).logits[:, 0]
         torch.testing.assert_close(found, expected.answerable, **TOLERANCE)
+    elif kind == "tagging":
+        expected = model(ids, token_head_name="token_head")[0]
+        torch.testing.assert_close(outputs.logits[is_token], expected[is_token], **TOLERANCE)
     else:
         torch.testing.assert_close(outputs.logits, model(ids, classification_head_name=HEAD)[0], **TOLERANCE)
 
@@ -130,6 +137,57 @@ def test_pipelines_give_our_answers(tmp_path):
             torch.testing.assert_close(
                 torch.tensor([by_label[label] for label in ("no", "perhaps", "yes")]), expected, **TOLERANCE
             )
+
+
+def test_entities_of_the_pipeline_are_ours(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours", "tagging")
+    export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
+    pipe = transformers.pipeline("token-classification", str(tmp_path / "theirs"), aggregation_strategy="first")
+    rng = random.Random(1)
+    # Where the space before a word is a token by itself, the pipeline's rule makes two words: none of these is so.
+    words = ["good", "bad", "goods", "badly", "good's", "bad\u00e9", "good\u6771\u4eac", "bad3.14"]
+    texts = [[rng.choice(words) for _ in range(rng.randrange(1, 7))] for _ in range(40)]
+    found = iterate_predictions(PredictSettings(model=ours, device="cpu"), [{"words": text} for text in texts])
+    again = iterate_predictions(PredictSettings(model=tmp_path / "theirs", device="cpu"), [{"words": t} for t in texts])
+    count = 0
+    for text, answer, of_theirs in zip(texts, found, again, strict=True):
+        assert answer == of_theirs
+        expected = pipe(" ".join(text))
+        names = {"entity_group": "type", "start": "start", "end": "end"}
+        for wanted, entity in zip(expected, answer["entities"], strict=True):
+            assert {name: entity[name] for name in names.values()} == {o: wanted[t] for t, o in names.items()}
+            assert entity["score"] == pytest.approx(float(wanted["score"]), abs=1e-4)
+        count += len(expected)
+    assert count > 40
+
+
+def test_the_pipeline_gives_our_probabilities_of_several_labels(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours", "multi_label")
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    assert json.loads((folder / "config.json").read_text())["problem_type"] == "multi_label_classification"
+    found = transformers.pipeline("text-classification", str(folder))("so it is good", top_k=None)
+    (answer,) = iterate_predictions(PredictSettings(model=ours, threshold=0.4, device="cpu"), ["so it is good"])
+    assert {each["label"]: each["score"] for each in found} == pytest.approx(answer["probabilities"], abs=1e-5)
+    assert abs(sum(answer["probabilities"].values()) - 1) > 0.01, "they do not compete"
+    assert answer["labels"] == [label for label, value in answer["probabilities"].items() if value >= 0.4]
+    (again,) = iterate_predictions(PredictSettings(model=folder, threshold=0.4, device="cpu"), ["so it is good"])
+    assert again["labels"] == answer["labels"]
+
+
+def test_numbers_are_exported_on_the_scale_of_their_labels(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours", "regression")
+    state = torch.load(ours / "model.pt", weights_only=False)
+    (as_learned,) = iterate_predictions(PredictSettings(model=ours, device="cpu"), ["so it is good"])
+    state["task_state"]["data"]["settings"] |= {"mean": 1500.0, "deviation": 200.0}
+    torch.save(state, ours / "model.pt")
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    (answer,) = iterate_predictions(PredictSettings(model=ours, device="cpu"), ["so it is good"])
+    assert answer["score"] == pytest.approx(1500 + 200 * as_learned["score"], rel=1e-5)
+    found = transformers.pipeline("text-classification", str(folder), function_to_apply="none")("so it is good")
+    assert found[0]["score"] == pytest.approx(answer["score"], rel=1e-5)
+    back = import_model(ImportSettings(source=ours, output_dir=tmp_path / "back")).folder
+    (again,) = iterate_predictions(PredictSettings(model=back, device="cpu"), ["so it is good"])
+    assert again["score"] == answer["score"], "the scale is applied once"
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["masked_lm", "question_answering", "classification"])
+@pytest.mark.parametrize("kind", ["masked_lm", "question_answering", "classification", "tagging"])
 def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
     ours = write_checkpoint(tmp_path / "ours", kind, encoder_layers=1)
     sample = tmp_path / "sample.txt"
@@ -33,6 +33,9 @@ def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
         found = session.run(None, {"input_ids": part.numpy(), "attention_mask": is_token.long().numpy()})
         if kind == "masked_lm":
             expected = model(part)[0]
+            torch.testing.assert_close(torch.tensor(found[0])[is_token], expected[is_token], **TOLERANCE)
+        elif kind == "tagging":
+            expected = model(part, token_head_name="token_head")[0]
             torch.testing.assert_close(torch.tensor(found[0])[is_token], expected[is_token], **TOLERANCE)
         elif kind == "classification":
             expected = model(part, classification_head_name=HEAD)[0]

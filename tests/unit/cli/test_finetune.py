@@ -12,11 +12,12 @@ import torch
 from roberta_plugin.cli import finetune, main
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.experiments import finetune as procedure
-from roberta_plugin.experiments import inference, sweep
+from roberta_plugin.experiments import inference
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.finetuning_start import starting_model
-from roberta_plugin.experiments.grid import read_grid
-from roberta_plugin.experiments.sweep_report import write_report
+from roberta_plugin.experiments.sweeps import sweep
+from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.experiments.sweeps.report import write_report
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
@@ -87,7 +88,10 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
 @pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
-    asked_of_the_sweep = procedure.run_grid(finetune.settings_of(args), write_grid(args), report=print)["asked"]
+    settings, data = finetune.settings_of(args), words[2]
+    asked_of_the_sweep = procedure.run_grid(settings, write_grid(args), data=data, report=print)["asked"]
+    assert asked_of_the_sweep.after.func is procedure.compute_outputs, "in the jobs, where the GPUs are"
+    assert asked_of_the_sweep.after.keywords["data"] == data.resolve()
     assert asked_of_the_sweep.slurm is not None
     assert asked_of_the_sweep.wait
     assert asked_of_the_sweep.parallel == 7

@@ -9,6 +9,7 @@ from roberta_plugin.cli import jobs
 from roberta_plugin.launch.restart.attempts import write_attempt
 from roberta_plugin.launch.restart.policy import Decision, End, Limits
 from roberta_plugin.launch.status import Launch, Status, read_status, write_launch, write_status
+from roberta_plugin.rank_times import Slowest
 from roberta_plugin.training import slurm_commands
 
 
@@ -38,7 +39,11 @@ def add_run(folder, job_id, *, status_of=None, **changes):
     launch = Launch(job_id=job_id, name="base", num_gpus=4, batch_sequences=64, batch_tokens=None, snapshot="s")
     write_launch(folder, launch)
     values = {"attempt": 1, "phase": "training", "update": 2500, "max_update": 10000, "loss": 3.25, "time": time.time()}
-    values |= {"tokens_per_second": 1234567.8, "updates_per_second": 2.0, "job_id": status_of or job_id}
+    values |= {
+        "tokens_per_second": 1234567.8,
+        "updates_per_second": 2.0,
+        "job_id": job_id if status_of is None else status_of,
+    }
     if changes.get("phase", True) is not None:
         write_status(folder, Status(**{**values, **changes}))
 
@@ -86,14 +91,14 @@ def test_what_is_not_so_any_more_is_not_shown(run_jobs, tmp_path):
 def test_a_failed_run_says_why_and_names_the_log(run_jobs, tmp_path):
     for name, restarts in (("a", False), ("b", True)):
         add_run(tmp_path / name, "7")
-        end = End(job_id="7", attempt=1, code=137, phase="training", reason="rank 3 on n2: ValueError: bad", rank=3)
+        end = End(job_id="7", attempt=1, code=137, phase="training", reason="rank 3 on n2: ValueError: bad", node=1)
         decision = Decision(restarts, "what followed", exclude=("n2",))
         write_attempt(tmp_path / name, end, decision, Limits(9, 2, 140))
     failed = run_jobs(tmp_path / "a", states={"7": "failed|NonZeroExitCode"})
     assert failed[1].split()[:2] == ["7", "failed"]
     assert "attempt 1 failed in training (exit code 137 (SIGKILL); rank 3 on n2: ValueError: bad)" in failed[2]
     assert "what followed; excluded: n2" in failed[2]
-    assert failed[2].endswith(f"{tmp_path}/a/logs/7_3_log.err")
+    assert failed[2].endswith(f"{tmp_path}/a/logs/7_1_log.out")
     assert len(run_jobs(tmp_path / "b", states={"7": "pending|BeginTime"})) == 3
     write_status(tmp_path / "b", Status(**{**vars(read_status(tmp_path / "b")), "attempt": 2}))
     assert len(run_jobs(tmp_path / "b", states={"7": "running"})) == 2, "it runs again: nothing to say"
@@ -113,3 +118,92 @@ def test_no_runs_and_no_folder(run_jobs, tmp_path):
     assert run_jobs(tmp_path, states={}) == [f"no launched run in {tmp_path}"]
     with pytest.raises(FileNotFoundError, match="name the folder that holds your runs"):
         run_jobs(tmp_path / "none", states={})
+
+
+def test_a_run_shows_its_mfu_and_the_rank_that_the_others_wait_for(run_jobs, tmp_path):
+    slowest = Slowest(rank=3, host="n2", median_s=0.52, worst_s=2.1, all_s=0.31)
+    add_run(tmp_path / "a", "7", mfu=41.27, slowest=slowest)
+    assert read_status(tmp_path / "a").slowest == slowest
+    lines = run_jobs(tmp_path, states={"7": "running"})
+    assert "41.3 %" in lines[1]
+    expected = (
+        "slowest rank: 3 on n2, 0.52 s an update for data and forward passes (worst 2.1 s; median of all ranks 0.31 s)"
+    )
+    assert lines[2].strip() == expected
+    assert len(run_jobs(tmp_path, states={"7": "pending"})) == 2
+
+
+def act(*words):
+    parser = argparse.ArgumentParser()
+    jobs.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["jobs", *map(str, words)])
+    return args.run(args)
+
+
+@pytest.fixture
+def failed(tmp_path):
+    """A run whose last attempt failed first on its second node."""
+    add_run(tmp_path / "a", "7")
+    for attempt in (0, 1):
+        end = End(
+            job_id="7", attempt=attempt, code=1, phase="training", update=5210, reason="rank 3 on n2: E: x", node=1
+        )
+        write_attempt(tmp_path / "a", end, Decision(True, "the job restarts", exclude=("n2",)), Limits(9, 2, 140))
+    (tmp_path / "a" / "logs").mkdir()
+    for node in (0, 1):
+        text = "".join(f"{rank}: line {number}\n" for number in range(100) for rank in (2 * node, 2 * node + 1))
+        (tmp_path / "a" / "logs" / f"7_{node}_log.out").write_text(text)
+    return tmp_path / "a"
+
+
+def test_logs_shows_the_end_of_the_log_of_the_node_that_failed(failed, capsys):
+    assert act("logs", failed, "--lines", "3") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"==> {failed}/logs/7_1_log.out <==",
+        "3: line 98",
+        "2: line 99",
+        "3: line 99",
+    ]
+    assert act("logs", failed, "--node", "0", "--lines", "1") == 0
+    assert capsys.readouterr().out.endswith("1: line 99\n")
+    with pytest.raises(FileNotFoundError, match=r"7_5_log.out does not exist: there are 2 logs of job 7"):
+        act("logs", failed, "--node", "5")
+
+
+def test_attempts_shows_all_of_them_and_sums_up_the_nodes(failed, capsys):
+    assert act("attempts", failed) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "job 7, attempt 0, update 5,210: failed in training (exit code 1; rank 3 on n2: E: x)" in lines[0]
+    assert "the job restarts; excluded: n2; log: logs/7_1_log.out" in lines[1]
+    assert lines[4] == "first to fail: n2 (2 times)"
+
+
+def test_cancel_ends_the_job_of_a_run_and_no_other(failed, monkeypatch, capsys):
+    cancelled = []
+    monkeypatch.setattr(slurm_commands, "cancel", cancelled.append)
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("running", "None")})
+    assert act("cancel", failed) == 0
+    assert cancelled == ["7"]
+    assert "cancelled, it ends, after saving a checkpoint" in capsys.readouterr().out
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("failed", "NonZeroExitCode")})
+    with pytest.raises(ValueError, match=r"Job 7 of .* is not active: its state is failed"):
+        act("cancel", failed)
+
+
+@pytest.mark.parametrize("action", jobs.ACTIONS)
+def test_an_action_needs_a_run(action, tmp_path):
+    with pytest.raises(ValueError, match=f"roberta jobs {action}: name the run folder"):
+        act(action)
+    with pytest.raises(FileNotFoundError, match="is not the folder of a launched run"):
+        act(action, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "shown"),
+    [("training", 0, "running"), ("training", 7000, "running (silent)"), ("stopped", 0, "stopped")],
+)
+def test_a_run_without_slurm_shows_what_its_first_rank_wrote(run_jobs, tmp_path, phase, age, shown):
+    add_run(tmp_path / "a", None, status_of="", phase=phase, time=time.time() - age)
+    _, row = run_jobs(tmp_path, states={})
+    assert row.startswith(f"-    {shown}  ")
+    assert "2,500 of 10,000" in row

@@ -32,3 +32,21 @@ def test_table_and_json_agree(tmp_path, capsys):
 def test_an_unknown_machine_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"--machine must be one of v100, .*, got 'tpu'"):
         run("--config", str(tmp_path / "x.yaml"), "--machine", "tpu")
+
+
+def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
+    config = str(REPOSITORY / "slurm" / "pretrain_large.yaml")
+    words = ["--config", config, "--machine", "b200", "--utilization", "0.4", "--gpus", "1024", "--price", "2"]
+    assert run(*words, "--json", str(tmp_path / "plan.json")) == 0
+    slow = capsys.readouterr().out
+    row = json.loads((tmp_path / "plan.json").read_text())["rows"][0]
+    assert row["cost"] == 2 * row["gpu_hours"]
+    assert f"| {row['cost']:,.0f} |" in slow
+    assert "A checkpoint: 5.7 GB, written twice at 1 GB/s" in slow
+    assert row["saving"] == pytest.approx(11.37 / 900, rel=1e-3), "every 15 minutes, by the recipe"
+    assert run(*words, "--write-gb-s", "10", "--json", str(tmp_path / "fast.json")) == 0
+    fast = json.loads((tmp_path / "fast.json").read_text())["rows"][0]
+    assert fast["saving"] == pytest.approx(row["saving"] / 10)
+    for option in ("--price", "--write-gb-s"):
+        with pytest.raises(ValueError, match=f"{option} must be positive, got -1"):
+            run(*words, option, "-1")

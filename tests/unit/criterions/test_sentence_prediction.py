@@ -9,6 +9,7 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion, confusion
+from roberta_plugin.finetuning.custom import metrics as custom
 from roberta_plugin.finetuning.glue import metrics as glue
 from roberta_plugin.finetuning.glue.ranking import decide
 
@@ -22,9 +23,11 @@ class Scores(torch.nn.Module):
         self.scores = torch.nn.Parameter(torch.randn(num_sequences, num_scores, generator=generator))
 
 
-def make_criterion(kind, *, num_classes=2, **options):
+def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None, **options):
     task = SimpleNamespace(
         limits=(0.0, 5.0),
+        scale=scale,
+        label_weights=label_weights,
         kind=kind,
         num_classes=num_classes,
         target_dictionary=None,
@@ -86,6 +89,32 @@ def test_regression_is_the_squared_error_of_the_number_itself():
     sample = make_sample(range(7), {"label": numbers}, [1, 3, 5])
     expected = (model.scores[[1, 3, 5], 0] - torch.tensor([5.0, 1.0, 3.2])).square().sum()
     check_loss(make_criterion("regression"), model, sample, expected, sample_size=3)
+
+
+def test_weighted_labels_are_torch_s_weighted_cross_entropy_and_count_by_their_weight():
+    model, labels = Scores(6, 3), torch.tensor([0, 2, 1, 1, 0, 2])
+    sample = make_sample(range(7), {"label": labels}, [4, 0, 5, 2])
+    chosen, weights = labels[[4, 0, 5, 2]], torch.tensor([0.5, 2.0, 1.25])
+    expected = torch.nn.functional.cross_entropy(model.scores[[4, 0, 5, 2]], chosen, weights, reduction="sum")
+    criterion = make_criterion("classification", num_classes=3, label_weights=weights.tolist())
+    check_loss(criterion, model, sample, expected, sample_size=0.5 + 0.5 + 1.25 + 2.0)
+
+
+@pytest.mark.parametrize("weights", [None, [2.0, 0.5, 1.0]])
+def test_several_labels_are_the_mean_of_their_binary_cross_entropies(weights):
+    model, labels = Scores(6, 3), torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    sample = make_sample(range(7), {"labels": labels.to(torch.uint8)}, [4, 0, 2])
+    shares, present = model.scores[[4, 0, 2]].double().sigmoid(), labels[[4, 0, 2]]
+    of_present = torch.tensor(weights or [1.0] * 3, dtype=torch.float64) * present * shares.log()
+    expected = -(of_present + (1 - present) * (1 - shares).log()).sum() / 3
+    check_loss(make_criterion("multi_label", label_weights=weights), model, sample, expected, sample_size=3)
+
+
+def test_own_numbers_are_learned_as_multiples_of_their_deviation():
+    model, numbers = Scores(6, 1), [1000.0, 1200.0, 1400.0, 900.0, 1100.0, 1000.0]
+    sample = make_sample(range(7), {"label": numbers}, [1, 3])
+    expected = (model.scores[[1, 3], 0] - torch.tensor([1.0, -0.5])).square().sum()
+    check_loss(make_criterion("regression", scale=(1000.0, 200.0)), model, sample, expected, sample_size=2)
 
 
 def test_sentences_of_a_question_compete_with_each_other_and_with_none():
@@ -154,6 +183,17 @@ def test_metrics_of_classification_are_those_of_the_whole_split(num_classes, num
     assert values["padding"] == pytest.approx(100 * sum(map(len, batches)) / 420, abs=0.01)
     expected = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels)).item()
     assert values["loss"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_the_best_f1_of_several_labels_is_that_of_the_whole_split(num_ranks):
+    model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
+    batches = split_into_batches(range(61), {"labels": labels}, seed=2, num_ranks=num_ranks)
+    values = validate(make_criterion("multi_label"), model, batches)
+    counts = custom.threshold_counts(model.scores.detach().sigmoid().double().numpy(), labels.astype(bool))
+    assert values["tuned_micro_f1"] == pytest.approx(100 * custom.micro_f1(counts).max())
+    assert values["tuned_threshold"] == custom.best_threshold(counts)
+    assert 20 < values["tuned_micro_f1"] < 90
 
 
 @pytest.mark.parametrize("num_ranks", [1, 3])

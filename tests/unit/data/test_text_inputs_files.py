@@ -70,12 +70,7 @@ def test_json_lines_of_another_name_are_refused_until_the_format_is_given(tmp_pa
         (b"PK\x03\x04" + bytes(99), "zip"),
         ("text\n".encode("utf-16"), "iconv"),
     ],
-    ids=[
-        *COMPRESS,
-        "parquet",
-        "zip",
-        "utf-16",
-    ],  # gzip writes the time: the bytes would name each process's test otherwise
+    ids=[*COMPRESS, "parquet", "zip", "utf-16"],
 )
 def test_what_is_no_plain_text_is_refused_under_a_plain_name(tmp_path, content, message):
     (tmp_path / "text.txt").write_bytes(content)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
-from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.training.resources import Resources
 

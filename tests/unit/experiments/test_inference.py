@@ -38,7 +38,7 @@ def task_of(kind):
         return torch.stack([values.sum(dim=1), -values.sum(dim=1)], dim=1)
 
     vocabulary = type("Vocabulary", (), {"pad_id": 1, "__len__": lambda self: 300})()
-    return Namespace(vocabulary=vocabulary, outputs=outputs)
+    return Namespace(vocabulary=vocabulary, outputs=outputs, inputs_class=ExamplesDataset)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 200, 100_000])

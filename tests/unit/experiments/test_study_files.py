@@ -2,9 +2,9 @@
 
 import pytest
 
-from roberta_plugin.experiments.paper_tables import TABLES
-from roberta_plugin.experiments.study_plan import plan_variants
-from roberta_plugin.experiments.study_settings import read_study
+from roberta_plugin.experiments.studies.paper_tables import TABLES
+from roberta_plugin.experiments.studies.plan import plan_variants
+from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.training.resources import Resources, read_resources
 from tests.conftest import REPOSITORY
 

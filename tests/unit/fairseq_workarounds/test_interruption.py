@@ -203,14 +203,34 @@ def test_a_signal_between_two_epochs_stops_before_the_first_update(interruption,
     stopped.begin_epoch = lambda epoch: None
 
     def fairseqs(cfg, trainer, task, epoch_itr):
-        trainer.begin_epoch(2)
-        raise AssertionError("an update was made")
+        trainer.begin_epoch(epoch_itr.next_epoch_idx - 1)
+        assert epoch_itr.next_epoch_idx == 2, "an update of the second epoch was made"
+        return [None], False
 
-    with interruption.training(stopped):
-        press()
-        with pytest.raises(SystemExit) as end:
-            module.train(fairseqs, CONFIG, stopped, None, None)
+    assert module.train(fairseqs, CONFIG, stopped, None, SimpleNamespace(next_epoch_idx=2)) == ([None], False)
+    press()  # while fairseq makes the next epoch's batches
+    with pytest.raises(SystemExit) as end:
+        module.train(fairseqs, CONFIG, stopped, None, SimpleNamespace(next_epoch_idx=3))
     assert (saved, end.value.code) == ([0], 130)
+
+
+@pytest.mark.parametrize(("is_done", "next_epoch"), [(True, 2), (False, 3)], ids=["--max-update", "--max-epoch"])
+def test_after_the_last_epoch_ctrl_c_is_as_ever(interruption, is_done, next_epoch):
+    def fairseqs(*arguments):
+        return [None], is_done
+
+    trained = trainer()
+    trained.begin_epoch = lambda epoch: None
+    module.train(fairseqs, CONFIG, trained, None, SimpleNamespace(next_epoch_idx=next_epoch))
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_after_an_error_in_an_epoch_ctrl_c_is_as_ever(interruption):
+    with pytest.raises(MemoryError), interruption.training(trainer()):
+        raise MemoryError
+    with pytest.raises(KeyboardInterrupt):
+        press()
 
 
 def test_the_last_words_say_how_to_go_on(interruption):

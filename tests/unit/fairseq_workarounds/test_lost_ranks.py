@@ -1,10 +1,14 @@
 """A lost rank is named; tests/integration/test_lost_ranks.py loses some."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from roberta_plugin.fairseq_workarounds import lost_ranks
+from roberta_plugin.rank_times import Durations
+from tests.conftest import REPOSITORY
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "3", "inf", "nan"])
@@ -69,3 +73,60 @@ def test_the_process_that_starts_the_ranks_adds_nothing():
     assert end.value.code == lost_ranks.EXIT_CODE
     with pytest.raises(lost_ranks.ProcessExitedException):
         lost_ranks.call_main(starts(1))
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """A watch in a training whose forward passes take a second."""
+    made = SimpleNamespace(steps=0, doing="", updates=Durations(), own_work=Durations())
+    monkeypatch.setattr(lost_ranks, "_watch", made)
+    monkeypatch.setattr(lost_ranks, "_forward", SimpleNamespace(take=lambda: 1.0))
+    monkeypatch.setattr(lost_ranks, "_data_since", None)
+    return made
+
+
+def test_the_signs_say_what_a_rank_is_doing_and_how_long_its_work_takes(watch, monkeypatch):
+    now, seen = [0.0], []
+    monkeypatch.setattr(lost_ranks.time, "perf_counter", lambda: now[0])
+
+    def passing(seconds):
+        def fairseqs(*args):
+            seen.append(watch.doing)
+            now[0] += seconds
+
+        return fairseqs
+
+    def epoch():
+        seen.append(watch.doing)
+        for number in range(6):
+            now[0] += 2.0  # waiting for data
+            lost_ranks.train_step(passing(5.0))
+            lost_ranks.validate_and_save((lambda: lost_ranks.validate(passing(50.0))) if number == 0 else print)
+            if number == 1:
+                lost_ranks.save_checkpoint(passing(500.0))  # by the clock, after fairseq's own end of an update
+
+    lost_ranks.train(epoch)
+    assert seen == ["beginning an epoch", "updating", "validating", "updating", "saving", *["updating"] * 4]
+    assert watch.doing == ""
+    assert (watch.steps, watch.updates.median) == (6, 5.0)
+    assert (watch.own_work.median, watch.own_work.worst) == (3.0, 3.0), "the first update has not waited for data"
+
+
+def test_a_rank_that_ends_writes_the_stacks_of_all_its_threads_and_names_the_nodes():
+    program = """if True:
+        import threading
+        from roberta_plugin.fairseq_workarounds import lost_ranks
+        from roberta_plugin.signs_of_life import Verdict
+
+        def hangs():
+            threading.Event().wait()
+
+        threading.Thread(target=hangs, daemon=True).start()
+        lost_ranks.on_lost.append(lambda error: print(error.nodes))
+        lost_ranks.end_process(Verdict("rank 3 on n2 has given no sign of life", ("n2",)))
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert done.returncode == lost_ranks.EXIT_CODE, done.stderr
+    assert done.stdout == "('n2',)\n"
+    assert " in hangs\n" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("LostRankError: Lost rank: rank 3 on n2")

@@ -7,6 +7,7 @@ import pytest
 
 from roberta_plugin.finetuning import identity
 from tests.tiny_benchmarks import write_prepared
+from tests.tiny_tagging import write_prepared as write_tagging
 
 PATH = Path("model.pt")
 
@@ -75,3 +76,12 @@ def test_classes_are_found_by_their_names(prepared):
     assert identity.class_order(["YES", "No"], prepared, checkpoint=PATH) == [1, 0]  # the data have no, yes
     with pytest.raises(ValueError, match=r"model\.pt has the classes yes, yes, and .*set the classes no, yes"):
         identity.class_order(["yes", "yes"], prepared, checkpoint=PATH)
+
+
+def test_a_tagging_head_serves_other_files_with_the_same_labels(tmp_path, caplog):
+    prepared = write_tagging(tmp_path)
+    labels = {"kind": "tagging", "labels": prepared.settings["labels"]}
+    check(state(prepared, task="conll2003", settings={**labels, "context": "document"}), prepared)
+    assert "context was document in training and is sentence here" in caplog.text
+    with pytest.raises(ValueError, match=r"labels was \['O', 'B-PER', 'I-PER'\] in training"):
+        check(state(prepared, settings={**labels, "labels": ["O", "B-PER", "I-PER"]}), prepared)

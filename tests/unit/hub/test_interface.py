@@ -253,6 +253,19 @@ def test_lists_of_texts_have_the_results_of_single_texts_in_order(heads_hub):
         assert [filling.text for filling in flat] == [filling.text for filling in wanted]
 
 
+def test_a_token_head_gives_probabilities_for_each_token(heads_hub):
+    hub = heads_hub
+    hub.model.register_token_head("tags", 4)
+    texts = ["good bad good", "bad"]
+    found = hub.predict("tags", texts)
+    assert [row.shape for row in found] == [(len(hub.encode(text)), 4) for text in texts]
+    for text, row in zip(texts, found, strict=True):
+        torch.testing.assert_close(hub.predict("tags", hub.encode(text))[0], row, atol=1e-5, rtol=1e-5)
+        logits = hub.predict("tags", [text], return_logits=True)[0]
+        torch.testing.assert_close(logits.log_softmax(dim=-1), row, atol=1e-5, rtol=1e-5)
+    del hub.model.token_heads["tags"]
+
+
 def test_embeddings_are_means_or_first_features(heads_hub):
     hub = heads_hub
     features = hub.extract_features(PIECES)

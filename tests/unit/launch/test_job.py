@@ -11,7 +11,6 @@ from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.preemption import STOP_SIGNALS
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.rendezvous import RankInfo
 from roberta_plugin.launch.restart import attempts
 
 
@@ -25,7 +24,7 @@ class Hook(SimpleNamespace):
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     """Call the job on a rank whose training ends as given; returns the hook's phases and what was returned or raised."""
-    values = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_PROCID": 1, "SLURM_LOCALID": 1}
+    values = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_PROCID": 0, "SLURM_LOCALID": 0}
     values |= {"SLURM_NTASKS": 2, "SLURM_NODEID": 0, "SLURM_JOB_NODELIST": "a", "SLURMD_NODENAME": "a"}
     for name, value in values.items():
         monkeypatch.setenv(name, str(value))
@@ -42,13 +41,15 @@ def call(tmp_path, monkeypatch):
 
         monkeypatch.setattr(TrainingJob, "_train", train)
         job = TrainingJob(
-            recipe=LaunchSettings(output_dir=tmp_path, train=(), gpus_per_node=2, port=20010), arguments=()
+            recipe=LaunchSettings(output_dir=tmp_path, train=(), nodes=call.nodes, gpus_per_node=2, port=20010),
+            arguments=(),
         )
         try:
             return hook.phases, job()
         except (SystemExit, RuntimeError) as end:
             return hook.phases, end
 
+    call.nodes = 1
     return call
 
 
@@ -56,6 +57,21 @@ def test_a_finished_training_says_so(call, tmp_path):
     assert call() == (["finished"], "finished at update 30")
     assert call.port == 20010
     assert not (tmp_path / "failures").exists()
+
+
+def test_other_ranks_than_the_first_leave_no_result(call, tmp_path, monkeypatch, capsys):
+    """A thousand ranks would write a thousand files."""
+    for name, value in {"SLURM_PROCID": 3, "SLURM_LOCALID": 1, "SLURM_NODEID": 1, "SLURM_NTASKS": 4}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "a,b")
+    monkeypatch.setattr(call, "nodes", 2)
+    phases, end = call()
+    assert (phases, end.code) == (["finished"], 0)
+    phases, end = call(error=RuntimeError("no memory"))
+    assert (phases, end.code) == ([], 1)
+    assert "RuntimeError: no memory" in capsys.readouterr().err
+    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    assert (found.reason, found.node) == ("rank 3 on a: RuntimeError: no memory", 1)
 
 
 def test_a_stopped_rank_leaves_a_mark_and_asks_slurm_nothing(call):
@@ -73,7 +89,7 @@ def test_a_rank_that_fails_notes_why(call, tmp_path):
     phases, end = call(error=RuntimeError("no memory"))
     assert (phases, str(end)) == ([], "no memory")
     found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
-    assert (found.reason, found.rank, found.is_preflight) == ("rank 1 on a: RuntimeError: no memory", 1, False)
+    assert (found.reason, found.node, found.is_preflight) == ("rank 0 on a: RuntimeError: no memory", 0, False)
 
 
 def test_the_nodes_that_the_preflight_names_are_noted(call, tmp_path):
@@ -96,6 +112,5 @@ def test_the_job_that_starts_again_is_the_same(tmp_path):
 
 
 def test_fairseq_must_have_made_the_process_group_that_was_asked_for():
-    place = RankInfo(rank=3, world_size=4, local_rank=1, ranks_per_node=2, hosts=("a", "b"), port=20000)
     with pytest.raises(RuntimeError, match="fairseq trains as rank 0 of 1, not 3 of 4"):
-        training_job._CheckedMain(place)(None)
+        training_job.CheckedMain(3, 4)(None)

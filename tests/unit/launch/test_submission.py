@@ -69,6 +69,9 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
     assert lines.index("module load cuda") < next(i for i, line in enumerate(lines) if line.startswith("srun "))
     assert f"{output_dir}/snapshots/0/code" in submission.script
     assert "--kill-on-bad-exit=1" in submission.script
+    assert f"--label --output={output_dir}/logs/%j_%n_log.out" in submission.script
+    assert "--error" not in submission.script, "one log for each node"
+    assert "NCCL" not in submission.script, "there are no GPUs"
     command = submission.commands[1]
     assert f"--distributed-init-method tcp://FIRST-NODE:{port_of(output_dir)}" in command
     assert "--distributed-world-size 4 --distributed-rank $SLURM_PROCID" in command
@@ -81,6 +84,15 @@ def test_a_gpu_job_asks_for_its_gpus(tiny_data_bin, tmp_path):
     submission = launch(recipe, dry_run=True)
     assert directives(submission.script)["gpus-per-node"] == "2"
     assert "--device-id $SLURM_LOCALID" in submission.commands[1]
+    lines = [line for line in submission.script.splitlines() if "NCCL" in line]
+    print_all = "; ".join([*lines, "env"])
+    given = subprocess.run(
+        ["bash", "-c", print_all], env={"TORCH_NCCL_TRACE_BUFFER_SIZE": "7"}, capture_output=True, text=True, check=True
+    )
+    values = dict(line.split("=", 1) for line in given.stdout.splitlines())
+    assert values["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "7", "what the user has set stays"
+    assert values["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
+    assert values["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] == f"{tmp_path}/run/logs/nccl_trace_"
 
 
 def test_containers(tiny_data_bin, tmp_path):
@@ -121,7 +133,7 @@ def script(tiny_data_bin, tmp_path):
     """The script of a run folder with its snapshot, and a port that is taken."""
     server = socket.create_server(("", 0))
     port = server.getsockname()[1]
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=a'b c",), port=port)
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",), port=port)
     yield launch(recipe, dry_run=True).script, port
     server.close()
 
@@ -129,12 +141,12 @@ def script(tiny_data_bin, tmp_path):
 def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_code(tiny_data_bin, tmp_path, script):
     text, port = script
     take_snapshot(
-        good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=a'b c",)), arguments=("data-bin",), config=None
+        good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",)), arguments=("data-bin",), config=None
     )
-    process = run_script(tmp_path, text, srun='echo "token $TOKEN, port $ROBERTA_PORT"; exit 9')
+    process = run_script(tmp_path, text, srun='echo "name $NAME, port $ROBERTA_PORT"; exit 9')
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 9, said
-    assert "token a'b c, port " in said
+    assert "name a'b c, port " in said
     assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
     assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
     assert "requeue" not in (tmp_path / "calls").read_text()
@@ -157,22 +169,54 @@ def test_a_signal_to_the_batch_shell_ends_nothing(tiny_data_bin, tmp_path, scrip
     assert "requeue 7" in (tmp_path / "calls").read_text()
 
 
-def test_secrets_are_in_no_file_that_others_can_read(tiny_data_bin, tmp_path, monkeypatch):
-    """A whole submission, with an sbatch that only answers."""
+@pytest.fixture
+def submit(tmp_path, monkeypatch):
+    """Submit by an sbatch that only answers; returns the environment that sbatch was called in."""
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
-    sbatch.write_text("#!/bin/sh\necho Submitted batch job 7\n")
+    sbatch.write_text(f"#!/bin/sh\nenv -0 > {tmp_path}/given\necho Submitted batch job 7\n")
     sbatch.chmod(0o755)
     monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(checks, "check_cluster", lambda recipe: None)
+
+    def submit(recipe, **options):
+        assert launch(recipe, **options).job_id == "7"
+        return dict(pair.split("=", 1) for pair in (tmp_path / "given").read_text().split("\0") if "=" in pair)
+
+    return submit
+
+
+def test_secrets_are_in_no_file_and_reach_the_job_by_sbatch(tiny_data_bin, tmp_path, monkeypatch, submit):
+    monkeypatch.setenv("MY_TOKEN", "")
     config = tmp_path / "launch.yaml"
-    config.write_text("env: {TOKEN: hunter2}\n")
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("TOKEN=hunter2",))
-    assert launch(recipe, config=config).job_id == "7"
-    holders = {path for path in recipe.output_dir.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()}
-    assert {path.name for path in holders} == {"environment.sh", "launch.yaml"}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
-    assert "TOKEN=..." in (recipe.output_dir / "snapshots" / "0" / "recipe.json").read_text()
+    config.write_text("env: {MY_TOKEN: hunter2, OTHER_KEY: hunter2}\n")
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("MY_TOKEN=hunter2", "PLAIN=x"))
+    assert submit(recipe, config=config)["MY_TOKEN"] == "hunter2"
+    assert not [p for p in recipe.output_dir.rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
+    snapshot = recipe.output_dir / "snapshots" / "0"
+    assert (snapshot / "launch.yaml").read_text() == "env: {MY_TOKEN: ..., OTHER_KEY: ...}\n"
+    assert (snapshot / "environment.sh").read_text() == "export PLAIN=x\n"
+    assert {stat.S_IMODE((snapshot / name).stat().st_mode) for name in ("launch.yaml", "environment.sh")} == {0o600}
+    assert "MY_TOKEN=..." in (snapshot / "recipe.json").read_text()
+
+
+def test_a_job_inherits_only_what_is_listed(tiny_data_bin, tmp_path, monkeypatch, submit):
+    for name in ("NCCL_DEBUG", "MY_TOKEN", "SURPRISE"):
+        monkeypatch.setenv(name, "1")
+    given = submit(good_recipe(tiny_data_bin, tmp_path / "run", inherit="NCCL_*", env=("MY_TOKEN",)))
+    assert {"NCCL_DEBUG", "MY_TOKEN", "PATH", "HOME"} <= given.keys()
+    assert "SURPRISE" not in given
+    assert os.environ["SURPRISE"] == "1"
+
+
+def test_a_conda_environment_brings_its_own_python(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", conda="lab", modules=("cuda/12.4",))
+    lines = launch(recipe, dry_run=True).script.splitlines()
+    at = [
+        next(i for i, line in enumerate(lines) if word in line) for word in ("module load", "conda activate", "srun ")
+    ]
+    assert at == sorted(at)
+    assert " python3 -P -u -m submitit" in lines[at[-1]]
 
 
 def test_gpus_with_a_type_by_gres_and_without_any_request(tiny_data_bin, tmp_path):

@@ -1,5 +1,6 @@
 """After an update: fairseq's own step, a stop in its place, or a checkpoint more."""
 
+import functools
 import os
 import signal
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
+from roberta_plugin.fairseq_workarounds import interruption
 from roberta_plugin.launch import status, update_hook
 from roberta_plugin.launch.preemption import StopSignals
 from roberta_plugin.launch.update_hook import Speed, UpdateHook, agree
@@ -78,6 +80,19 @@ def test_without_a_signal_fairseq_does_what_it_does(run):
     assert status.read_status(run.folder).update == 7
 
 
+def test_what_is_wrapped_after_the_hook_was_made_stays_wrapped(run, monkeypatch):
+    """In a job the workarounds are installed later than the hook is made."""
+    called = []
+    for module, name in ((fairseq_cli.train, "validate_and_save"), (checkpoint_utils, "load_checkpoint")):
+        original = run.validate_and_save if module is fairseq_cli.train else lambda cfg, trainer: None
+        monkeypatch.setattr(module, name, lambda *args, call=original, name=name: (called.append(name), call(*args))[1])
+    trainer = SimpleNamespace(get_num_updates=lambda: 100, cfg=run.config)
+    with run.hook:
+        run.update(7)
+        checkpoint_utils.load_checkpoint(None, trainer)
+    assert called == ["validate_and_save", "load_checkpoint"]
+
+
 def test_what_a_checkpoint_has_counts_before_the_first_update(run, monkeypatch):
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint", lambda cfg, trainer, **options: options)
     hook = UpdateHook(run.stop, output_dir=run.folder, job_id="7", checkpoint_minutes=0, is_master=True)
@@ -123,6 +138,18 @@ def test_a_stop_in_a_validation_leaves_it_and_saves_without_a_loss(run, end_of_e
     assert run.validated == 3, "the signal was noticed too late"
     assert run.saved == [(7, 50, None)]
     assert run.hook.has_stopped
+
+
+def test_the_handling_of_signals_in_a_plain_training_stands_aside(run, monkeypatch):
+    """In a job it is installed between the hook and fairseq, and would take the stop in the validation for its own."""
+    between = functools.partial(interruption.validate_and_save, run.validate_and_save)
+    monkeypatch.setattr(fairseq_cli.train, "validate_and_save", between)
+    run.validation_batches, run.signal_in_batch = 50, 3
+    with run.stop, run.hook:
+        assert run.update(7) == ([None], True)
+    assert run.validated == 3
+    assert run.hook.has_stopped
+    assert run.saved == [(7, 50, None)]
 
 
 def test_the_last_validation_is_finished_whatever_comes(run):

@@ -1,5 +1,7 @@
 """Parameters and FLOPs of a shape, against models that are built and products that are counted."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -7,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.planner.flops import Shape, flops_per_token
 from tests.tiny_models import TinyTask, options
+from tests.tiny_pairs import pair_model
 
 BASE = Shape()
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
@@ -28,6 +31,15 @@ def shape_of(model, **changes):
 def test_parameters_are_those_of_the_model():
     model = FastRobertaModel.build_model(options(), TinyTask())
     assert shape_of(model).num_parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_parameters_of_pairs_are_those_of_the_model():
+    model = pair_model()
+    shape = shape_of(model, predicts_next_sentence=True, num_segments=2)
+    assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    shorter = dataclasses.replace(shape, predicts_next_sentence=False)
+    head = 6 * (24**2 + 2 * 24) / shape.tokens_per_sample
+    assert flops_per_token(shape) - flops_per_token(shorter) == pytest.approx(head)
 
 
 def test_parameters_of_the_released_models():

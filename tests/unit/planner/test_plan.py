@@ -117,3 +117,17 @@ def test_both_reports_have_the_same_numbers():
     assert f"| 1,024 | 8 x 1 | {rows[1].step:.3g} |" in text
     assert "too much" not in text
     assert "too much" in as_markdown(PAPER, rows, replace(machine, memory_gb=8))
+
+
+def test_checkpoints_by_updates_stop_many_gpus_for_longer_than_those_by_the_clock():
+    """A checkpoint of 5.7 GB, written twice at 1 GB/s: 11.4 s."""
+    training = replace(PAPER, precision=Precision(is_half=True))
+    row = plan(training, num_gpus=1024, machine=MACHINES["v100"])
+    assert row.saving == 0
+    by_clock = plan(replace(training, save_minutes=15), num_gpus=1024, machine=MACHINES["v100"])
+    seconds = 2 * 16 * LARGE.num_parameters / 1e9
+    assert by_clock.saving == pytest.approx(seconds / 900)
+    assert by_clock.days == pytest.approx(row.days * (1 + by_clock.saving))
+    assert by_clock.gpu_hours == pytest.approx(24 * 1024 * by_clock.days)
+    by_updates = plan(replace(training, save_updates=1000), num_gpus=1024, machine=MACHINES["v100"])
+    assert by_updates.saving == pytest.approx(seconds / (1000 * row.step))

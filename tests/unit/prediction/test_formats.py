@@ -21,9 +21,10 @@ RECORDS = {  # short enough for all lengths that a model may have been fine-tune
     "regression": [PAIR, {"text": "good", "text_pair": "bad bad bad"}],
     "multiple_choice": [{"context": "good bad", "question": "so", "options": ["bad", "good", "a"]}],
     "question_answering": [{"question": "so", "context": "bad good bad"}, {"question": "a", "context": "a good b"}],
+    "tagging": [{"text": "bad good, so"}, {"words": ["good", "bad"] * 30}],
 }
 ENCODER, LANGUAGE_MODEL = ("embedding",), ("fill_mask", "pronoun")
-HEADS = ("fill_mask", "classification", "regression", "multiple_choice", "question_answering")
+HEADS = ("fill_mask", "classification", "regression", "multiple_choice", "question_answering", "tagging")
 FORMATS = ("run", "huggingface", "imported", "fairseq", "archive")
 
 
@@ -64,7 +65,7 @@ def models(request, tmp_path_factory):
         ExportSettings(checkpoint=paths["run"], to="huggingface", output_dir=root / "huggingface")
     ).folder
     paths["imported"] = import_model(ImportSettings(source=paths["huggingface"], output_dir=root / "imported")).folder
-    if request.param != "question_answering":  # which fairseq's model has no head for
+    if request.param not in ("question_answering", "tagging"):  # which fairseq's model has no head for
         settings = ExportSettings(
             checkpoint=paths["run"], to="fairseq", layout="2019", output_dir=root / "roberta.tiny"
         )

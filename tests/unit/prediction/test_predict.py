@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.squad.predictions import decode
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
@@ -125,6 +126,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     hub = RobertaHub.from_pretrained(models["question_answering"])
 
     class Task:
+        inputs_class = ExamplesDataset
         vocabulary = hub.vocabulary
 
         @staticmethod
@@ -148,6 +150,60 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
         assert record["context"][answer["start"] : answer["end"]] == answer["answer"]
     unanswered = answers(models["question_answering"], asked, null_threshold=0.0)
     assert {answer["answer"] for answer in unanswered} == {""}
+
+
+def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
+    """The same words through prepared windows and the evaluation's code."""
+    from roberta_plugin.experiments.inference import run_model
+    from roberta_plugin.finetuning.options import TaggingOptions
+    from roberta_plugin.finetuning.tagging import benchmark
+    from tests.tiny_tagging import write_prepared
+
+    prepared = write_prepared(tmp_path)
+    split = prepared.split("valid")
+    hub = RobertaHub.from_pretrained(models["tagging"])
+
+    class Task:
+        inputs_class = ExamplesDataset
+        vocabulary = hub.vocabulary
+
+        @staticmethod
+        def outputs(model, batch):
+            return model(batch["net_input"]["src_tokens"], token_head_name="token_head")[0]
+
+    outputs = run_model(hub.model, Task, split)
+    records = list(split.records())
+    assert len(split) > len(records), "no text was cut"
+    for is_valid in (False, True):
+        options = TaggingOptions(valid_sequences=is_valid)
+        benchmark.score("tagging", prepared, "valid", [outputs], folder=tmp_path, options=options)
+        lines = (tmp_path / "valid.predictions.conll").read_text().split("\n\n")[:-1]
+        found = answers(models["tagging"], records, valid_sequences=is_valid)
+        expected = [[line.split(" ")[2] for line in block.split("\n")] for block in lines]
+        assert [answer["tags"] for answer in found] == expected
+        assert [answer["words"] for answer in found] == [record["words"] for record in records]
+        for answer in found:
+            assert answer["entities"] or set(answer["tags"]) == {"O"}
+            for entity in answer["entities"]:
+                text = " ".join(answer["words"])
+                assert text[entity["start"] : entity["end"]] == entity["text"]
+                assert entity["text"] == " ".join(answer["words"][entity["first_word"] : entity["last_word"] + 1])
+
+
+def test_entities_of_a_text_are_where_its_words_are(models):
+    text = "good,  bad\r\n (good) don't xyz\u200b."
+    (found,) = answers(models["tagging"], [text])
+    assert found["words"] == ["good", ",", "bad", "(", "good", ")", "don't", "xyz", "\u200b", "."]
+    same = answers(models["tagging"], [{"tokens": found["words"]}])[0]
+    assert found["tags"] == same["tags"]
+    assert found["entities"]
+    for entity, other in zip(found["entities"], same["entities"], strict=True):
+        assert text[entity["start"] : entity["end"]] == entity["text"]
+        assert (entity["type"], entity["first_word"], entity["score"]) == (
+            other["type"],
+            other["first_word"],
+            other["score"],
+        )
 
 
 def test_pronouns_have_the_answers_of_the_hub(models):
@@ -194,6 +250,7 @@ HOSTILE = {
         {"question": "b", "options": ["c", "d"]},
     ],
     "question_answering": [{"question": "Who?"}, {"question": " ", "context": "a"}],
+    "tagging": [{"words": "a b"}, {"words": []}, {"words": ["a", 1]}, " ", {"words": ["\ud83d"]}],
     "pronoun": ["no pronoun", {"text": "[it] is", "candidates": "a dog"}],
 }
 GOOD = {
@@ -202,6 +259,7 @@ GOOD = {
     "single": "good",
     "multiple_choice": {"context": "a", "question": "", "options": ["c", "d"]},
     "question_answering": {"question": "Who?", "context": "good \U0001f642 \u6771\u4eac\r\nbad"},
+    "tagging": {"words": ["", "good \U0001f642", "\u6771\u4eac"] * 20},
     "pronoun": {"text": "A dog, and [it] is bad.", "candidates": ["a dog"]},
 }
 
@@ -286,8 +344,8 @@ def test_what_a_model_cannot_do_is_said(models, name, changes, message):
 
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same documents through prepared windows and the evaluation's code."""
-    from roberta_plugin.finetuning.options import SummariesOptions
     from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
+    from roberta_plugin.finetuning.summaries.options import SummariesOptions
     from roberta_plugin.finetuning.summaries.selection import choose
     from tests.tiny_summaries import write_prepared
 

@@ -35,6 +35,17 @@ def test_columns_are_named_by_the_first_line():
     assert other.record == {"id": "8", "text": ""}
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_csv_has_quotation_marks_and_records_of_several_lines(end):
+    content = b'\xef\xbb\xbfid,text\n1,"a, ""b"""\n\n2,"two\n\nlines"\n3,5" disk\n'.replace(b"\n", end)
+    found = lines_of(content, name="a.csv")
+    assert [(line.number, line.record["id"]) for line in found] == [(2, "1"), (4, "2"), (7, "3")]
+    assert [line.record["text"] for line in found] == ['a, "b"', "two\n\nlines", '5" disk']
+    (good, bad) = lines_of(b'text\na\n"b\nc\n', format="csv")
+    assert good.record == {"text": "a"}
+    assert (bad.number, bad.record) == (3, None) and "a quotation mark is not closed" in bad.error
+
+
 def test_empty_lines_are_ignored_but_in_plain_text():
     assert [line.number for line in lines_of(b'{"text": "a"}\n\n  \n{"text": "b"}\n', name="a.jsonl")] == [1, 4]
     assert [line.number for line in lines_of(b"text\n\na\n", name="a.tsv")] == [3]
@@ -49,6 +60,7 @@ def test_empty_lines_are_ignored_but_in_plain_text():
         (b"[1, 2]\n", "a.jsonl", 1, "holds '[1, 2]' and not a JSON object"),
         (b"[" * 100_000, "a.jsonl", 1, "is not valid JSON"),
         (b"a\tb\n1\t2\t3\n", "a.tsv", 2, "has 3 columns, and the first line names 2 (a, b)"),
+        (b'a,b\n1,2\n1,"2",3\n', "a.csv", 3, "has 3 columns, and the first line names 2 (a, b)"),
         (b"good\n\xff\xfe\n", "a.txt", 2, "byte 0xff is not UTF-8. Save the file as UTF-8."),
     ],
 )

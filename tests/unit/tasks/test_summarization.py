@@ -107,7 +107,7 @@ def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(p
     batch = task.dataset("train").__getitems__([(1, 0)])
     with torch.no_grad():
         before = task.outputs(model, batch)
-        model.encoder.sentence_encoder.segment_embeddings.weight[1] += 1.0
+        model.encoder.sentence_encoder.segment_embeddings.weight[1] += torch.arange(8.0)
         assert not torch.allclose(before, task.outputs(model, batch))
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import yaml
 
-from roberta_plugin.experiments.grid import read_grid
+from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, RawOutputs, benchmark_of
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.squad import benchmark as benchmark

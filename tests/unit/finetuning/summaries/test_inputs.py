@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.inputs import SummaryLayout, Window, cut, windows_of
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 
 
 def test_the_example_of_the_docstring():

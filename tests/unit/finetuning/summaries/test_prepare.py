@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.inspection import find_faults
-from roberta_plugin.finetuning.options import SummariesOptions
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
 

@@ -65,12 +65,14 @@ def test_progress_is_a_checkpoint_that_is_newer_than_the_start(tmp_path):
 
 def test_of_the_failures_of_an_attempt_the_first_is_kept(tmp_path):
     ids = {"job_id": "7", "attempt": 3}
-    note_failure(tmp_path, **ids, rank=5, host="gpu2", error=ValueError("bad lr"), nodes=None)
-    note_failure(tmp_path, **ids, rank=0, host="gpu1", error=RuntimeError("peer is gone"), nodes=None)
+    note_failure(tmp_path, **ids, rank=5, host="gpu2", error=ValueError("bad lr"), node=1)
+    note_failure(tmp_path, **ids, rank=0, host="gpu1", error=RuntimeError("peer is gone"))
     end = read(tmp_path)
-    assert (end.reason, end.rank, end.is_preflight) == ("rank 5 on gpu2: ValueError: bad lr", 5, False)
+    assert (end.reason, end.node, end.is_preflight) == ("rank 5 on gpu2: ValueError: bad lr", 1, False)
     assert not list(tmp_path.rglob("*.tmp"))
-    note_failure(tmp_path, job_id="7", attempt=4, rank=0, host="a", error=RuntimeError("x"), nodes=["gpu9"])
+    note_failure(
+        tmp_path, job_id="7", attempt=4, rank=0, host="a", error=RuntimeError("x"), nodes=["gpu9"], is_preflight=True
+    )
     later = read_end(tmp_path, job_id="7", attempt=4, code=1)
     assert (later.is_preflight, later.nodes) == (True, ("gpu9",))
 
@@ -84,4 +86,4 @@ def test_records_are_read_as_they_were_written_whatever_a_kill_has_cut_off(tmp_p
     first, second = read_attempts(tmp_path)
     assert (first["kind"], first["has_trained"], first["has_newer_checkpoint"]) == (CRASHED, True, True)
     assert (second["kind"], second["reason"]) == (START_FAILED, "exit code 137 (SIGKILL)")
-    assert (second["then"], second["excluded"], second["log"]) == ("the end", ["n"], "logs/7_0_log.err")
+    assert (second["then"], second["excluded"], second["log"]) == ("the end", ["n"], "logs/7_0_log.out")

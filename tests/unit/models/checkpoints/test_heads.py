@@ -64,6 +64,22 @@ def test_span_heads_are_loaded_dropped_or_kept_like_the_others(caplog):
     assert "span_heads.answer of the checkpoint does not fit this model and is left out" in caplog.text
 
 
+def test_token_heads_score_every_token_and_are_loaded_or_dropped_like_the_others(caplog):
+    tokens, _, _ = make_batch((17, 9))
+    saved, same, other = our_model(), our_model(seed=1, load_checkpoint_heads=True), our_model(seed=2)
+    saved.register_token_head("tags", 5)
+    found, _ = saved.eval()(tokens, token_head_name="tags")
+    assert found.shape == (2, 17, 5)
+    features, _ = saved(tokens, features_only=True)
+    torch.testing.assert_close(found, saved.token_heads["tags"].out_proj(features))
+    same.load_state_dict(saved.state_dict())
+    torch.testing.assert_close(same.eval()(tokens, token_head_name="tags")[0], found)
+    assert "left out" not in caplog.text
+    other.register_token_head("tags", 3)
+    other.load_state_dict(saved.state_dict())
+    assert "token_heads.tags of the checkpoint does not fit this model and is left out" in caplog.text
+
+
 def test_another_vocabulary_and_another_length_are_refused_with_both_numbers():
     model = our_model()
     state = model.state_dict()

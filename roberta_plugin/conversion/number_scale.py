@@ -1,0 +1,51 @@
+"""A regression on own data learns (label - mean) / deviation: a checkpoint for use answers on the scale of the labels.
+
+The last layer of its head, W x + b, becomes deviation * W x + (deviation * b + mean).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from roberta_plugin.finetuning import identity
+from roberta_plugin.models.checkpoints.heads import CLASSIFICATION
+from roberta_plugin.models.checkpoints.options import saved_options
+
+
+def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a checkpoint whose fine-tuned head gives numbers as the labels were; others are unchanged.
+
+    Its settings lose mean and deviation, so that calling this again changes nothing.
+    """
+    trained = identity.of_checkpoint(state)
+    settings = dict(trained.get("settings") or {})
+    if settings.get("kind") != "regression" or not {"mean", "deviation"} <= settings.keys():
+        return dict(state)
+    mean, deviation = settings.pop("mean"), settings.pop("deviation")
+    task_state = {**state["task_state"], identity.KEY: {**trained, "settings": settings}}
+    return {**_scaled(state, deviation, mean), "task_state": task_state}
+
+
+def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The opposite, for a model that was exported and imported, and is to be evaluated on its data.
+
+    Args:
+        state: the content of a checkpoint.
+        settings: those of the prepared folder.
+    """
+    trained = identity.of_checkpoint(state).get("settings") or {}
+    if "deviation" not in settings or "deviation" in trained or trained.get("kind") != "regression":
+        return dict(state)
+    return _scaled(state, 1 / settings["deviation"], -settings["mean"] / settings["deviation"])
+
+
+def _scaled(state: Mapping[str, Any], factor: float, shift: float) -> dict[str, Any]:
+    """The same with the output of the fine-tuned head times a factor, plus a number."""
+    name = f"{CLASSIFICATION}{saved_options(state)[0]['classification_head_name']}.out_proj."
+    weight, bias = (state["model"][name + part] for part in ("weight", "bias"))
+    scaled = {
+        name + "weight": (weight.double() * factor).to(weight.dtype),
+        name + "bias": (bias.double() * factor + shift).to(bias.dtype),
+    }
+    return {**state, "model": {**state["model"], **scaled}}

@@ -1,0 +1,229 @@
+"""A study -> its plan: for each variant fairseq-train's options, updates, tokens and FLOPs; for the whole, hours.
+
+    variants + data --training/update_size.py--> tokens and FLOPs of an update --budget--> updates, learning rate
+    everything that can be refused is refused here, before anything runs: checks.py
+
+FLOPs are counted by `planner/flops.py`, of forward and backward, without padding and recomputation. An evaluation is a
+third of a training on the same tokens.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import roberta_plugin
+from roberta_plugin.experiments.studies.formats import check_format
+from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
+from roberta_plugin.models.flops import training_flops
+from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
+from roberta_plugin.planner.flops import Shape
+from roberta_plugin.planner.inputs import shape_of
+from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training.option_checks import check_options
+from roberta_plugin.training.options_file import to_arguments
+from roberta_plugin.training.update_size import UpdateSize, measured_size, nominal_size
+
+START_UP_S = 12.0  # of a fairseq-train, and of its end; an assumption
+# Options with which a run may end before its updates, or leave nothing to measure; and fairseq's defaults.
+_WHOLE_RUNS = {
+    "max-epoch": 0,
+    "patience": -1,
+    "stop-time-hours": 0,
+    "no-save": False,
+    "no-last-checkpoints": False,
+    "disable-validation": False,
+}
+_DERIVED = ("max-update", "total-num-update", "warmup-updates")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantPlan:
+    """A variant with its numbers."""
+
+    variant: Variant
+    options: Mapping[str, Any]
+    """fairseq-train's, with those that follow from the budget and the rule of the learning rate."""
+    parsed: Namespace
+    shape: Shape
+    size: UpdateSize
+    is_measured: bool
+    """Whether `size` is of the data; else blocks are taken to be full."""
+    num_updates: int
+
+    @property
+    def tokens(self) -> float:
+        """Of the whole pretraining."""
+        return self.size.tokens * self.num_updates
+
+    @property
+    def flops(self) -> float:
+        """Of the whole pretraining."""
+        return flops_of_update(self.shape, self.size) * self.num_updates
+
+    @property
+    def epochs(self) -> float | None:
+        """Passes over the training data; None where they cannot be known."""
+        return self.tokens / self.size.tokens_in_epoch if self.size.tokens_in_epoch else None
+
+    def amount(self, equal: str) -> float:
+        """How much of the budget's unit the variant gets."""
+        return {"tokens": self.tokens, "updates": float(self.num_updates), "flops": self.flops}[equal]
+
+
+def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
+    """The plans of all variants.
+
+    Args:
+        study: the study.
+        num_ranks: processes of a pretraining.
+
+    Raises:
+        FileNotFoundError: if a tokenizer's or data file is missing that is needed.
+        ValueError: for options that fairseq-train would refuse, and for budgets that are not equal though claimed.
+    """
+    sized = {variant.name: _sized(variant, study, num_ranks=num_ranks) for variant in study.variants}
+    plans = []
+    for variant in study.variants:
+        options = {**variant.options, **_learning_rate(variant, study, sized)}
+        parsed, size, is_measured = sized[variant.name]
+        shape = shape_of(parsed)
+        if study.budget.amount is not None:
+            options |= _schedule(study.budget, shape, size)
+        parsed = parse(options, variant, study)
+        plans.append(
+            VariantPlan(
+                variant=variant,
+                options=options,
+                parsed=parsed,
+                shape=shape,
+                size=size,
+                is_measured=is_measured,
+                num_updates=int(parsed.max_update),
+            )
+        )
+    check_budget(plans, study)
+    return plans
+
+
+def parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namespace:
+    """fairseq's namespace of a variant's options; ValueError names study and variant."""
+    arguments = to_arguments(options, where=str(study.path))
+    if "--user-dir" not in arguments:
+        arguments += ["--user-dir", str(Path(roberta_plugin.__file__).parent)]
+    try:
+        return train_arguments.parse(arguments)
+    except ValueError as error:
+        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
+
+
+def flops_of_update(shape: Shape, size: UpdateSize) -> float:
+    """FLOPs of forward and backward of an average update (`models/flops.py` has the formula)."""
+    return training_flops(
+        num_layers=shape.num_layers,
+        dim=shape.dim,
+        ffn_dim=shape.ffn_dim,
+        vocab_size=shape.vocab_size,
+        num_tokens=round(size.tokens),
+        num_pairs=round(size.pairs),
+        num_predicted=round(size.predicted),
+        num_next_sentences=round(size.sequences) if shape.predicts_next_sentence else 0,
+    )
+
+
+def check_budget(plans: list[VariantPlan], study: Study) -> None:
+    """Refuse variants whose budgets differ by more than the study's tolerance.
+
+    Raises:
+        ValueError: naming the two variants that differ most.
+    """
+    equal, tolerance = study.budget.equal, study.budget.tolerance
+    least, most = (choose(plans, key=lambda plan: plan.amount(equal)) for choose in (min, max))
+    low, high = least.amount(equal), most.amount(equal)
+    if high > low * (1 + tolerance):
+        remedy = (
+            "Give an amount under budget and leave max-update out, so that the updates follow; or change max-update, "
+            "update-freq or equal."
+            if study.budget.amount is None
+            else f"An update of {most.variant.name} is a large part of the amount: raise the amount or lower the batch."
+        )
+        raise ValueError(
+            f"{study.path}: the study compares variants at equal {equal}, and {most.variant.name} would get {high:.4g} "
+            f"where {least.variant.name} gets {low:.4g}, {100 * (high / low - 1):.1f} % more (tolerance "
+            f"{100 * tolerance:g} %). {remedy}"
+        )
+
+
+def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace, UpdateSize, bool]:
+    options = dict(variant.options)
+    if study.budget.amount is not None:
+        for name in _DERIVED:
+            if name in options:
+                raise ValueError(
+                    f"{study.path}: {name} is set, and it follows from the amount under budget: leave out one of them."
+                )
+        options |= {"max-update": "1", "total-num-update": "1"}
+    parsed = parse(options, variant, study)
+    _check_run(parsed, variant, study)
+    try:
+        check_options(parsed)
+    except ValueError as error:
+        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
+    folders = train_arguments.data_folders(parsed)
+    is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in folders)
+    if is_here:
+        check_format(parsed, variant=variant.name)
+    size = (measured_size if is_here else nominal_size)(parsed, num_ranks=num_ranks)
+    return parsed, size, is_here
+
+
+def _check_run(parsed: Namespace, variant: Variant, study: Study) -> None:
+    """Refuse a run whose number of updates or of tokens would not be the planned one, or without checkpoint or loss."""
+    where = f"{study.path}: the variant {variant.name}"
+    if not parsed.max_update:
+        raise ValueError(f"{where} has no end: give max-update and total-num-update, or an amount under budget.")
+    for name, default in _WHOLE_RUNS.items():
+        value = getattr(parsed, name.replace("-", "_"), default) or 0
+        if value != default:
+            raise ValueError(
+                f"{where} sets {name}, with which a run may end before its budget or leaves nothing to measure: leave "
+                "it out."
+            )
+    if len(parsed.update_freq) != 1:
+        given = ",".join(map(str, parsed.update_freq))
+        raise ValueError(f"{where} sets update-freq to {given}: it must be one number for all epochs.")
+
+
+def _learning_rate(
+    variant: Variant, study: Study, sized: Mapping[str, tuple[Namespace, UpdateSize, bool]]
+) -> dict[str, str]:
+    """The learning rate by the study's rule, for a variant without one of its own."""
+    if study.rate is None or "lr" in variant.own:
+        return {}
+    base = sized[study.rate.batch_of][0].lr[0]
+    known, own = (sized[name][1].tokens for name in (study.rate.batch_of, variant.name))
+    return {"lr": f"{scaled_rate(base, known, own, rule=study.rate.rule):.4g}"}
+
+
+def _schedule(budget: Budget, shape: Shape, size: UpdateSize) -> dict[str, str]:
+    """Options by which the variant gets the budget's amount, to the nearest update.
+
+    Example:
+        1e6 tokens, 4096 tokens an update, warm-up 0.06  ->  max-update and total-num-update 244, warmup-updates 15
+    """
+    assert budget.amount is not None
+    of_update = {"tokens": size.tokens, "updates": 1.0, "flops": flops_of_update(shape, size)}[budget.equal]
+    updates = equal_updates(budget.amount, of_update=of_update)
+    warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
+    return {"max-update": str(updates), "total-num-update": str(updates), "warmup-updates": str(max(0, warm_up))}
+
+
+def missing_data(plans: Sequence[VariantPlan]) -> list[Path]:
+    """Data folders without a training split."""
+    folders = {
+        folder: plan.parsed.train_subset for plan in plans for folder in train_arguments.data_folders(plan.parsed)
+    }
+    return [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]

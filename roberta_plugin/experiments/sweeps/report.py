@@ -1,0 +1,173 @@
+"""What the runs of a sweep found: table by cell, best cell, members of an ensemble; report.md, .json and .png."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.experiments.sweeps.grid import Grid, Metric
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
+from roberta_plugin.files import atomic_write
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell and what its finished runs found; the numbers are None before the first one is done."""
+
+    name: str
+    values: dict[str, float]  # seed -> metric
+    num_runs: int
+    num_failed: int
+    median: float | None
+    smallest: float | None
+    largest: float | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every seed has a result."""
+        return len(self.values) == self.num_runs
+
+
+def cells_of(grid: Grid, folders: Sequence[RunFolder]) -> list[Cell]:
+    """The cells in the order of the grid file."""
+    return [_cell(name, [folder for folder in folders if folder.run.cell == name]) for name in grid.cells]
+
+
+def _cell(name: str, folders: Sequence[RunFolder]) -> Cell:
+    results = {folder.run.seed: folder.result() for folder in folders}
+    values = {seed: float(result["value"]) for seed, result in results.items() if result is not None}
+    ordered = sorted(values.values())
+    return Cell(
+        name=name,
+        values=values,
+        num_runs=len(folders),
+        num_failed=sum(folder.state() == FAILED for folder in folders),
+        median=statistics.median(ordered) if ordered else None,
+        smallest=ordered[0] if ordered else None,
+        largest=ordered[-1] if ordered else None,
+    )
+
+
+def best_cell(cells: Sequence[Cell], metric: Metric) -> Cell | None:
+    """The cell with the best median, as the paper chooses (section 5.1); of equal ones the first.
+
+    Cells that lack a run are left out as long as another one is complete: a median of fewer seeds is another thing.
+    """
+    candidates = [cell for cell in cells if cell.is_complete] or [cell for cell in cells if cell.values]
+    best: Cell | None = None
+    for cell in candidates:
+        if best is None or metric.better(_median(cell), _median(best)):
+            best = cell
+    return best
+
+
+def _median(cell: Cell) -> float:
+    assert cell.median is not None
+    return cell.median
+
+
+def ensemble(folders: Sequence[RunFolder], metric: Metric, *, size: int) -> list[dict[str, Any]]:
+    """The `size` best runs of all cells, with their checkpoints: members to average, as for GLUE's test sets.
+
+    The paper ensembles 5 to 7 models a task (section 5.1). Runs without a checkpoint are passed over.
+    """
+    candidates: list[dict[str, Any]] = []
+    for folder in folders:
+        result, checkpoint = folder.result(), folder.checkpoint()
+        if result is not None and checkpoint is not None:
+            candidates.append({"run": folder.run.name, "value": float(result["value"]), "checkpoint": str(checkpoint)})
+    candidates.sort(key=lambda member: member["value"], reverse=metric.goal == "max")
+    return candidates[:size]
+
+
+def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemble_size: int) -> dict[str, Any]:
+    """Write report.md, report.json and report.png into `root`; return what report.json holds."""
+    cells = cells_of(grid, folders)
+    best = best_cell(cells, grid.metric)
+    states = [folder.state() for folder in folders]
+    facts = {
+        "metric": asdict(grid.metric),
+        "num_runs": len(folders),
+        "states": {state: states.count(state) for state in sorted(set(states))},
+        "cells": [asdict(cell) for cell in cells],
+        "best_cell": best.name if best else None,
+        "best_settings": next((dict(f.run.settings) for f in folders if best and f.run.cell == best.name), None),
+        "ensemble": ensemble(folders, grid.metric, size=ensemble_size),
+        "failures": {
+            folder.run.name: {"reason": failure["reason"], "attempts": failure["attempts"]}
+            for folder in folders
+            if folder.state() == FAILED and (failure := folder.failure())
+        },
+    }
+    with atomic_write(root / "report.json", "w") as file:
+        json.dump(facts, file, indent=2)
+    with atomic_write(root / "report.md", "w") as file:
+        file.write(as_markdown(facts, grid, cells, best))
+    if any(cell.values for cell in cells):
+        with atomic_write(root / "report.png") as file:
+            plot(cells, best, metric=grid.metric, file=file)
+    return facts
+
+
+def as_markdown(facts: dict[str, Any], grid: Grid, cells: Sequence[Cell], best: Cell | None) -> str:
+    """The report for people."""
+    done = facts["states"].get(DONE, 0)
+    parts = [
+        f"# Sweep: {grid.path.stem}",
+        f"{done} of {facts['num_runs']} runs done. Metric: {grid.metric}.",
+        cell_table(cells, best),
+    ]
+    if best:
+        partial = "" if best.is_complete else f", of {len(best.values)} of {best.num_runs} seeds so far"
+        parts.append(f"Best cell by median: **{best.name}** ({_show(best.median)}{partial}).")
+        parts.append("![values by cell](report.png)")
+    if facts["ensemble"]:
+        lines = [
+            f"- {member['run']}: {_show(member['value'])}, `{member['checkpoint']}`" for member in facts["ensemble"]
+        ]
+        parts.append("## Members for an ensemble, best first\n\n" + "\n".join(lines))
+    if facts["failures"]:
+        lines = [
+            f"- {name}, attempt {failure['attempts']}: {failure['reason']}"
+            for name, failure in facts["failures"].items()
+        ]
+        parts.append("## Failed; the same command tries them again\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def cell_table(cells: Sequence[Cell], best: Cell | None) -> str:
+    """A Markdown table, a cell a row."""
+    lines = ["| cell | median | min | max | done | failed |", "| --- | --- | --- | --- | --- | --- |"]
+    for cell in cells:
+        name = f"**{cell.name}**" if cell is best else cell.name
+        numbers = " | ".join(_show(value) for value in (cell.median, cell.smallest, cell.largest))
+        lines.append(f"| {name} | {numbers} | {len(cell.values)} of {cell.num_runs} | {cell.num_failed} |")
+    return "\n".join(lines)
+
+
+def _show(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def plot(cells: Sequence[Cell], best: Cell | None, *, metric: Metric, file: Any) -> None:
+    """Draw each run as a point and each cell's median as a line, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(5.0, 1.5 + 0.6 * len(cells)), 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for position, cell in enumerate(cells):
+        color = "#1f4e8c" if cell is best else "#8fb3d9"
+        axes.scatter([position] * len(cell.values), list(cell.values.values()), s=22, color=color)
+        if cell.median is not None:
+            axes.hlines(cell.median, position - 0.3, position + 0.3, color=color)
+    axes.set_xticks(range(len(cells)), [cell.name for cell in cells], rotation=30, ha="right", fontsize=8)
+    axes.set_ylabel(metric.value)
+    axes.set_title(f"{metric}; lines: medians", fontsize=9)
+    axes.grid(alpha=0.3, axis="y")
+    figure.savefig(file, format="png")

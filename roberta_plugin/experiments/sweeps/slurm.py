@@ -1,0 +1,165 @@
+"""The runs of a sweep as one SLURM job array, through submitit: a run is a task of the array, on one node.
+
+A preempted or timed-out task is requeued and resumes from its run's last checkpoint. jobs.json records which run is in
+which task, so that the next `roberta sweep` leaves alone what still waits in the queue. Checks, snapshot and the call
+of sbatch are those of `roberta launch`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, Attempt, RunFolder
+from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json
+from roberta_plugin.launch.checks import check_colon, check_partition
+from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
+from roberta_plugin.training import slurm_commands
+from roberta_plugin.training.job_environment import keep_secrets
+from roberta_plugin.training.resources import Resources, check_resources, submitit_parameters
+from roberta_plugin.training.sbatch_options import check_text
+
+_JOBS = "jobs.json"
+_MAX_TIMEOUTS = 100  # a run may need many time limits
+
+
+class SweepJob:
+    """What a task of the array calls: check the GPUs, do one run; stop in order when SLURM takes the node away.
+
+    `after` is called with the folder of a run that is done: in its job, where the GPUs are.
+    """
+
+    def __init__(self, *, num_gpus: int = 0, after: Callable[[RunFolder], None] | None = None) -> None:
+        self._num_gpus = num_gpus
+        self._after = after
+        self._attempt: Attempt | None = None
+
+    def __call__(self, folder: RunFolder) -> str:
+        """The state the run is left in, or "elsewhere" if another process trains it.
+
+        Raises:
+            RuntimeError: if the run has failed, so that the task of the array fails too.
+        """
+        self._check_gpus(folder)
+        self._attempt = folder.start()
+        state = self._attempt.wait() if self._attempt else "elsewhere"
+        if state == FAILED:
+            raise RuntimeError(
+                f"{folder.run.name}: {(folder.failure() or {}).get('reason')}; see {folder.path}/log.txt"
+            )
+        if self._after and folder.state() == DONE:  # also where an earlier start of this job has done the run
+            self._after(folder)
+        return state
+
+    def checkpoint(self, folder: RunFolder) -> Any:
+        """Called by submitit when the task is preempted or its time is up: stop, and be called again later."""
+        import submitit
+
+        if self._attempt:
+            self._attempt.stop()
+        again = SweepJob(num_gpus=self._num_gpus, after=self._after)
+        return submitit.helpers.DelayedSubmission(again, folder)
+
+    def _check_gpus(self, folder: RunFolder) -> None:
+        if self._num_gpus == 0 or "--cpu" in folder.run.arguments:
+            return
+        from roberta_plugin.launch import preflight
+
+        try:
+            preflight.check_this_node(self._num_gpus)
+        except preflight.PreflightError as error:
+            folder.fail(str(error))
+            raise
+
+
+def submit(
+    folders: Sequence[RunFolder],
+    *,
+    root: Path,
+    code: Path,
+    num_parallel: int,
+    resources: Resources,
+    after: Callable[[RunFolder], None] | None = None,
+) -> dict[str, str]:
+    """Submit the runs as one array of which at most `num_parallel` tasks run at a time.
+
+    Args:
+        folders: prepared runs.
+        root: folder of the sweep, on a file system that all nodes see.
+        code: the code that the tasks run (`snapshot.py`).
+        num_parallel: limit on running tasks.
+        resources: what each run asks for.
+        after: what a job does with the folder of its run when that is done.
+
+    Returns:
+        The job id of each run, by the run's name.
+
+    Raises:
+        ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
+    """
+    resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
+    check_text({"--output-dir": root})
+    check_colon(root)
+    check_slurm(resources)
+    check_partition(resources)
+    import submitit
+
+    from roberta_plugin.launch.submission import calling_sbatch, program_of
+
+    write_environment(code.parent, resources.env)
+    executor = submitit.SlurmExecutor(
+        folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=program_of(resources)
+    )
+    executor.update_parameters(
+        **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
+        job_name=root.name,
+        array_parallelism=num_parallel,
+        setup=[
+            f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
+            f". {shlex.quote(str(code.parent / ENVIRONMENT))}",
+            *resources.activation,
+        ],
+    )
+    with calling_sbatch(resources):
+        jobs = executor.map_array(SweepJob(num_gpus=resources.gpus_per_node, after=after), folders)
+    submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
+    with atomic_write(root / _JOBS, "w") as file:
+        json.dump({**known_jobs(root), **submitted}, file, indent=2)
+    return submitted
+
+
+def check_slurm(resources: Resources | None) -> None:
+    """Refuse resources that cannot work, or that lack a time limit, before anything is written.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    if resources is None or not resources.time:
+        raise ValueError(
+            "The runs have no time limit, which --slurm needs: write `slurm: {time: 8:00:00}` in the grid file, or "
+            "--slurm time=8:00:00. A run that needs longer is requeued and resumes."
+        )
+    check_resources(resources)
+
+
+def known_jobs(root: Path) -> dict[str, str]:
+    """Job ids by the runs' names, of all submissions from this folder."""
+    remedy = "cancel the sweep's jobs that still wait, if any (squeue --me), and delete the file"
+    return {name: str(job) for name, job in (read_json(root / _JOBS, keys=(), remedy=remedy) or {}).items()}
+
+
+def queued_runs(root: Path) -> set[str]:
+    """Names of the runs that wait or run in SLURM's queue."""
+    jobs = known_jobs(root)
+    if not jobs:
+        return set()
+    try:
+        alive = slurm_commands.queued_tasks({job.partition("_")[0] for job in jobs.values()})
+    except OSError as error:  # to guess would mean to submit a run twice
+        raise ChildProcessError(f"{root / _JOBS} names jobs of SLURM, and SLURM cannot be asked: {error}") from error
+    return {name for name, job in jobs.items() if job in alive}

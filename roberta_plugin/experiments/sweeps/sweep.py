@@ -1,0 +1,275 @@
+"""A sweep: train the runs of a grid file that are still to be done, here or on a cluster, and report.
+
+    grid file --grid.py--> runs --run.py--> folders --local.py | slurm.py--> result.json
+                                              --report.py--> report.md, report.json, report.png
+
+The folders are the whole state: the same call resumes a sweep that was stopped, leaves alone what is done or running,
+and repeats what failed. From a notebook:
+
+    from roberta_plugin.experiments.sweeps.sweep import SweepSettings, sweep
+
+    report = sweep(SweepSettings(grid=Path("slurm/sweep_demo.yaml"), output_dir=Path("runs/sweep"), parallel=2))
+    report.states             # {"done": 9}
+    report.best_cell          # {"name": "lr-3e-3", "median": 101.2, "values": {"1": 101.2, ...}, ...}
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.experiments.sweeps.grid import Grid, read_grid
+from roberta_plugin.experiments.sweeps.keep import keep_best, keep_weights
+from roberta_plugin.experiments.sweeps.local import run_locally
+from roberta_plugin.experiments.sweeps.orphans import stop_orphan
+from roberta_plugin.experiments.sweeps.progress import SweepProgress
+from roberta_plugin.experiments.sweeps.report import write_report
+from roberta_plugin.experiments.sweeps.run import DONE, RUNNING, RunFolder
+from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit
+from roberta_plugin.launch.checks import check_data, check_splits
+from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
+from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training import option_checks
+from roberta_plugin.training.arguments import PACKAGE
+from roberta_plugin.training.job_environment import redacted
+from roberta_plugin.training.options_file import locate
+
+KEEP = ("best", "weights", "all")
+_SLURM_POLL_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings:
+    """What a sweep trains, and how.
+
+    Raises:
+        ValueError: for values that cannot work; names the command-line option.
+    """
+
+    grid: Path  # grid file (YAML); slurm/README.md has the format
+    output_dir: Path  # folder of the runs and the report
+    parallel: int = 1  # runs at a time
+    retries: int = 0  # how often a failed run is started again at once; only on this machine
+    gpus_per_run: int = 0  # GPUs of its own for each run on this machine; 0: every run sees all GPUs
+    slurm: Mapping[str, str] | None = None  # submit a job array; its entries win over the grid file's section `slurm`
+    wait: bool = False  # with slurm: return when the runs have left the queue
+    renew_code: bool = False  # use the present code of this plugin from now on, not the copy of the first start
+    ensemble: int = 5  # members of an ensemble to list
+    keep: str = "all"  # checkpoints of finished runs: "best" (weights of each cell's best run), "weights", "all"
+    report_only: bool = False  # report what is there, train nothing
+    after: Callable[[RunFolder], None] | None = None  # with slurm: what a job does with its run when that is done
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, least in {"parallel": 1, "retries": 0, "gpus_per_run": 0, "ensemble": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"--{name.replace('_', '-')} must be {least} or more, got {getattr(self, name)}.")
+        if self.keep not in KEEP:
+            raise ValueError(f"--keep must be one of {', '.join(KEEP)}, got {self.keep!r}.")
+        if self.wait and self.slurm is None:
+            raise ValueError("--wait goes with --slurm: runs on this machine are waited for anyway.")
+        if self.slurm is not None and (self.gpus_per_run or self.retries):
+            raise ValueError(
+                "--gpus-per-run and --retries are for runs on this machine. With --slurm write gpus_per_node under "
+                "`slurm` in the grid file, and run the command again to repeat what failed."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepReport:
+    """What the runs of a sweep have found so far."""
+
+    output_dir: Path
+    facts: Mapping[str, Any]  # the content of report.json
+    jobs: Mapping[str, str] = field(default_factory=dict)  # SLURM's job id by run, of this submission
+
+    @property
+    def states(self) -> Mapping[str, int]:
+        """Number of runs by state: done, running, failed, waiting."""
+        return self.facts["states"]  # type: ignore[no-any-return]
+
+    @property
+    def failures(self) -> Mapping[str, Mapping[str, Any]]:
+        """Why runs have failed, by the run's name."""
+        return self.facts["failures"]  # type: ignore[no-any-return]
+
+    @property
+    def best_cell(self) -> Mapping[str, Any] | None:
+        """The cell with the best median: name, median, smallest, largest, values by seed; None before a run is done."""
+        return next((cell for cell in self.facts["cells"] if cell["name"] == self.facts["best_cell"]), None)
+
+
+def sweep(
+    settings: SweepSettings,
+    *,
+    say: Callable[[str], None] = print,
+    progress: Callable[[Sequence[RunFolder]], SweepProgress] = SweepProgress,
+) -> SweepReport:
+    """Train what is left of a sweep, write the report, and return it.
+
+    Args:
+        settings: what to train.
+        say: receives messages for the user.
+        progress: makes the display of the progress, from the runs that are to be done.
+
+    Raises:
+        FileNotFoundError: if the grid file or its data are missing.
+        ValueError: for a grid file that cannot work, or an output folder with other runs.
+    """
+    grid, root = read_grid(settings.grid, slurm=settings.slurm), settings.output_dir.resolve()
+    if not settings.report_only:
+        check_options(grid)
+        if settings.slurm is not None:
+            check_slurm(grid.slurm)
+    folders = prepare(grid, root)
+    chosen: list[RunFolder] = []
+    if not settings.report_only:
+        stop_orphans(folders, say)
+        chosen = to_do(folders, root=root)
+    if chosen and use_snapshot(chosen, root=root, renew=settings.renew_code):
+        say(f"the runs use the code in {root / 'snapshots'}, which differs from the present one: see --renew-code")
+    jobs: dict[str, str] = {}
+    try:
+        if chosen and settings.slurm is not None:
+            jobs = _train_on_slurm(chosen, grid, root=root, settings=settings, say=say, show=progress)
+        elif chosen:
+            _train_here(chosen, settings=settings, num_runs=len(folders), say=say, show=progress)
+    finally:
+        if settings.keep != "all":
+            keep_weights(folders)
+        if settings.keep == "best":
+            keep_best(folders, grid.metric)
+        facts = write_report(grid, folders, root=root, ensemble_size=settings.ensemble)
+    return SweepReport(output_dir=root, facts=facts, jobs=jobs)
+
+
+def summary_of(report: SweepReport) -> str:
+    """The outcome in a few lines."""
+    states = ", ".join(f"{count} {state}" for state, count in report.states.items())
+    lines = [f"{report.facts['num_runs']} runs: {states}"]
+    for name, failure in report.failures.items():
+        lines.append(f"failed: {name}: {failure['reason']}; see {report.output_dir / name / 'log.txt'}")
+    best = report.best_cell
+    if best is not None:
+        lines.append(
+            f"best cell: {best['name']}, median {best['median']:.6g} ({best['smallest']:.6g} to "
+            f"{best['largest']:.6g}, {len(best['values'])} of {best['num_runs']} seeds)"
+        )
+    return "\n".join([*lines, f"report: {report.output_dir / 'report.md'}"])
+
+
+def stop_orphans(folders: Sequence[RunFolder], say: Callable[[str], None]) -> None:
+    """Stop the trainings that a killed sweep has left running on this machine; they are resumed."""
+    for folder in folders:
+        if stop_orphan(folder.path / "lock"):
+            say(f"{folder.run.name} was still running without the sweep that had started it: stopped, to be resumed")
+
+
+def _train_here(
+    folders: Sequence[RunFolder],
+    *,
+    settings: SweepSettings,
+    num_runs: int,
+    say: Callable[[str], None],
+    show: Callable[[Sequence[RunFolder]], SweepProgress],
+) -> None:
+    say(
+        f"{len(folders)} of {num_runs} runs to do, {settings.parallel} at a time; "
+        f"logs: {settings.output_dir}/CELL/seed-N/log.txt"
+    )
+    with show(folders) as progress:
+
+        def report(folder: RunFolder, event: str) -> None:
+            if settings.keep != "all":
+                keep_weights([folder])
+            progress.report(folder, event)
+
+        run_locally(
+            folders,
+            num_parallel=settings.parallel,
+            gpus_per_run=settings.gpus_per_run,
+            retries=settings.retries,
+            report=report,
+            look=progress.look,
+        )
+
+
+def _train_on_slurm(
+    folders: Sequence[RunFolder],
+    grid: Grid,
+    *,
+    root: Path,
+    settings: SweepSettings,
+    say: Callable[[str], None],
+    show: Callable[[Sequence[RunFolder]], SweepProgress],
+) -> dict[str, str]:
+    """Submit the runs as a job array, and wait for them where asked."""
+    code, resources = folders[0].code, grid.slurm
+    assert code is not None
+    assert resources is not None
+    jobs = submit(
+        folders, root=root, code=code, num_parallel=settings.parallel, resources=resources, after=settings.after
+    )
+    array = next(iter(jobs.values())).split("_")[0]
+    say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
+    if not settings.wait:
+        return jobs
+    with show(folders) as progress:
+        while queued_runs(root):
+            time.sleep(_SLURM_POLL_S)
+            progress.look()
+            if settings.keep != "all":
+                keep_weights(folders)
+    return jobs
+
+
+def check_options(grid: Grid) -> None:
+    """Check every cell's options and data as fairseq-train would at its start, before anything is started.
+
+    Raises:
+        ValueError: naming the cell, with fairseq's reason.
+        FileNotFoundError: if a data folder is missing.
+    """
+    for run in {run.cell: run for run in grid.runs}.values():
+        try:
+            parsed = train_arguments.parse(run.arguments_in(Path(run.name), grid.metric))
+            option_checks.check_options(parsed)
+        except ValueError as error:
+            raise ValueError(f"{locate(grid.path, str(error))}, cell {run.cell}: {error}") from error
+        check_data(train_arguments.data_folders(parsed))
+        check_splits(parsed)
+
+
+def prepare(grid: Grid, root: Path) -> list[RunFolder]:
+    """Make the folders of all runs, in the order of the grid file, and keep a copy of it.
+
+    Raises:
+        ValueError: if a folder holds a run with other settings; no folder is made then.
+    """
+    folders = [RunFolder(root, run, grid.metric) for run in grid.runs]
+    for folder in folders:
+        folder.check()
+    for folder in folders:
+        folder.prepare()
+    env = grid.slurm.env if grid.slurm else ()
+    write_for_owner(root / "grid.yaml", redacted(grid.path.read_text(encoding="utf-8"), env))
+    return folders
+
+
+def to_do(folders: Sequence[RunFolder], *, root: Path) -> list[RunFolder]:
+    """The runs that are neither done nor running nor in SLURM's queue."""
+    queued = queued_runs(root)
+    return [folder for folder in folders if folder.run.name not in queued and folder.state() not in (DONE, RUNNING)]
+
+
+def use_snapshot(folders: Sequence[RunFolder], *, root: Path, renew: bool) -> bool:
+    """Let the runs use the sweep's snapshot, made now if there is none; return whether the present code differs."""
+    found = [user_dir_of(folder.run.arguments) for folder in folders]
+    user_dirs = {path for path in found if path is not None and path != PACKAGE}
+    code, is_outdated = sweep_snapshot(root, user_dirs=sorted(user_dirs), renew=renew)
+    for folder in folders:
+        folder.code = code
+    return is_outdated

@@ -1,0 +1,101 @@
+"""Rows -> examples, and what is odd about them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roberta_plugin.finetuning.custom.reader import Row, value_of, where
+from roberta_plugin.finetuning.raw_files import check_text, short
+
+logger = logging.getLogger(__name__)
+
+
+class Example(NamedTuple):
+    """A row that was read and checked."""
+
+    path: Path
+    line: int
+    id: str
+    texts: tuple[str, ...]
+    """The text, or the pair; with multiple choice the context and, if there is one, the question."""
+    target: Any = None
+    """What the kind is to predict, as it reads it: a label, labels, a number; None: not known."""
+    choices: tuple[str, ...] = ()
+    """The options of a multiple choice."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return where(self.path, self.line)
+
+
+def text_of(row: Row, column: str, *, option: str) -> str:
+    """The text of a column, without white space at its ends.
+
+    Raises:
+        ValueError: if it is no text, or empty.
+    """
+    return check_text(value_of(row, column, option=option), f"the column {column!r}", row.where).strip()
+
+
+def label_of(value: Any, column: str, place: str) -> str:
+    """A label as text: 1, 1.0 and "1" are the same label, true is "true".
+
+    Raises:
+        ValueError: if it is empty, a list or an object.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if is_missing(value):
+        raise ValueError(f"{place}: the label in the column {column!r} is empty. Fill it in, or leave the row out.")
+    raise ValueError(f"{place}: the column {column!r} must hold a label, found {short(value)}.")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a field holds nothing: empty text, null, or not a number."""
+    return value is None or (isinstance(value, str) and not value.strip()) or (value != value)
+
+
+def warn_of_duplicates(examples: Sequence[Example]) -> None:
+    """Warn of texts that occur several times, with the same target or with another one."""
+    seen: dict[Any, Example] = {}
+    same: list[tuple[Example, Example]] = []
+    other: list[tuple[Example, Example]] = []
+    for example in examples:
+        earlier = seen.setdefault((example.texts, example.choices), example)
+        if earlier is not example:
+            (same if earlier.target == example.target else other).append((earlier, example))
+    if same:
+        first, second = same[0]
+        logger.warning(
+            f"{second.where}: the row repeats line {first.line}; {len(same):,} rows repeat an earlier one and count "
+            "twice. Remove them if that is not meant."
+        )
+    if other:
+        first, second = other[0]
+        logger.warning(
+            f"{second.where}: the text is that of line {first.line}, with {short(second.target)} instead of "
+            f"{short(first.target)}; {len(other):,} rows contradict an earlier one. Correct them if you can."
+        )
+
+
+def warn_of_overlap(train: Iterable[Example], others: Sequence[Example], *, split: str) -> None:
+    """Warn of texts that are both in the training set and in another split."""
+    known = {(example.texts, example.choices): example for example in train}
+    pairs = [(known[key], each) for each in others if (key := (each.texts, each.choices)) in known]
+    if pairs:
+        first, second = pairs[0]
+        logger.warning(
+            f"{second.where}: the text is also in {first.where}; {len(pairs):,} of {len(others):,} texts of the split "
+            f"{split} are in the training set too, so its metrics are too good."
+        )

@@ -1,0 +1,198 @@
+"""What every kind of own data offers, in the order of the flow.
+
+    settings   options                     -> what the prepared folder records of them
+    read       a row                       -> an example, or an error that names file and line
+    discover   examples of the training    -> what is found in them: labels, weights, mean
+    sequences  examples                    -> the model's inputs
+    columns    an example                  -> the numbers that the loss reads
+    write      all of these                -> the files of a split
+    outcome    raw outputs for a split     -> predictions, metrics
+
+The head and the loss are those of the fairseq task in `kinds.KINDS`.
+
+Shapes: N examples of a split.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.custom.examples import Example, is_missing, text_of
+from roberta_plugin.finetuning.custom.options import CustomOptions
+from roberta_plugin.finetuning.custom.reader import Row, value_of
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
+
+Weights = NDArray[Any]
+Measure = Callable[[Weights], dict[str, float]]
+"""How often each example counts (N,) -> metrics in percent; all ones give the metrics themselves."""
+
+AT_ONCE = 10_000  # texts in one call of the tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the outputs of a model, or of an ensemble, come to on a split."""
+
+    entries: Callable[[], Iterator[dict[str, Any]]]
+    """What is written about each example, in order."""
+    num_examples: int
+    """N."""
+    measure: Measure | None = None
+    """The metrics; None if the right answers are not known."""
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of always giving the same answer: the most frequent label, the mean, or a guess."""
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
+    threshold: float | None = None
+    """The probability from which a label was predicted; None where there is no threshold."""
+
+
+class CustomKind(ABC):
+    """One kind of own data; its settings are those that the prepared folder records."""
+
+    name: ClassVar[str]
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+
+    @classmethod
+    def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
+        """Further settings of this kind.
+
+        Raises:
+            ValueError: if they do not fit each other.
+        """
+        return {}
+
+    @property
+    def selection(self) -> str:
+        """The metric of fairseq's log that selects the checkpoint and the cell of the grid."""
+        return "accuracy"
+
+    @property
+    def label_column(self) -> str:
+        """The column of the label."""
+        return str(self.settings["label_column"][0])
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels in the order of their numbers."""
+        return list(self.settings["labels"])
+
+    def is_labelled(self, row: Row) -> bool:
+        """Whether a row says what is right; a test table may lack the column, or leave it empty."""
+        columns = self.settings["label_column"]
+        return all(column in row.values and not is_missing(row.values[column]) for column in columns)
+
+    def read(self, row: Row, *, is_labelled: bool) -> Example:
+        """The example of a row.
+
+        Raises:
+            ValueError: naming file, line and remedy.
+        """
+        texts = [text_of(row, self.settings["text_column"], option="--text-column")]
+        if self.settings["text_pair_column"]:
+            texts.append(text_of(row, self.settings["text_pair_column"], option="--text-pair-column"))
+        choices = self.read_choices(row)
+        return Example(
+            path=row.path,
+            line=row.line,
+            id=self._id(row),
+            texts=tuple(texts),
+            target=self.read_target(row, choices) if is_labelled else None,
+            choices=choices,
+        )
+
+    def read_choices(self, row: Row) -> tuple[str, ...]:
+        """The options of a row, for kinds that have some."""
+        return ()
+
+    def _id(self, row: Row) -> str:
+        column = self.settings["id_column"]
+        return str(row.line) if column is None else str(value_of(row, column, option="--id-column"))
+
+    def split_key(self, example: Example) -> Sequence[str]:
+        """The texts that must not be on both sides of a cut: the whole input."""
+        return example.texts
+
+    @abstractmethod
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> Any:
+        """What the label column of a row says.
+
+        Raises:
+            ValueError: naming file, line and remedy.
+        """
+
+    @abstractmethod
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """Settings that are found in the data, `labels` among them.
+
+        Args:
+            table: examples of the training table, before a development set is cut from it.
+            train: the training set.
+
+        Raises:
+            ValueError: if there is nothing to learn.
+        """
+
+    @abstractmethod
+    def columns(self, example: Example) -> dict[str, Any]:
+        """The numbers that the loss reads: one, or an array, per column.
+
+        Raises:
+            ValueError: naming file and line, if the example has a label that the training table lacks.
+        """
+
+    def sequences(
+        self, examples: Sequence[Example], encoder: Encoder, *, max_length: int
+    ) -> Iterator[list[NDArray[np.int32]]]:
+        """The model's inputs (T,) of each example: here one, `<s> text </s>` or `<s> text </s> </s> pair </s>`."""
+        for start in tqdm(range(0, len(examples), AT_ONCE), desc="encoding", unit="10k", leave=False):
+            part = [example.texts for example in examples[start : start + AT_ONCE]]
+            sides = [encoder.ids_of_all(side) for side in zip(*part, strict=True)]
+            for ids in zip(*sides, strict=True):
+                yield [encoder.join(*ids, max_length=max_length)]
+
+    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
+        """Write a split: the inputs and numbers of each example, and a record with its id.
+
+        Raises:
+            ValueError: as `columns`.
+        """
+        sequences = self.sequences(examples, encoder, max_length=max_length)
+        for example, inputs in zip(examples, sequences, strict=True):
+            split.add(inputs, **({} if example.target is None else self.columns(example)))
+            split.record({"id": example.id, "line": example.line})
+
+    @abstractmethod
+    def outcome(
+        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+    ) -> Outcome:
+        """Predictions and metrics; the members of an ensemble are averaged."""
+
+
+def ids_of(split: PreparedSplit) -> Iterator[str]:
+    """The ids of the examples of a split, in order."""
+    return (str(record["id"]) for record in split.records())
+
+
+def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
+    """The logits (S, C) of each member."""
+    logits = [member.logits.astype(np.float64) for member in members if member.logits is not None]
+    assert len(logits) == len(members) > 0, "this kind has a classification head"
+    return logits
+
+
+def rounded(value: float) -> float:
+    """A probability as files have it."""
+    return round(float(value), 6)

@@ -1,0 +1,127 @@
+"""A text or a pair -> any number of labels, also none.
+
+Column: `labels`, 1 for each label that the example has and 0 for the others (C,).
+
+Shapes: N examples of a split, C labels, M thresholds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.custom import metrics
+from roberta_plugin.finetuning.custom.examples import Example, is_missing, label_of
+from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of, rounded
+from roberta_plugin.finetuning.custom.labels import found_labels, number_of, positive_weights
+from roberta_plugin.finetuning.custom.reader import Row, value_of
+from roberta_plugin.finetuning.prepared import PreparedSplit
+
+SEPARATOR = ","
+_PRESENT, _ABSENT = ("1", "true"), ("0", "false")
+
+
+class MultiLabel(CustomKind):
+    """Binary cross-entropy of each label."""
+
+    name = "multi_label"
+
+    @property
+    def selection(self) -> str:
+        """Micro-F1 at the best threshold."""
+        return "tuned_micro_f1"
+
+    def is_labelled(self, row: Row) -> bool:
+        """See `CustomKind.is_labelled`; an empty list of labels says that the row has none."""
+        return all(column in row.values for column in self.settings["label_column"])
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
+        """See `CustomKind.read_target`: the labels of the row."""
+        columns = self.settings["label_column"]
+        if len(columns) > 1:
+            return tuple(column for column in columns if self._is_present(row, column))
+        value = value_of(row, columns[0], option="--label-column")
+        if is_missing(value):
+            return ()
+        if isinstance(value, str):
+            value = [part for part in value.split(self.settings["label_separator"] or SEPARATOR) if part.strip()]
+        parts = value if isinstance(value, list) else [value]
+        return tuple(dict.fromkeys(label_of(part, columns[0], row.where) for part in parts))
+
+    @staticmethod
+    def _is_present(row: Row, column: str) -> bool:
+        text = label_of(value_of(row, column, option="--label-column"), column, row.where).lower()
+        if text not in (*_PRESENT, *_ABSENT):
+            raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {text!r}. Correct the row.")
+        return text in _PRESENT
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `CustomKind.discover`: labels, and the weights of their presence."""
+        columns = self.settings["label_column"]
+        given = self.settings.get("labels") or (columns if len(columns) > 1 else None)
+        pairs = ((label, example) for example in table for label in example.target)
+        labels = found_labels(pairs, given, path=table[0].path)
+        found: dict[str, Any] = {"labels": labels}
+        if self.settings["class_weights"] == "balanced":
+            occurrences = Counter(label for example in train for label in example.target)
+            found["weights"] = positive_weights(labels, occurrences, len(train))
+        return found
+
+    def columns(self, example: Example) -> dict[str, Any]:
+        """See `CustomKind.columns`."""
+        present = np.zeros(len(self.labels), dtype=np.uint8)
+        for label in example.target:
+            present[number_of(label, self.labels, example)] = 1
+        return {"labels": present}
+
+    def outcome(
+        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+    ) -> Outcome:
+        """See `CustomKind.outcome`: the labels above the threshold; probabilities of members are averaged.
+
+        Raises:
+            ValueError: if no threshold is given, and the split has no right answers to find it by.
+        """
+        labels = self.labels
+        probabilities = np.mean([1 / (1 + np.exp(-each)) for each in logits_of(members)], axis=0)  # (N, C)
+        answers = split.columns.get("labels")
+        right = None if answers is None else np.asarray(answers, dtype=bool)
+        if threshold is None:
+            if right is None:
+                raise ValueError(
+                    f"The split {split.name} has no labels to find the threshold by: give --threshold, that of the "
+                    "development set."
+                )
+            threshold = metrics.best_threshold(metrics.threshold_counts(probabilities, right))
+        predictions = probabilities >= threshold
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for index, id_ in enumerate(ids_of(split)):
+                entry: dict[str, Any] = {"id": id_, "prediction": _names(labels, predictions[index])}
+                if right is not None:
+                    entry["label"] = _names(labels, right[index])
+                shown = zip(labels, map(rounded, probabilities[index].tolist()), strict=True)
+                yield {**entry, "probabilities": dict(shown)}
+
+        if right is None:
+            return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
+        known, ones = right, np.ones(len(right))
+        most_frequent = np.zeros_like(right)
+        most_frequent[:, right.sum(axis=0).argmax()] = True
+        counts = metrics.label_counts(right, predictions, ones)
+        return Outcome(
+            entries=entries,
+            num_examples=len(split),
+            measure=lambda weights: metrics.of_labels(known, predictions, weights),
+            baseline=metrics.of_labels(right, most_frequent, ones),
+            tables={"classes": metrics.class_table(*counts, labels)},
+            threshold=threshold,
+        )
+
+
+def _names(labels: Sequence[str], present: Any) -> list[str]:
+    return [label for label, is_present in zip(labels, present.tolist(), strict=True) if is_present]

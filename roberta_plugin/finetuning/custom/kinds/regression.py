@@ -1,0 +1,82 @@
+"""A text or a pair -> a number on a scale of your own.
+
+Column: `label`, the number as the table has it. The model learns (number - mean) / deviation, with the mean and the
+standard deviation of the training set, so that the scale does not matter; both are settings, and undone in predictions.
+
+Shapes: N examples of a split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.custom import metrics
+from roberta_plugin.finetuning.custom.examples import Example
+from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of
+from roberta_plugin.finetuning.custom.reader import Row, value_of
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.raw_files import short
+
+
+class Regression(CustomKind):
+    """Squared error of the standardized number."""
+
+    name = "regression"
+
+    @property
+    def selection(self) -> str:
+        """The mean of Pearson's and Spearman's correlation."""
+        return "pearson_spearman"
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
+        """See `CustomKind.read_target`: the number."""
+        value = value_of(row, self.label_column, option="--label-column")
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number) or isinstance(value, bool):
+            raise ValueError(
+                f"{row.where}: the column {self.label_column!r} must hold a number, found {short(value)}. Correct the "
+                "row, write a point before decimals, or give another --kind."
+            )
+        return number
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `CustomKind.discover`: mean and standard deviation."""
+        numbers = np.array([example.target for example in train])
+        if np.ptp(numbers) == 0:
+            raise ValueError(f"{table[0].path}: every row has the number {numbers[0]:g}, so there is nothing to learn.")
+        return {"labels": [], "mean": float(numbers.mean()), "deviation": float(numbers.std())}
+
+    def columns(self, example: Example) -> dict[str, Any]:
+        """See `CustomKind.columns`."""
+        return {"label": float(example.target)}
+
+    def outcome(
+        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+    ) -> Outcome:
+        """See `CustomKind.outcome`: numbers on the scale of the table; those of members are averaged."""
+        mean, deviation = self.settings["mean"], self.settings["deviation"]
+        predictions = np.mean([each[:, 0] for each in logits_of(members)], axis=0) * deviation + mean  # (N,)
+        answers = split.columns.get("label")
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for index, id_ in enumerate(ids_of(split)):
+                entry: dict[str, Any] = {"id": id_, "prediction": float(f"{predictions[index]:.6g}")}
+                yield entry if answers is None else {**entry, "label": float(answers[index])}
+
+        if answers is None:
+            return Outcome(entries=entries, num_examples=len(split))
+        right = np.asarray(answers, dtype=np.float64)
+        return Outcome(
+            entries=entries,
+            num_examples=len(split),
+            measure=lambda weights: metrics.of_numbers(right, predictions, weights),
+            tables={"errors": metrics.errors(right, predictions, baseline=mean)},
+        )

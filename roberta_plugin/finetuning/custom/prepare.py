@@ -1,0 +1,145 @@
+"""Tables -> a prepared folder (`finetuning/prepared.py`): the splits train, valid and, if there is one, test.
+
+An example is a row of a table, in order, with a record of its `id` and `line`. The columns are those of its kind
+(`kinds/`); a test table without labels has none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.custom.examples import Example, warn_of_duplicates, warn_of_overlap
+from roberta_plugin.finetuning.custom.kinds import kind_of
+from roberta_plugin.finetuning.custom.kinds.base import CustomKind
+from roberta_plugin.finetuning.custom.options import CustomOptions
+from roberta_plugin.finetuning.custom.reader import format_of, read_table
+from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter
+from roberta_plugin.finetuning.raw_files import describe
+
+logger = logging.getLogger(__name__)
+
+VALID_SHARE = 0.1
+_RECORDED = ("text_column", "text_pair_column", "label_column", "id_column", "delimiter", "label_separator", "fold")
+
+
+def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str, Any]:
+    """See `benchmarks.Benchmark.settings`; `labels` are among them if they are given."""
+    name = (options.kind or "classification").replace("-", "_")
+    name = "classification" if name == "pair" else name
+    plain = {item: getattr(options, item) for item in _RECORDED}
+    is_cut = options.valid is None and options.fold is None
+    found: dict[str, Any] = {
+        **plain,
+        "kind": name,
+        "max_length": max_length,
+        "text_column": options.text_column or "text",
+        "label_column": list(options.label_column or ("label",)),
+        "valid_share": (options.valid_share or VALID_SHARE) if is_cut else None,
+        "class_weights": options.class_weights or "none",
+        **({"labels": list(options.labels)} if options.labels else {}),
+    }
+    return {**found, **type(kind_of(found)).settings_of(options, max_length=max_length)}
+
+
+def raw_files(task: str, raw: Path, options: CustomOptions) -> list[Path]:
+    """See `benchmarks.Benchmark.raw_files`.
+
+    Raises:
+        FileNotFoundError: naming the option of a table that does not exist.
+        ValueError: if there is no table to train on.
+    """
+    return list(_tables(raw, options).values())
+
+
+def prepare(
+    task: str,
+    raw: Path,
+    output: Path,
+    *,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    max_length: int,
+    options: CustomOptions,
+) -> None:
+    """See `benchmarks.Benchmark.prepare`; the tables are named by the options, relative to `raw`."""
+    recorded = settings(task, max_length=max_length, options=options)
+    tables = _tables(raw, options)
+    reading = kind_of(recorded)
+    splits = {split: _read(path, reading, options, split=split) for split, path in tables.items()}
+    table = splits["train"]
+    if "valid" not in splits:
+        splits |= _cut(table, reading, options)
+    kind = kind_of({**recorded, **reading.discover(table, splits["train"])})
+    _report(splits, kind)
+    encoder = Encoder(tokenizer, vocabulary)
+    with PreparedWriter(
+        output,
+        task=task,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        settings=kind.settings,
+        source=describe(list(tables.values())),
+    ) as writer:
+        for name in sorted(splits, key=("train", "valid", "test").index):
+            with writer.split(name) as split:
+                kind.write(split, splits[name], encoder, max_length=max_length)
+
+
+def _tables(raw: Path, options: CustomOptions) -> dict[str, Path]:
+    """The tables by split."""
+    if options.train is None:
+        raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
+    found = {split: raw / name for split, name in options.files.items()}
+    for split, path in found.items():
+        if not path.is_file():
+            raise FileNotFoundError(f"--{split} {path} does not exist: check the path.")
+        format_of(path)
+    return found
+
+
+def _read(path: Path, kind: CustomKind, options: CustomOptions, *, split: str) -> list[Example]:
+    """The examples of a table; a test table whose first row has no label has none at all."""
+    examples: list[Example] = []
+    is_labelled = True
+    for row in read_table(path, delimiter=options.delimiter):
+        if not examples and split == "test":
+            is_labelled = kind.is_labelled(row)
+        examples.append(kind.read(row, is_labelled=is_labelled))
+    if not examples:
+        raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")
+    return examples
+
+
+def _cut(table: Sequence[Example], kind: CustomKind, options: CustomOptions) -> dict[str, list[Example]]:
+    """Training and development set out of one table."""
+    if options.fold is not None:
+        number, total = options.part()
+        chosen = cut_fold(table, number=number, total=total, key=kind.split_key)
+        remedy = f"There are too few different texts for {total} folds: give a smaller number."
+    else:
+        chosen = cut_share(table, share=options.valid_share or VALID_SHARE, key=kind.split_key)
+        remedy = "Give another --valid-share, or a table for --valid."
+    train, valid = divided(table, chosen, remedy=remedy)
+    return {"train": train, "valid": valid}
+
+
+def _report(splits: dict[str, list[Example]], kind: CustomKind) -> None:
+    """Log what is in the splits, and warn of what is odd."""
+    for name, examples in splits.items():
+        warn_of_duplicates(examples)
+        if name != "train":
+            warn_of_overlap(splits["train"], examples, split=name)
+        logger.info(f"{name}: {len(examples):,} examples of {examples[0].path}")
+    if kind.name == "classification":
+        counts = Counter(example.target for example in splits["train"])
+        for label in kind.labels:
+            if not counts[label]:
+                logger.warning(f"No row of the training set has the label {label!r}: the model cannot learn it.")

@@ -1,0 +1,148 @@
+"""Files of tagged words -> a prepared folder: one example per window, with one sequence `<s> part </s>`.
+
+Column `first_word`: the number of the first word that belongs to the window, counted over the split; the words up to
+the next window's belong to it too.
+
+Arrays, W words and S sentences of the split: `positions` (W,), where in its window the first token of each word is, 0
+for a word without tokens; `tags` (W,), the labels of the words, where they are known; `sentences` (S + 1,), sentence i
+has the words sentences[i] to sentences[i + 1]; `token_labels`, one for each token of the .bin file, -100 where nothing
+is learned. Records: {"words"} of each sentence.
+
+The settings have `labels`, in IOB2 (see `labels`), whichever scheme the files are in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.finetuning.tagging.inputs import IGNORED, TaggingLayout, WordEncoder, token_labels, windows_of
+from roberta_plugin.finetuning.tagging.labels import convert, types_of
+from roberta_plugin.finetuning.tagging.reader import Sentence, find_files, read_file
+
+logger = logging.getLogger(__name__)
+
+KIND = "tagging"
+_TEXTS_PER_CHUNK = 1024
+
+
+def prepare(
+    task: str,
+    raw: Path,
+    output: Path,
+    *,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    max_length: int,
+    options: TaggingOptions,
+) -> None:
+    """See `benchmarks.Benchmark.prepare`."""
+    layout = TaggingLayout.of(max_length, options)
+    files = find_files(task, raw, options.files)
+    splits = {name: read_file(path, options=options, needs_tags=name != "test") for name, path in files.items()}
+    labels, numbers = convert(task, splits, options)
+    encoder = Encoder(tokenizer, vocabulary)
+    with PreparedWriter(
+        output,
+        task=task,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        settings={**settings(task, max_length=max_length, options=options), "labels": labels},
+        source=describe(list(files.values())),
+    ) as writer:
+        for name, sentences in splits.items():
+            with writer.split(name) as split:
+                _SplitOfWindows(split, layout, encoder, labels).write(sentences, numbers[name], name)
+
+
+def settings(task: str, *, max_length: int, options: TaggingOptions) -> dict[str, Any]:
+    """See `benchmarks.Benchmark.settings`; the labels depend on the files."""
+    read = {name: getattr(options, name) for name in ("tokens_column", "tags_column", "scheme", "types")}
+    return {**asdict(TaggingLayout.of(max_length, options)), **read, "kind": KIND}
+
+
+def raw_files(task: str, raw: Path, options: TaggingOptions) -> list[Path]:
+    """See `benchmarks.Benchmark.raw_files`."""
+    return list(find_files(task, raw, options.files).values())
+
+
+class _SplitOfWindows:
+    """Writes the windows of the texts of a split."""
+
+    def __init__(self, split: SplitWriter, layout: TaggingLayout, encoder: Encoder, labels: Sequence[str]) -> None:
+        self._split, self._layout, self._labels = split, layout, labels
+        self._words, self._vocabulary = WordEncoder(encoder), encoder.vocabulary
+        self._continuing = None
+        if layout.label_pieces == "all":
+            is_entities = types_of(labels) is not None
+            numbers = np.arange(len(labels))
+            self._continuing = numbers + (is_entities & (numbers % 2 == 1))  # B-TYPE -> I-TYPE
+
+    def write(self, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]] | None, name: str) -> None:
+        """Write a split, and log what it holds."""
+        positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
+        texts = list(_texts(sentences, labels, self._layout.context))
+        num_words = num_windows = 0
+        for start in tqdm(range(0, len(texts), _TEXTS_PER_CHUNK), desc=name, unit=" chunks", mininterval=1.0):
+            chunk = texts[start : start + _TEXTS_PER_CHUNK]
+            for (words, tags), tokens in zip(
+                chunk, self._words.tokens_of_all([words for words, _ in chunk]), strict=True
+            ):
+                ids = {"bos_id": self._vocabulary.bos_id, "eos_id": self._vocabulary.eos_id}
+                for window in windows_of(tokens, self._layout, **ids):
+                    self._split.add([window.tokens], first_word=num_words + window.words.start)
+                    positions.append(window.positions)
+                    if tags is None:
+                        learned.append(np.full(len(window.tokens), IGNORED, dtype=np.int16))
+                    else:
+                        learned.append(token_labels(window, tags, continuing=self._continuing))
+                    num_windows += 1
+                num_words += len(words)
+        of_words = np.concatenate(positions)
+        self._split.array("positions", of_words)
+        self._split.array("token_labels", np.concatenate(learned))
+        self._split.array("sentences", np.cumsum([0, *(len(each.words) for each in sentences)]))
+        if labels is not None:
+            self._split.array("tags", np.array([tag for tags in labels for tag in tags], dtype=np.int16))
+        for each in sentences:
+            self._split.record({"words": each.words})
+        logger.info(
+            f"{name}: {len(sentences):,} sentences, {num_words:,} words, {num_windows:,} windows of at most "
+            f"{self._layout.max_length} tokens for {len(texts):,} texts; {int((of_words == 0).sum()):,} words have no "
+            "token"
+        )
+
+
+def _texts(
+    sentences: Sequence[Sentence], labels: Sequence[Sequence[int]] | None, context: str
+) -> Iterator[tuple[list[str], list[int] | None]]:
+    """Words and labels of what the model reads at once: a sentence, or all sentences of a document.
+
+    Raises:
+        ValueError: if documents are wanted and the file names none.
+    """
+    numbers = range(len(sentences))
+    groups = [[number] for number in numbers]
+    if context == "document":
+        if (lost := next((each for each in sentences if each.document is None), None)) is not None:
+            raise ValueError(
+                f"{lost.where(0)}: --context document needs -DOCSTART- lines, or the field document in JSON Lines. "
+                "Add them, or leave the option out."
+            )
+        groups = [list(group) for _, group in groupby(numbers, key=lambda number: sentences[number].document)]
+    for group in groups:
+        words = [word for number in group for word in sentences[number].words]
+        yield words, None if labels is None else [label for number in group for label in labels[number]]

@@ -1,0 +1,254 @@
+"""Files of tagged words -> checked sentences.
+
+    CoNLL columns   a word per line with its columns, separated by tabs or spaces; a blank line ends a sentence;
+                    -DOCSTART- begins a document
+    JSON Lines      {"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, perhaps with "document"
+
+By ending of the name: .jsonl, .ndjson and .json are JSON Lines, all else columns. Lines end with LF or CRLF; a byte
+order mark is ignored. Columns are cut at tabs if the line has any, so that words may then hold spaces, else at spaces;
+other white space and invisible characters are part of a word. A line of white space alone is blank (WNUT-17 ends its
+sentences with a tab).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.finetuning.raw_files import check_list, check_text, short
+
+logger = logging.getLogger(__name__)
+
+SPLITS = ("train", "valid", "test")
+_JSON = (".jsonl", ".ndjson", ".json")
+_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", *_JSON)
+_DOCUMENT = "-DOCSTART-"
+# task -> split -> names that its file may have, the first one that exists
+_FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "conll2003": {
+        "train": ("eng.train", "train.txt"),
+        "valid": ("eng.testa", "valid.txt", "dev.txt"),
+        "test": ("eng.testb", "test.txt"),
+    },
+    "wnut17": {
+        "train": ("wnut17train.conll",),
+        "valid": ("emerging.dev.conll",),
+        "test": ("emerging.test.annotated", "emerging.test.conll"),
+    },
+    "tagging": {
+        "train": tuple(f"train{ending}" for ending in _ENDINGS),
+        "valid": tuple(f"{name}{ending}" for name in ("valid", "dev", "validation") for ending in _ENDINGS),
+        "test": tuple(f"test{ending}" for ending in _ENDINGS),
+    },
+}
+_TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """A sentence of a file."""
+
+    path: Path
+    line: int
+    """Of the first word, counted from 1."""
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    """As in the file; None if it has none."""
+    document: int | None
+    """Number of the document; None if the file names no documents."""
+
+    def where(self, place: int) -> str:
+        """The file and line of a word."""
+        if self.path.suffix.lower() in _JSON:
+            return f"{self.path}, line {self.line}, word {place + 1}"
+        return f"{self.path}, line {self.line + place}"
+
+
+def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path]:
+    """The file of each split in the folder `raw`: those that `named` gives by split, else those with a known name.
+
+    Raises:
+        FileNotFoundError: if there is none, saying what was looked for; or if a named file does not exist.
+    """
+    for split, name in named.items():
+        if not (raw / name).is_file():
+            raise FileNotFoundError(f"{raw / name} does not exist: --{split} must name a file in {raw}.")
+    if named:
+        return {split: raw / named[split] for split in SPLITS if split in named}
+    found = {}
+    for split, names in _FILES[task].items():
+        path = next((raw / name for name in names if (raw / name).is_file()), None)
+        if path is not None:
+            found[split] = path
+    if not found:
+        wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
+        raise FileNotFoundError(
+            f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them, or its files: "
+            "--train FILE --valid FILE --test FILE."
+        )
+    return found
+
+
+def read_file(path: Path, *, options: TaggingOptions, needs_tags: bool) -> list[Sentence]:
+    """Read and check a file.
+
+    Args:
+        path: the file.
+        options: the columns of words and tags.
+        needs_tags: whether tags are required, as in all but test files.
+
+    Raises:
+        ValueError: naming the file, the line and what would be right.
+    """
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes().count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line} is not UTF-8 ({error.reason}): save the file as UTF-8.") from None
+    lines = [line.removesuffix("\r") for line in lines]
+    read = _read_json if path.suffix.lower() in _JSON else _read_columns
+    sentences = list(read(path, lines, options))
+    if not any(sentence.words for sentence in sentences):
+        raise ValueError(f"{path} holds no words: give a file of tagged words.")
+    for sentence in sentences:
+        if sentence.tags is None and needs_tags:
+            raise ValueError(
+                f"{sentence.where(0)}: there are no tags, which only a test file may lack. Add them, or name their "
+                "column: --tags-column."
+            )
+        if (sentence.tags is None) != (sentences[0].tags is None):
+            raise ValueError(f"{sentence.where(0)}: some sentences have tags and some have none. Correct the file.")
+    return sentences
+
+
+def _read_columns(path: Path, lines: list[str], options: TaggingOptions) -> Iterator[Sentence]:
+    columns = _Columns(path, options)
+    words: list[str] = []
+    tags: list[str] = []
+    documents, first = -1, 0
+
+    def sentence() -> Sentence:
+        tagged = tuple(tags) if columns.has_tags else None
+        document = documents if documents >= 0 else None
+        return Sentence(path=path, line=first, words=tuple(words), tags=tagged, document=document)
+
+    for number, line in enumerate([*lines, ""], start=1):
+        cells = _cells(line)
+        is_word = bool(line.strip()) and not cells[0].startswith(_DOCUMENT)
+        if not is_word and words:
+            yield sentence()
+            words, tags = [], []
+        if not is_word:
+            documents += bool(line.strip())
+        elif columns.are_known(cells):
+            word, tag = columns.of(cells, number)
+            first = first if words else number
+            words.append(word)
+            tags.append(tag)
+
+
+def _cells(line: str) -> list[str]:
+    """Example: "New York\\tB-LOC" -> ["New York", "B-LOC"]; "EU NNP  B-ORG" -> ["EU", "NNP", "B-ORG"]."""
+    if "\t" in line:
+        return [cell.strip(" ") for cell in line.split("\t")]
+    return [cell for cell in line.split(" ") if cell] or [""]
+
+
+class _Columns:
+    """The columns of words and tags in a file."""
+
+    def __init__(self, path: Path, options: TaggingOptions) -> None:
+        self._path, self._num_cells = path, 0
+        self._wanted = (options.tokens_column, options.tags_column)
+        self._has_header = any(name is not None and not name.isdigit() for name in self._wanted)
+        self._words = self._tags = 0
+        self.has_tags = True
+
+    def are_known(self, cells: list[str]) -> bool:
+        """Whether the columns are known; the first line may be a header that names them."""
+        if self._num_cells:
+            return True
+        self._num_cells = len(cells)
+        words, tags = self._wanted
+        self._words = self._place(words or "1", "--tokens-column", cells)
+        self.has_tags = len(cells) > 1 or tags is not None
+        self._tags = self._place(tags or str(len(cells)), "--tags-column", cells)
+        if self._words == self._tags and self.has_tags:
+            raise ValueError(
+                f"{self._path}: words and tags are both in column {self._words + 1}: give two different ones by "
+                "--tokens-column and --tags-column."
+            )
+        return not self._has_header
+
+    def _place(self, name: str, option: str, cells: list[str]) -> int:
+        if not name.isdigit():
+            if name not in cells:
+                raise ValueError(
+                    f"{self._path}: {option} {name}, but the first line names the columns {', '.join(cells)[:200]}. "
+                    "Give one of them, or a number from 1 on."
+                )
+            return cells.index(name)
+        if not 1 <= int(name) <= len(cells):
+            raise ValueError(f"{self._path}: {option} {name}, but the first line has {len(cells)} columns.")
+        return int(name) - 1
+
+    def of(self, cells: list[str], number: int) -> tuple[str, str]:
+        """The word and the tag of a line."""
+        if len(cells) != self._num_cells:
+            raise ValueError(
+                f"{self._path}, line {number} has {len(cells)} columns, and the first line {self._num_cells}: "
+                f"{short(' '.join(cells))}. Correct the line; columns are separated by tabs or spaces."
+            )
+        word, tag = cells[self._words], cells[self._tags]
+        if self.has_tags and not tag:
+            raise ValueError(f"{self._path}, line {number}: the tag of {word!r} is empty. Write O if it has none.")
+        return word, tag
+
+
+def _read_json(path: Path, lines: list[str], options: TaggingOptions) -> Iterator[Sentence]:
+    documents, before = -1, object()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{where} is not valid JSON ({error}): write one object per line.") from None
+        if not isinstance(record, dict):
+            raise ValueError(f"{where} holds {short(record)} and not a JSON object: write one object per line.")
+        words = _list_of(record, options.tokens_column, _TOKEN_FIELDS, "--tokens-column", where)
+        if words is None:
+            raise ValueError(f"{where} lacks the field {_TOKEN_FIELDS[0]}. Add it, or name another: --tokens-column.")
+        tags = _list_of(record, options.tags_column, _TAG_FIELDS, "--tags-column", where)
+        if tags is not None and len(tags) != len(words):
+            raise ValueError(f"{where} has {len(words)} words and {len(tags)} tags. Give one tag to each word.")
+        document = record.get("document")
+        if document is not None and document != before:
+            documents, before = documents + 1, document
+        has_document = document is not None
+        yield Sentence(path=path, line=number, words=words, tags=tags, document=documents if has_document else None)
+
+
+def _list_of(
+    record: Mapping[str, Any], name: str | None, usual: tuple[str, ...], option: str, where: str
+) -> tuple[str, ...] | None:
+    """The texts in a field of a record: that of the option, or the first usual one that is there."""
+    if name is not None and name not in record:
+        raise ValueError(f"{where} lacks the field {name} of {option}: it has {', '.join(record) or 'none'}.")
+    name = name or next((field for field in usual if field in record), None)
+    if name is None or record[name] is None:
+        return None
+    values = check_list(record[name], name, where)
+    is_tag = option == "--tags-column"
+    if is_tag and any(type(value) is int for value in values):
+        raise ValueError(f"{where}: {name} holds numbers: write the names of the tags, such as B-PER.")
+    return tuple(
+        check_text(value, f"{name}, entry {place + 1},", where, may_be_empty=not is_tag)
+        for place, value in enumerate(values)
+    )

@@ -1,0 +1,83 @@
+"""A prepared split as sentences of words; outputs of windows -> one row for each word.
+
+Shapes: N windows and W words of the split, S sentences, C labels, T_s tokens of window s; n words of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.prepared import PreparedSplit
+
+
+class Sentences:
+    """The words of a prepared split, as `prepare` has written them."""
+
+    def __init__(self, split: PreparedSplit) -> None:
+        self.split = split
+        self.positions = np.asarray(split.array("positions"), dtype=np.int64)
+        """Of the first token of each word in its window; 0 for a word without one (W,)."""
+        self.offsets = np.asarray(split.array("sentences"), dtype=np.int64)
+        """Sentence i has the words offsets[i] to offsets[i + 1] (S + 1,)."""
+        self._first_word = np.append(np.asarray(split.columns["first_word"], dtype=np.int64), len(self))
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self) or (np.diff(self._first_word) < 0).any():
+            raise ValueError(
+                f"{split.folder}, {split.name}: the words are not divided among the windows: prepare again."
+            )
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the tags of the words are known."""
+        return "tags" in self.split.facts["arrays"]
+
+    @cached_property
+    def tags(self) -> NDArray[np.int64]:
+        """Labels of the words (W,); only of a labelled split."""
+        return np.asarray(self.split.array("tags"), dtype=np.int64)
+
+    @cached_property
+    def windows(self) -> NDArray[np.int64]:
+        """The window that each word belongs to (W,)."""
+        return np.repeat(np.arange(len(self.split)), np.diff(self._first_word))
+
+    @cached_property
+    def is_first(self) -> NDArray[np.bool_]:
+        """Whether each word is the first one of its sentence (W,)."""
+        is_first = np.zeros(len(self), dtype=np.bool_)
+        is_first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
+        return is_first
+
+    @cached_property
+    def is_whole(self) -> NDArray[np.bool_]:
+        """Whether all words of a word's sentence belong to one window (W,)."""
+        counts = np.diff(self.offsets)
+        begins, ends = self.offsets[:-1][counts > 0], self.offsets[1:][counts > 0] - 1
+        return np.repeat(self.windows[begins] == self.windows[ends], counts[counts > 0])
+
+    def words_of(self, windows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The words that belong to some windows (n,), window by window, and the place of each word's window among them.
+
+        Example: if window 4 has the words 7 and 8 and window 2 the word 3, windows [4, 2] give [7, 8, 3] and [0, 0, 1].
+        """
+        counts = self._first_word[windows + 1] - self._first_word[windows]
+        places = np.repeat(np.arange(len(windows)), counts)
+        within = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self._first_word[windows][places] + within, places
+
+    def rows(self, outputs: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Probabilities of the tokens of each window (T_s, C) -> those of the words (W, C).
+
+        A word without a token has label 0.
+        """
+        starts = np.cumsum([0, *(len(each) for each in outputs)])
+        flat = np.concatenate(outputs)
+        rows: NDArray[np.float64] = flat[starts[self.windows] + self.positions]
+        rows[self.positions == 0] = np.eye(1, rows.shape[1])
+        return rows

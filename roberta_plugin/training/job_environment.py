@@ -1,0 +1,126 @@
+"""The environment of a job: what it takes from the submitting shell, its own variables, modules, conda.
+
+Values of secrets (`is_secret`) are written to no file: `keep_secrets` leaves them in the environment of this process,
+from which sbatch gives them to the job. SLURM keeps a job's environment for its restarts.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterable
+
+ALL, NONE = "all", "none"
+# What a job needs on any cluster, whatever is inherited otherwise.
+ALWAYS = (
+    *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_*", "TZ", "MODULEPATH", "MUNGE_*"),
+    *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SBATCH_*", "PYTHONPATH", "VIRTUAL_ENV"),
+)
+_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+_ASSIGNED = re.compile(
+    rf"""\b([A-Z0-9_]*(?:{"|".join(_WORDS)})[A-Z0-9_]*["']?\s*[:=]\s*)("[^"\n]*"|'[^'\n]*'|[^\s,{{}}\[\]][^,{{}}\[\]\n]*)"""
+)
+_PATTERN = re.compile(r"[A-Za-z_*][\w*]*")
+_MODULE_FILES = ("modules.sh", "lmod.sh", "z00_lmod.sh")  # in /etc/profile.d; a batch shell reads none of them
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of this name holds what others must not read, as HF_TOKEN or WANDB_API_KEY."""
+    return any(word in name.upper() for word in _WORDS)
+
+
+def keep_secrets(env: Iterable[str]) -> tuple[str, ...]:
+    """Set the secrets among NAME=VALUE texts in this process's environment, and return the texts without their values.
+
+    Example:
+        keep_secrets(["HF_TOKEN=hf_abc", "NCCL_DEBUG=WARN"])  ->  ("HF_TOKEN", "NCCL_DEBUG=WARN")
+    """
+    texts = []
+    for text in env:
+        name, equals, value = text.partition("=")
+        is_kept = bool(equals) and name.isidentifier() and is_secret(name)
+        if is_kept:
+            os.environ[name] = value
+        texts.append(name if is_kept else text)
+    return tuple(texts)
+
+
+def check_environment(env: Collection[str], inherit: str) -> None:
+    """Check `--env` and `--inherit`.
+
+    Raises:
+        ValueError: naming the option, never a value, which may be a secret.
+    """
+    names = [text.partition("=")[0] for text in env]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--env {name!r} is given twice.")
+    for text in env:
+        name, equals, _ = text.partition("=")
+        if not name.isidentifier() or (not equals and name not in os.environ):
+            raise ValueError(f"--env {name!r} must have the form NAME=VALUE, or name a variable that is set here.")
+    for pattern in _patterns(inherit):
+        if not _PATTERN.fullmatch(pattern):
+            raise ValueError(f"--inherit {inherit!r} must be all, none, or names of variables such as NCCL_*,HF_HOME.")
+
+
+def written_variables(env: Iterable[str]) -> dict[str, str]:
+    """The variables that a file for the batch script may hold; one without a value has that of this process."""
+    pairs = (text.partition("=") for text in env)
+    return {name: value if equals else os.environ.get(name, "") for name, equals, value in pairs if not is_secret(name)}
+
+
+def dropped_variables(env: Iterable[str], inherit: str) -> set[str]:
+    """Variables of this process that a job must not inherit, by `--inherit`; those of `--env` always go along.
+
+    Example:
+        dropped_variables(["HF_TOKEN"], "NCCL_*")  ->  all but HF_TOKEN, NCCL_..., HOME, PATH and the like
+    """
+    if inherit == ALL:
+        return set()
+    patterns = (*ALWAYS, *_patterns(inherit), *(text.partition("=")[0] for text in env))
+    return {name for name in os.environ if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def activation_lines(modules: Collection[str], conda: str | None) -> list[str]:
+    """Lines of the batch script that load modules and activate a conda environment; a failure is only reported.
+
+    The ranks then fail for want of what is missing, and the restart policy decides: a file server that is late must not
+    end a run of weeks.
+    """
+    lines = []
+    if modules:
+        files = " ".join(f"/etc/profile.d/{name}" for name in _MODULE_FILES)
+        lines += [
+            f'type module >/dev/null 2>&1 || for file in {files}; do [ -r "$file" ] && . "$file"; done',
+            f'module load {shlex.join(modules)} || echo "the modules {shlex.join(modules)} cannot be loaded" >&2',
+        ]
+    if conda:
+        lines += [
+            '. "$("${CONDA_EXE:-conda}" info --base)/etc/profile.d/conda.sh" && '
+            f"conda activate {shlex.quote(conda)} || echo {shlex.quote(f'{conda} cannot be activated')} >&2"
+        ]
+    return lines
+
+
+def redacted(text: str, env: Iterable[str] = ()) -> str:
+    """The text of a recipe or grid file without the values of secrets.
+
+    Args:
+        text: of the file.
+        env: names of `--env`; values that their secrets have now are taken out wherever they stand.
+
+    Example:
+        redacted("env: {HF_TOKEN: hf_abc, NCCL_DEBUG: WARN}")  ->  "env: {HF_TOKEN: ..., NCCL_DEBUG: WARN}"
+    """
+    values = [os.environ.get(name) for item in env if is_secret(name := item.partition("=")[0])]
+    for value in values:
+        if value:
+            text = text.replace(value, "...")
+    return _ASSIGNED.sub(r"\1...", text)
+
+
+def _patterns(inherit: str) -> list[str]:
+    return [] if inherit in (ALL, NONE) else [part.strip() for part in inherit.split(",")]

@@ -1,0 +1,208 @@
+"""Own data by one command: a table in, a tuned, evaluated, predicting and exported model out."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from roberta_plugin.experiments.inference import load_model
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.options import CustomOptions
+from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
+from tests.conftest import REPOSITORY
+from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_tables import rows_of, write_csv, write_json_lines
+
+pytestmark = pytest.mark.integration
+
+SIZES = ("--arch", "fast_roberta_tiny", "--encoder-layers", "1", "--encoder-embed-dim", "32", "--max-positions", "128")
+SIZES += ("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2")
+# kind -> what it is judged by; the baselines are 0, about 50, 35 and 20
+LEARNED = {"regression": "pearson", "pair": "accuracy", "multiple-choice": "accuracy", "question-answering": "f1"}
+NO_DROPOUT = ("dropout=0", "attention-dropout=0", "pooler-dropout=0")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A folder with a tokenizer, a checkpoint after two updates of pretraining, and a table of each kind."""
+    folder = tmp_path_factory.mktemp("custom")
+    tokenizer = write_tokenizer(folder / "tokenizer")
+    (folder / "text.txt").write_text("good bad good\nbad good bad\n\n" * 40)
+    words = ["--train", str(folder / "text.txt"), "--tokenizer", str(tokenizer), "--output-dir", str(folder / "bin")]
+    assert run([*command("roberta"), "binarize", *words, "--no-progress"]).returncode == 0
+    done = run(
+        [
+            *command("fairseq-train"),
+            *(str(folder / "bin"), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", *SIZES),
+            *("--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--tokens-per-sample", "128"),
+            *("--batch-size", "4", "--optimizer", "roberta_adamw", "--lr", "1e-3", "--max-update", "2"),
+            *("--disable-validation", "--save-dir", str(folder / "pretrained")),
+        ]
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    write_csv(folder / "classification.csv", opinions(300))
+    write_csv(folder / "multi-label.csv", rows_of("multi-label", 300))
+    return folder
+
+
+def opinions(number, *, seed=0):
+    """Rows of two labels, as many as have an opinion."""
+    return [row for row in rows_of("classification", number, seed=seed) if row["label"] != "none"]
+
+
+def finetune(work, name, *options):
+    words = ["--tokenizer", str(work / "tokenizer"), "--model", str(work / "pretrained" / "checkpoint_last.pt")]
+    words += ["--output-dir", str(work / name), "--max-length", "64", "--only", "lr=3e-3", "--set", *NO_DROPOUT[:1]]
+    words += [word for each in NO_DROPOUT[1:] for word in ("--set", each)]
+    return run([*command("roberta"), "finetune", "custom", *words, *options])
+
+
+@pytest.fixture(scope="module")
+def tuned(work):
+    write_json_lines(work / "test.jsonl", opinions(50, seed=5))
+    options = ("--train", str(work / "classification.csv"), "--test", str(work / "test.jsonl"))
+    done = finetune(work, "tuned", *options, "--quick", "--epochs", "20", "--class-weights", "balanced")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert re.search(r"\| custom \| valid \| macro_f1 \|", done.stdout)
+    return work / "tuned"
+
+
+def test_a_set_that_can_be_learned_is_learned(tuned):
+    found = json.loads((tuned / "results" / "evaluation_test.json").read_text())
+    assert found["ensemble"]["accuracy"] > 90
+    low, high = found["details"]["intervals"]["accuracy"]
+    assert low <= found["ensemble"]["accuracy"] <= high
+    assert found["details"]["baseline"]["accuracy"] < 75
+    assert len(list(tuned.glob("runs/*/seed-*"))) == 1, "--quick is one run"
+
+
+def test_the_report_shows_intervals_labels_and_plots(tuned):
+    report = (tuned / "results" / "report.md").read_text()
+    for part in ("| metric | model | 95 % interval | baseline |", "| label | precision |", "## valid: ", "## test: "):
+        assert part in report
+    for name in re.findall(r"!\[.*?\]\((.*?)\)", report):
+        assert (tuned / "results" / name).read_bytes().startswith(b"\x89PNG")
+    assert {"learning_curve.png", "confusion_valid.png", "confusion_test.png"} <= set(re.findall(r"\((.*?)\)", report))
+
+
+def test_predictions_name_the_labels_and_are_those_of_the_evaluation(tuned, work):
+    write_json_lines(work / "new.jsonl", [{"text": row["text"]} for row in opinions(50, seed=5)])
+    done = run([*command("roberta"), "predict", str(tuned), "--input", str(work / "new.jsonl"), "--no-progress"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    lines = (tuned / "results" / "test.predictions.jsonl").read_text().splitlines()
+    assert found == [json.loads(line)["prediction"] for line in lines]
+    assert set(found) == {"pos", "neg"}
+
+
+@pytest.mark.slow
+def test_the_model_is_exported_with_its_labels(tuned, work):
+    words = [str(tuned), "--to", "huggingface", "--output-dir", str(work / "exported")]
+    done = run([*command("roberta"), "export", *words])
+    assert done.returncode == 0, done.stderr[-3000:]
+    config = json.loads((work / "exported" / "config.json").read_text())
+    assert config["id2label"] == {"0": "neg", "1": "pos"}
+
+
+@pytest.mark.slow
+def test_folds_give_mean_and_spread_for_several_labels(work):
+    options = ("--kind", "multi-label", "--train", str(work / "multi-label.csv"))
+    done = finetune(work, "folds", *options, "--folds", "2", "--quick", "--epochs", "25")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    rows = json.loads((work / "folds" / "folds.json").read_text())
+    (f1,) = [row for row in rows if row["metric"] == "micro_f1"]
+    assert f1["folds"] == 2 and f1["mean"] > 90
+    values = [
+        json.loads((work / "folds" / f"fold-{number}-of-2/results/evaluation_valid.json").read_text())["median"]
+        for number in (1, 2)
+    ]
+    assert f1["mean"] == pytest.approx(np.mean([each["micro_f1"] for each in values]))
+    assert f1["deviation"] == pytest.approx(np.std([each["micro_f1"] for each in values], ddof=1))
+    ids = [
+        json.loads(line)["id"]
+        for number in (1, 2)
+        for line in (work / "folds" / f"fold-{number}-of-2/results/valid.predictions.jsonl").read_text().splitlines()
+    ]
+    assert sorted(map(int, ids)) == list(range(2, 302)), "each row is predicted once"
+    assert "| valid | micro_f1 |" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LEARNED)
+def test_the_other_kinds_are_learned_too(work, kind):
+    rows = rows_of(kind, 400)
+    path = write_json_lines(work / f"{kind}.jsonl", rows)
+    options = ["--kind", kind, "--train", str(path), *(["--text-pair-column", "pair"] if kind == "pair" else [])]
+    done = finetune(work, kind, *options, "--quick", "--epochs", "20")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads((work / kind / "results" / "evaluation_valid.json").read_text())
+    assert found["ensemble"][LEARNED[kind]] > 90, found["ensemble"]
+    write_json_lines(work / "new.jsonl", rows[:5])
+    done = run([*command("roberta"), "predict", str(work / kind), "--input", str(work / "new.jsonl"), "--no-progress"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if kind == "regression":
+        assert all(900 < answer["score"] < 2100 for answer in answers), "on the scale of the table"
+    else:
+        name = {"pair": "label"}.get(kind, "answer")
+        wanted = [row["answer" if kind == "question-answering" else "label"] for row in rows[:5]]
+        assert sum(answer[name] == each for answer, each in zip(answers, wanted, strict=True)) >= 3
+
+
+def test_two_ranks_that_accumulate_have_the_gradient_of_torch_s_weighted_mean(work, tmp_path):
+    """24 examples on 2 ranks with 3 batches of 4 each: one update."""
+    rows = rows_of("classification", 24, seed=2)
+    settings = PrepareSettings(
+        task="custom",
+        raw=tmp_path,
+        tokenizer=work / "tokenizer",
+        output_dir=tmp_path / "data",
+        max_length=64,
+        options=CustomOptions(train="my.csv", valid="my.csv", class_weights="balanced"),
+    )
+    write_csv(tmp_path / "my.csv", rows)
+    prepared = prepare(settings)
+    save_dir = tmp_path / "checkpoints"
+    task = "roberta_sentence_prediction"
+    train = [
+        *command("fairseq-train"),
+        *(str(prepared.folder), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3", *SIZES),
+        *(
+            "--task",
+            task,
+            "--criterion",
+            task,
+            "--optimizer",
+            "roberta_adamw",
+            "--lr",
+            "0",
+            "--save-dir",
+            str(save_dir),
+        ),
+        *("--dropout", "0", "--attention-dropout", "0", "--pooler-dropout", "0", "--batch-size", "4"),
+        *("--update-freq", "3", "--required-batch-size-multiple", "1", "--max-update", "1", "--clip-norm", "0"),
+        *("--log-format", "json", "--log-file", str(save_dir) + ".log", "--disable-validation"),
+    ]
+    run_ranks(train, 2)
+    (record,) = logged(save_dir, "train")
+
+    model, _ = load_model(save_dir / "checkpoint_last.pt", prepared)
+    dataset = ExamplesDataset(prepared.split("train"), pad_id=1, vocab_size=len(prepared.vocabulary), seed=1)
+    batch = dataset.__getitems__([(1, index) for index in range(24)])
+    logits = model(**batch["net_input"], features_only=True, classification_head_name="sentence_classification_head")[0]
+    weights, labels = torch.tensor(prepared.settings["weights"]), batch["columns"]["label"]
+    assert weights.max() > 1.3 * weights.min()
+    norms = {}
+    for name, weight in (("weighted", weights), ("plain", None)):
+        model.zero_grad()
+        loss = F.cross_entropy(logits, labels, weight)
+        loss.backward(retain_graph=True)
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        norms[name] = (loss.item(), torch.stack([gradient.norm() for gradient in gradients]).norm().item())
+    found = float(record["train_loss"]), float(record["train_gnorm"])
+    assert found == pytest.approx(norms["weighted"], abs=2e-3)
+    assert found[1] != pytest.approx(norms["plain"][1], abs=1e-2)

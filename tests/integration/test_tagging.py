@@ -1,0 +1,139 @@
+"""The real `fairseq-train` on tagged words: it learns, its log has the official metrics, ranks make the same update."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.finetuning.tagging import benchmark
+from roberta_plugin.tasks.tagging import RobertaTaggingConfig, RobertaTaggingTask
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_models import options as options_of_model
+from tests.tiny_tagging import write_prepared, write_raw
+
+pytestmark = pytest.mark.integration
+
+LENGTH = 24
+METRICS = ("f1", "precision", "recall", "accuracy")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagging")
+    raw = write_raw(folder / "raw", sizes={"train": 240, "valid": 60}, is_easy=True)
+    return write_prepared(folder, raw=raw, max_length=LENGTH)
+
+
+def train_command(data: Path, save_dir: Path, *options: str) -> list[str]:
+    return [
+        *command("fairseq-train"),
+        str(data),
+        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
+        *("--task", "roberta_tagging", "--criterion", "roberta_tagging", "--arch", "fast_roberta_tiny"),
+        *("--encoder-layers", "2", "--encoder-embed-dim", "32"),
+        *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2", "--max-positions", str(LENGTH)),
+        *("--required-batch-size-multiple", "1", "--clip-norm", "0.0", "--lr-scheduler", "fixed"),
+        *("--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"),
+        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "10"),
+        *("--log-file", str(save_dir) + ".log"),
+        *options,
+    ]
+
+
+ADAMW = ("--optimizer", "roberta_adamw", "--lr", "3e-3", "--pooler-dropout", "0.1", "--batch-size", "16")
+
+
+def official(prepared, save_dir, folder=None, **options):
+    """Metrics of the last checkpoint."""
+    model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
+    outputs = run_model(model, task, prepared.split("valid"))
+    chosen = TaggingOptions(**options)
+    return benchmark.score("tagging", prepared, "valid", [outputs], folder=folder, options=chosen)
+
+
+@pytest.fixture(scope="module")
+def trained(prepared, tmp_path_factory):
+    save_dir = tmp_path_factory.mktemp("trained") / "checkpoints"
+    done = run(train_command(prepared.folder, save_dir, *ADAMW, "--max-epoch", "5", "--pack-sequences"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return save_dir
+
+
+def test_it_learns_and_the_log_has_the_official_metrics(prepared, trained, tmp_path):
+    found = official(prepared, trained, tmp_path)
+    assert found["f1"] > 90, "a third of the words are in entities"
+    record = logged(trained, "valid")[-1]
+    assert {name: float(record[f"valid_{name}"]) for name in METRICS} == pytest.approx(
+        {name: found[name] for name in METRICS}, abs=1e-3
+    )
+    assert official(prepared, trained, valid_sequences=True)["f1"] > 90
+    lines = (tmp_path / "valid.predictions.conll").read_text().splitlines()
+    assert {len(line.split(" ")) for line in lines if line} == {3}
+
+
+def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_in_float64(prepared, trained, tmp_path):
+    """Five batches for two ranks that take three each: the mean over the labelled tokens of all of them.
+
+    Two ranks validate an odd number of batches, and have the metrics of the whole split.
+    """
+    task = RobertaTaggingTask.setup_task(RobertaTaggingConfig(data=str(prepared.folder), seed=3, max_positions=LENGTH))
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    size = -(-len(dataset) // 5)
+    batches = [dataset.__getitems__(addresses) for addresses in dataset.batches(1, max_sentences=size)]
+    assert len(batches) == 5 and len({batch["num_labels"] for batch in batches}) > 2
+
+    options = ("--optimizer", "sgd", "--dropout", "0", "--attention-dropout", "0", "--max-update", "1")
+    options += ("--weight-decay", "0", "--batch-size", str(size))
+    windows = len(prepared.split("valid"))
+    odd = next(size for size in range(9, windows) if -(-windows // size) % 2)
+    start = trained / "checkpoint_last.pt"
+    before = torch.load(start, weights_only=False)["model"]
+    model = task.build_model(
+        options_of_model(
+            arch="fast_roberta_tiny",
+            _name="fast_roberta",
+            encoder_layers=2,
+            encoder_embed_dim=32,
+            encoder_ffn_embed_dim=64,
+            encoder_attention_heads=2,
+            max_positions=LENGTH,
+        )
+    ).double()
+    model.load_state_dict(before)
+    model.eval()
+    total, number = torch.zeros((), dtype=torch.float64), 0
+    for batch in batches:
+        is_learned = batch["token_labels"] >= 0
+        logits = model(**batch["net_input"], token_head_name="token_head")[0][is_learned]
+        total = total + F.cross_entropy(logits, batch["token_labels"][is_learned], reduction="sum")
+        number += int(is_learned.sum())
+    (total / number).backward()
+    for ranks, update_freq in ((1, 5), (2, 3)):
+        end = tmp_path / f"ranks{ranks}"
+        on = ("--lr", "1", "--update-freq", str(update_freq), "--batch-size-valid", str(odd))
+        arguments = train_command(prepared.folder, end, *options, *on, "--finetune-from-model", str(start))
+        if ranks == 1:
+            done = run(arguments)
+            assert done.returncode == 0, done.stderr[-3000:]
+        else:
+            run_ranks(arguments, ranks)
+        after = torch.load(end / "checkpoint_last.pt", weights_only=False)["model"]
+        for name, parameter in model.named_parameters():
+            if parameter.grad is None:
+                assert name.startswith("encoder.lm_head.")
+                continue
+            change = (before[name] - after[name]).double()
+            torch.testing.assert_close(
+                change, parameter.grad, atol=2e-6, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
+            )
+        found, record = official(prepared, end), logged(end, "valid")[-1]
+        assert {name: float(record[f"valid_{name}"]) for name in METRICS} == pytest.approx(
+            {name: found[name] for name in METRICS}, abs=1e-3
+        )
+        assert found["f1"] > 0
+    assert model.token_heads["token_head"].out_proj.weight.grad.abs().max() > 1e-3

@@ -1,0 +1,162 @@
+"""The loss, its gradients and the entities of a validation against plain computations, whatever the batches and ranks."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.finetuning.tagging import benchmark
+from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
+from roberta_plugin.finetuning.tagging.labels import types_of
+from roberta_plugin.finetuning.tagging.sentences import Sentences
+from tests.tiny_tagging import write_prepared, write_raw
+
+
+class TableModel(torch.nn.Module):
+    """Logits are entries of a table by window and position."""
+
+    def __init__(self, split, num_labels, *, seed=0):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        table = torch.randn(len(split), 40, num_labels, generator=generator)
+        for window, labels in enumerate(labels_of(split)):
+            for position in np.flatnonzero(labels >= 0).tolist():
+                table[window, position, labels[position]] += 1.5
+        self.table = torch.nn.Parameter(table)
+
+    def logits(self, sample):
+        tokens, lengths = sample["net_input"]["src_tokens"], sample["net_input"]["src_lengths"].tolist()
+        if "packing" in sample["net_input"]:
+            rows = [self.table[window, :length] for window, length in zip(sample["id"], lengths, strict=True)]
+            packed = torch.cat(rows)
+            return torch.cat([packed, packed.new_zeros(tokens.size(1) - len(packed), packed.size(1))])[None]
+        return self.table[sample["id"], : tokens.size(1)]
+
+
+def labels_of(split):
+    return np.split(np.asarray(split.array("token_labels")), np.cumsum(split.sequences.sizes)[:-1])
+
+
+@pytest.fixture(scope="module", params=["sentence", "document", "plain"])
+def prepared(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    raw = write_raw(folder / "raw")
+    options = {"scheme": "plain"} if request.param == "plain" else {"context": request.param}
+    for path in raw.iterdir():
+        blocks = path.read_text().split("\n\n")
+        path.write_text(
+            "\n\n".join(
+                ("-DOCSTART- X O\n\n" if number % 4 == 0 else "") + block for number, block in enumerate(blocks)
+            )
+        )
+    return write_prepared(folder, raw=raw, label_pieces="all" if request.param == "document" else "first", **options)
+
+
+@pytest.fixture
+def split(prepared):
+    return prepared.split("valid")
+
+
+@pytest.fixture
+def criterion(prepared):
+    labels = prepared.settings["labels"]
+    opened = {name: Sentences(prepared.split(name)) for name in prepared.splits}
+    task = SimpleNamespace(
+        target_dictionary=None,
+        sentences=opened.__getitem__,
+        num_types=len(types_of(labels) or ()),
+        outputs=lambda model, sample: model.logits(sample),
+    )
+    return RobertaTaggingCriterion(task)
+
+
+def model_of(prepared, split, **options):
+    return TableModel(split, len(prepared.settings["labels"]), **options)
+
+
+def batches(split, size, *, pack=False):
+    dataset = TaggingDataset(split, pad_id=1, vocab_size=1000, seed=1, pack=pack, pad_to_multiple=8, max_length=24)
+    return [dataset.__getitems__(batch) for batch in dataset.batches(1, max_sentences=size)]
+
+
+def plain_loss(model, split):
+    """float64, one token after the other: the sum, and the number of labels."""
+    total, number = torch.zeros((), dtype=torch.float64), 0
+    for window, labels in enumerate(labels_of(split)):
+        for position in np.flatnonzero(labels >= 0).tolist():
+            total = total - model.table[window, position].double().log_softmax(0)[int(labels[position])]
+            number += 1
+    return total, number
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_loss_and_gradients_are_those_of_each_token_alone(criterion, prepared, split, pack):
+    model = model_of(prepared, split).train()
+    expected, number = plain_loss(model, split)
+    expected.backward()
+    gradient = model.table.grad.clone()
+    model.zero_grad()
+    total = num_labels = 0
+    for sample in batches(split, 5, pack=pack):
+        loss, sample_size, log = criterion(model, sample)
+        loss.backward()
+        total, num_labels = total + loss.item(), num_labels + sample_size
+        assert sample_size == log["sample_size"]
+        assert "words" not in log
+    assert num_labels == number
+    assert total == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(model.table.grad, gradient, atol=1e-5, rtol=1e-5)
+    assert gradient.abs().sum() > 1
+
+
+def reduced(outputs):
+    with metrics.aggregate(new_root=True) as meters:
+        for output in outputs:
+            RobertaTaggingCriterion.reduce_metrics(output)
+    return meters.get_smoothed_values()
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, split, seed, pack):
+    """Though a sentence's windows are in different batches, and whether a rank's logs are summed before."""
+    model = model_of(prepared, split, seed=seed).eval()
+    with torch.no_grad():
+        logs = [criterion(model, sample)[2] for sample in batches(split, 5, pack=pack)]
+    found = reduced([[log] for log in logs])
+    nothing = {key: value * 0 for key, value in logs[0].items()}  # what a rank without a batch of its own adds
+    summed = [{key: one[key] + two[key] for key in one} for one, two in itertools.pairwise([*logs, nothing])]
+    assert reduced([[log] for log in summed[::2]]) == pytest.approx(found)
+
+    sizes = split.sequences.sizes
+    outputs = RawOutputs(
+        token_logits=[model.table[window, : sizes[window]].detach().numpy() for window in range(len(split))]
+    )
+    expected = benchmark.score("tagging", prepared, "valid", [outputs], folder=None, options=TaggingOptions())
+    names = ("accuracy",) if criterion.task.num_types == 0 else ("f1", "precision", "recall", "accuracy")
+    assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names})
+    assert ("f1" in found) == (criterion.task.num_types > 0)
+    assert 20 < found["accuracy"] < 99
+    assert not any(name.startswith("_") for name in found)
+    sentences = criterion.task.sentences("valid")
+    assert 0 < sentences.is_whole.sum() < len(sentences), "some sentences lie in several windows"
+
+
+def test_the_loss_is_a_mean_over_labelled_tokens(criterion, prepared, split):
+    model = model_of(prepared, split).train()
+    values = reduced([[criterion(model, sample)[2] for sample in batches(split, 5)]])
+    total, number = plain_loss(model, split)
+    assert values["loss"] == pytest.approx(total.item() / number, abs=1e-4)
+    assert "f1" not in values and "accuracy" not in values
+    assert RobertaTaggingCriterion.logging_outputs_can_be_summed()
+
+
+def test_only_the_summed_loss_exists(criterion, prepared, split):
+    with pytest.raises(ValueError, match="reduce=True"):
+        criterion(model_of(prepared, split), batches(split, 2)[0], reduce=False)

@@ -1,0 +1,102 @@
+"""A plan gives every variant the same budget, by its own data, or refuses."""
+
+import pytest
+
+from roberta_plugin.experiments.studies.plan import plan_variants
+from roberta_plugin.experiments.studies.settings import read_study
+from tests.tiny_corpus import write_data_bin
+from tests.tiny_study import write_study
+
+FIXED = {"lr-scheduler": "fixed"}  # the polynomial one needs total-num-update
+FORMATS = {
+    "full": {"sample-break-mode": "none", "input-format": "full-sentences"},
+    "pairs": {"sample-break-mode": "none", "input-format": "sentence-pair", "next-sentence-prediction": "true"},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data_bin(tmp_path_factory.mktemp("plan") / "data")
+
+
+def plans_of(tmp_path, data, **content):
+    study = read_study(write_study(tmp_path / "study.yaml", data=data, **content))
+    return {plan.variant.name: plan for plan in plan_variants(study, num_ranks=1)}
+
+
+def test_shorter_sequences_get_more_updates_for_the_same_tokens(tmp_path, data):
+    plans = plans_of(tmp_path, data, variants=FORMATS, budget={"equal": "tokens", "amount": "50000"})
+    assert plans["pairs"].size.tokens < 0.9 * plans["full"].size.tokens
+    assert plans["pairs"].num_updates > 1.1 * plans["full"].num_updates
+    for plan in plans.values():
+        assert plan.tokens == pytest.approx(50000, rel=0.01)
+        assert plan.options["max-update"] == plan.options["total-num-update"] == str(plan.num_updates)
+        assert int(plan.options["warmup-updates"]) == round(0.06 * plan.num_updates)
+        assert plan.parsed.max_update == plan.num_updates
+
+
+def test_equal_flops_are_not_equal_tokens(tmp_path, data):
+    variants = {"narrow": None, "wide": {"encoder-ffn-embed-dim": "256"}}
+    narrow, wide = plans_of(tmp_path, data, variants=variants, budget={"equal": "flops", "amount": "1e10"}).values()
+    assert narrow.flops == pytest.approx(wide.flops, rel=0.02)
+    assert narrow.flops == pytest.approx(1e10, rel=0.02)
+    assert narrow.tokens > 1.2 * wide.tokens
+
+
+def test_the_head_of_next_sentence_prediction_costs(tmp_path, data):
+    without = {name: value for name, value in FORMATS["pairs"].items() if name != "next-sentence-prediction"}
+    variants = {"with": FORMATS["pairs"], "without": without}
+    plans = plans_of(tmp_path, data, variants=variants, budget={"equal": "updates", "amount": "7"})
+    of_head = plans["with"].flops - plans["without"].flops
+    assert of_head == 7 * round(plans["with"].size.sequences) * 6 * (32**2 + 2 * 32)
+
+
+def test_table_3_is_equal_in_tokens_as_the_paper_has_it(tmp_path, data):
+    """256 x 1M = 2K x 125K, and 8K x 31K is 0.8 % less: equal within the tolerance."""
+    variants = {
+        "256": {"update-freq": "1", "max-update": "1000000"},
+        "2K": {"update-freq": "8", "max-update": "125000"},
+        "8K": {"update-freq": "32", "max-update": "31000"},
+    }
+    plans = plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "tokens"})
+    assert plans["8K"].tokens / plans["2K"].tokens == pytest.approx(0.992)
+    with pytest.raises(ValueError, match=r"equal tokens, and .* would get .* 0\.8 % more \(tolerance 0\.5 %\)"):
+        plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "tokens", "tolerance": "0.005"})
+
+
+def test_unequal_budgets_are_refused(tmp_path, data):
+    variants = {"a": {"max-update": "100"}, "b": {"max-update": "130"}}
+    with pytest.raises(ValueError, match=r"at equal updates, and b would get 130 where a gets 100, 30\.0 % more"):
+        plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "updates"})
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("linear", 4e-3), ("sqrt", 2e-3)])
+def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, rule, expected):
+    variants = {"small": None, "large": {"update-freq": "4"}, "own": {"update-freq": "4", "lr": "5e-4"}}
+    plans = plans_of(tmp_path, data, variants=variants, **{"learning-rate": {"rule": rule, "batch-of": "small"}})
+    assert [plans[name].parsed.lr[0] for name in variants] == pytest.approx([1e-3, expected, 5e-4])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"variants": {"a": {"lrr": "1"}}}, "unrecognized arguments: --lrr"),
+        ({"variants": {"a": {"max-update": "5"}}}, "max-update is set, and it follows from the amount"),
+        (
+            {"variants": {"a": {"lr-scheduler": "fixed"}}, "budget": {"equal": "tokens"}},
+            "the variant a has no end: give max-update",
+        ),
+        ({"variants": {"a": None}, "budget": {"equal": "tokens"}}, "the variant a has no end: give max-update"),
+        ({"variants": {"a": {"max-epoch": "1"}}}, "variant a sets max-epoch, with which a run may end before"),
+        ({"variants": {"a": {"patience": "1"}}}, "variant a sets patience"),
+        ({"variants": {"a": {"no-save": "true"}}}, "variant a sets no-save"),
+        ({"variants": {"a": {"disable-validation": "true"}}}, "variant a sets disable-validation"),
+        ({"variants": {"a": {"update-freq": "0"}}}, "variant a: --update-freq must be 1 or more, got 0"),
+        ({"variants": {"a": {"update-freq": "1,8"}}}, "variant a sets update-freq to 1,8"),
+        ({"variants": {"a": None}, "budget": {"amount": "inf"}}, "--amount must be a finite number above 0"),
+        ({"variants": {"a": None}, "budget": {"amount": "nan"}}, "--amount must be a finite number above 0"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(tmp_path, data, content, message):
+    with pytest.raises(ValueError, match=message):
+        plans_of(tmp_path, data, **content)

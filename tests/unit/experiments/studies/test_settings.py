@@ -1,0 +1,102 @@
+"""A study file is read with its texts unchanged, and what it gets wrong is named with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.experiments.studies.settings import PerplexityProbe, TuningProbe, read_study
+
+TEXT = """\
+title: Masks
+base: {data: data-bin, lr: 1e-3, task: roberta_masked_lm}
+variants:
+  static: {num-static-masks: 10, paper: table1/static}
+  dynamic: {lr: 2e-3, paper: table1/dynamic}
+seeds: [1, 2]
+reference: static
+budget: {equal: tokens, amount: 1e6, warm-up: 0.1}
+learning-rate: {rule: linear, batch-of: static}
+probes:
+  held-out: {kind: perplexity, passes: 2}
+  sentiment:
+    kind: fine-tuning
+    task: SST-2
+    raw: glue
+    tokenizer: tokenizer
+    max-length: 64
+    epochs: 3
+    seeds: [7, 8]
+    grid: {lr: [1e-4, 3e-4], batch: 32}
+    train: {max-update: 100}
+"""
+
+
+def study_of(tmp_path, text=TEXT):
+    path = tmp_path / "masks.yaml"
+    path.write_text(text)
+    return read_study(path)
+
+
+def test_a_study_is_read(tmp_path):
+    study = study_of(tmp_path)
+    static, dynamic = study.variants
+    assert static.options == {"data": "data-bin", "lr": "1e-3", "task": "roberta_masked_lm", "num-static-masks": "10"}
+    assert (static.own, static.paper) == (("num-static-masks",), "table1/static")
+    assert dynamic.options["lr"] == "2e-3"
+    assert study.seeds == ("1", "2")
+    assert (study.budget.equal, study.budget.amount, study.budget.warm_up) == ("tokens", 1e6, 0.1)
+    assert study.rate is not None
+    assert (study.rate.rule, study.rate.batch_of) == ("linear", "static")
+    held_out, sentiment = study.probes
+    assert held_out == PerplexityProbe(name="held-out", passes=2)
+    assert isinstance(sentiment, TuningProbe)
+    assert (sentiment.raw, sentiment.max_length, sentiment.epochs) == (Path("glue"), 64, 3)
+    assert sentiment.seeds == ("7", "8")
+    assert sentiment.grid == {"lr": "1e-4,3e-4", "batch": "32"}
+    assert sentiment.train == {"max-update": "100"}
+    assert sentiment.metric == "accuracy"
+
+
+def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
+    (tmp_path / "common.yaml").write_text("train: {lr: 1e-4, clip-norm: 0.0}\n")
+    (tmp_path / "recipe.yaml").write_text("base: common.yaml\ntrain: {lr: 5e-4, arch: fast_roberta_base}\n")
+    text = TEXT.replace("{data: data-bin, lr: 1e-3,", "{recipe: recipe.yaml, data: data-bin,")
+    options = study_of(tmp_path, text).variants[0].options
+    assert (options["lr"], options["clip-norm"], options["arch"]) == ("5e-4", "0.0", "fast_roberta_base")
+    assert "recipe" not in options
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("reference: static", "reference: statik", "line 7: there is no variant 'statik': .*static, dynamic"),
+        ("batch-of: static", "batch-of: other", "line 9: there is no variant 'other'"),
+        ("kind: perplexity", "kind: perplexiti", "line 11: probes, held-out: there is no kind of probe 'perplexiti'"),
+        ("task: SST-2", "task: SST2", "line 12: probes, sentiment: there is no task 'SST2'"),
+        ("paper: table1/static", "paper: table9/static", "variants, static: The paper has no row 'table9/static'"),
+        ("equal: tokens", "equal: steps", "line 8: budget: --equal must be one of tokens, updates, flops"),
+        ("rule: linear", "rule: cubic", "line 9: learning-rate: --rule must be one of sqrt, linear"),
+        ("passes: 2", "passes: two", "probes, held-out: --passes is 'two', which is not a whole number"),
+        ("passes: 2", "passis: 2", "unknown key 'passis'"),
+        ("    raw: glue\n", "", "probes, sentiment: raw is missing"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "seeds must be a list of different whole numbers"),
+        ("seeds: [1, 2]", "seeds: [a]", "seeds must be whole numbers below .*, got a"),
+        ("seeds: [1, 2]", "seeds: [1, 01]", "without leading zeros, got 1, 01"),
+        ("seeds: [1, 2]", "seeds: [4294967296]", "below 2.32"),
+        ("seeds: [1, 2]", "seeds: [[1]]", "seeds must be a list of different whole numbers"),
+        ("passes: 2", "max-tokens: 0", "probes, held-out: --max-tokens must be 1 or more, got 0"),
+        ("passes: 2", "tokens-per-sample: 2", "probes, held-out: --tokens-per-sample must be 3 or more, got 2"),
+        ("raw: glue", "raw:", "probes, sentiment: raw is missing"),
+        ("epochs: 3", "epochs: 0", "probes, sentiment: --epochs must be 1 or more, got 0"),
+        (", batch-of: static", "", "learning-rate: batch-of is missing"),
+        ("data: data-bin, ", "", "the variant static has no data"),
+        ("  static: {num", "  sta/tic: {num", "the name 'sta/tic' may have letters, digits"),
+        ("seeds: [1, 2]\n", "", "the section seeds is missing"),
+        ("title:", "titel:", "unknown key 'titel'"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, before, after, message):
+    assert before in TEXT
+    with pytest.raises(ValueError, match=message) as error:
+        study_of(tmp_path, TEXT.replace(before, after, 1))
+    assert "masks.yaml" in str(error.value)

@@ -1,0 +1,106 @@
+"""The tests of a study against scipy's, against hand numbers, and in what they let one say."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from roberta_plugin.experiments.studies.statistics import compare, conclusions, pooled_deviation, smallest_p
+
+APART = {"a": [1.0, 1.2], "b": [5.0, 5.3], "c": [5.1, 5.2]}
+ALIKE = {"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 2.0]}
+
+
+def test_the_noise_is_that_within_variants():
+    assert pooled_deviation([np.array([1.0, 3.0]), np.array([5.0, 5.0])]) == pytest.approx(1.0)
+    assert pooled_deviation([np.array([1.0]), np.array([5.0])]) is None
+    assert compare(APART).noise == pytest.approx(np.sqrt((0.02 + 0.045 + 0.005) / 3))
+
+
+def test_the_least_p_counts_the_ways_to_divide_the_seeds():
+    assert smallest_p(2, 2) == pytest.approx(2 / 6)
+    assert smallest_p(4, 4) == pytest.approx(2 / 70)
+    assert smallest_p(5, 5) == pytest.approx(2 / 252)
+    assert compare(APART).smallest_p == pytest.approx(1 / 3)
+
+
+def test_two_seeds_that_are_far_apart_reach_the_least_p():
+    pair = compare({"a": [1.0, 1.1], "b": [9.0, 9.1]}).pairs[0]
+    assert pair.p_permutation == pytest.approx(1 / 3)
+    assert pair.difference == pytest.approx(-8.0)
+
+
+def test_the_permutation_test_of_a_pair_counts_every_arrangement():
+    """By hand: of all ways to choose 3 of the 6 values, those whose difference of means is as large."""
+    a, b = [1.0, 2.0, 4.0], [3.0, 6.0, 9.0]
+    observed = abs(np.mean(a) - np.mean(b))
+    values = a + b
+    extreme = 0
+    arrangements = list(itertools.combinations(range(6), 3))
+    for chosen in arrangements:
+        first = [values[i] for i in chosen]
+        second = [values[i] for i in range(6) if i not in chosen]
+        extreme += abs(np.mean(first) - np.mean(second)) >= observed - 1e-12
+    assert compare({"a": a, "b": b}).pairs[0].p_permutation == pytest.approx(extreme / len(arrangements))
+
+
+def test_the_test_of_all_variants_can_be_significant_with_two_seeds():
+    """Three variants in order: 3! of the 6! / (2! 2! 2!) = 90 arrangements keep the pairs together."""
+    found = compare({"a": [1.0, 1.1], "b": [5.0, 5.1], "c": [9.0, 9.1]})
+    assert found.p_all == pytest.approx(6 / 90)
+    four = compare({"a": [1.0, 1.1], "b": [5.0, 5.1], "c": [9.0, 9.1], "d": [13.0, 13.1]})
+    assert four.p_all == pytest.approx(24 / 2520)
+
+
+def test_pairs_are_those_of_tukeys_test():
+    reference = stats.tukey_hsd(*APART.values())
+    interval = reference.confidence_interval(0.95)
+    pairs = {(pair.first, pair.second): pair for pair in compare(APART).pairs}
+    assert list(pairs) == [("a", "b"), ("a", "c"), ("b", "c")]
+    for (first, second), pair in pairs.items():
+        i, j = "abc".index(first), "abc".index(second)
+        assert pair.p_tukey == pytest.approx(reference.pvalue[i, j])
+        assert (pair.low, pair.high) == pytest.approx((interval.low[i, j], interval.high[i, j]))
+    assert [pair.exceeds_noise for pair in pairs.values()] == [True, True, False]
+
+
+def test_what_exceeds_the_noise_is_said_against_the_reference():
+    first, beyond, limits = conclusions("ppl", APART, compare(APART), reference="a")
+    assert "s = 0.153" in first
+    assert "b above a by 4.05 (95 % interval" in beyond
+    assert "c above a" in beyond
+    assert "b above c" not in beyond
+    assert "With 2 seeds the exact permutation test of a single pair cannot give less than p = 0.33" in limits
+
+
+def test_intervals_are_turned_with_the_sign():
+    """a - b = -4.05: `a below b by 4.05`, from the smaller to the larger distance."""
+    (beyond,) = [line for line in conclusions("ppl", APART, compare(APART), reference="b") if "Beyond" in line]
+    pair = compare(APART).pairs[0]
+    assert pair.high < pair.difference + 2 < 0
+    assert f"a below b by 4.05 (95 % interval {-pair.high:.3g} to {-pair.low:.3g}" in beyond
+
+
+def test_differences_within_the_noise_are_called_so():
+    sentences = conclusions("f1", ALIKE, compare(ALIKE), reference="a")
+    assert any(line.startswith("No difference between two variants exceeds the seeds' noise") for line in sentences)
+
+
+def test_one_seed_and_equal_seeds_allow_no_statement():
+    one = {"a": [1.0], "b": [2.0]}
+    assert compare(one).noise is None
+    assert compare(one).p_all is None
+    assert compare(one).pairs[0].p_permutation is None
+    assert "with one seed a variant nothing can be said" in conclusions("x", one, compare(one), reference="a")[0]
+    equal = {"a": [1.0, 1.0], "b": [2.0, 2.0]}
+    assert compare(equal).pairs[0].p_tukey is None
+    assert "no noise to compare with" in conclusions("x", equal, compare(equal), reference="a")[0]
+
+
+def test_five_seeds_need_no_caveat():
+    rng = np.random.default_rng(0)
+    values = {"a": list(rng.normal(0, 1, 5)), "b": list(rng.normal(9, 1, 5))}
+    found = compare(values)
+    assert found.pairs[0].p_permutation == pytest.approx(2 / 252)
+    assert not any("cannot give less" in line for line in conclusions("x", values, found, reference="a"))

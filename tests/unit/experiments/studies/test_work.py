@@ -1,0 +1,78 @@
+"""What the steps of a study ask of `sweep`: here, and on a cluster."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from roberta_plugin.experiments.studies import work as study_work
+from roberta_plugin.experiments.studies.costs import StudyCosts
+from roberta_plugin.experiments.studies.plan import plan_variants
+from roberta_plugin.experiments.studies.settings import read_study
+from roberta_plugin.experiments.studies.work import PlannedStudy, StudySettings, Work, pretraining_content
+from roberta_plugin.experiments.sweeps.grid import grid_from
+from tests.tiny_corpus import write_data_bin
+from tests.tiny_study import write_study
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """A call that pretrains and fine-tunes with these settings; what `sweep` was given, and the grid files."""
+
+    def ask(**settings):
+        data = write_data_bin(tmp_path / "data")
+        slurm = {"partition": "gpu", "time": "8:00:00", "gpus_per_node": "h100:8"}
+        slurm |= {"env": {"MY_TOKEN": "hunter2"}}
+        monkeypatch.setenv("MY_TOKEN", "")
+        base = {"cpu": "false"}
+        path = write_study(tmp_path / "study.yaml", data=data, variants={"a": None}, base=base, slurm=slurm)
+        study = read_study(path)
+        planned = PlannedStudy(study=study, plans=plan_variants(study, num_ranks=8), num_ranks=8)
+        calls = []
+
+        def sweep(given, **_):
+            calls.append((given, json.loads(given.grid.read_text())))
+            return SimpleNamespace(failures={"b": {"reason": "out of memory"}})
+
+        monkeypatch.setattr(study_work, "sweep", sweep)
+        content = pretraining_content(study, planned.plans)
+        costs = StudyCosts(pretraining=1.0, of_tuning_run={}, num_tuning_runs={}, num_pretrainings=2)
+        work = Work(
+            settings=StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings),
+            planned=planned,
+            root=tmp_path,
+            grid=grid_from(content, path),
+            costs=costs,
+            prepared={},
+            say=print,
+        )
+        work.pretrain()
+        work._sweep(content, tmp_path / "tuning.json", tmp_path / "runs", [], {}, num_gpus=1)
+        return work, calls
+
+    return ask
+
+
+def test_on_a_cluster_runs_are_submitted_with_the_file_s_resources_and_the_command_s_above_them(asked):
+    work, ((pretraining, grid), (_, tuning)) = asked(slurm={"partition": "long"})
+    assert pretraining.slurm == {} and pretraining.wait and pretraining.parallel == 3
+    assert pretraining.retries == 0 and pretraining.gpus_per_run == 0  # SLURM gives the GPUs, and requeues
+    expected = {"partition": "long", "time": "8:00:00", "gpus_per_node": 8, "gpu_type": "h100", "env": ["MY_TOKEN"]}
+    assert grid["slurm"] == expected
+    assert tuning["slurm"] == {**expected, "gpus_per_node": 1}, "one GPU, of the same type"
+    assert list(work.failures.values()) == ["out of memory", "out of memory"]
+
+
+def test_a_report_alone_asks_for_no_sweep_and_writes_no_grid(asked, tmp_path):
+    work, calls = asked(report_only=True)
+    assert not calls and not work.failures
+    assert not (tmp_path / "pretraining.json").exists()
+    with pytest.raises(ValueError, match="--report-only changes nothing: leave out --redo-changed"):
+        StudySettings(study=tmp_path, output_dir=tmp_path, report_only=True, redo_changed=True)
+
+
+def test_here_runs_are_not_submitted(asked):
+    _, ((pretraining, grid), (_, tuning)) = asked(gpus_per_run=1)
+    assert pretraining.slurm is None and not pretraining.wait
+    assert (pretraining.retries, pretraining.gpus_per_run, pretraining.keep) == (2, 1, "weights")
+    assert "slurm" not in grid and "slurm" not in tuning

@@ -1,0 +1,176 @@
+"""Grid files: the runs they stand for, and what is refused."""
+
+import pytest
+
+from roberta_plugin.experiments.sweeps.grid import Metric, read_grid
+from roberta_plugin.training.arguments import PACKAGE
+from roberta_plugin.training.resources import Resources
+
+GRID = """
+train:
+  data: data-bin/books
+  arch: fast_roberta_base
+  adam-eps: 1e-6
+  bf16: true
+  reset_optimizer: false
+  tensorboard-logdir: "{folder}/tensorboard"
+axes:
+  dropout: [0.0, 0.1]
+  batch:
+    256: {update-freq: 1, lr: 1e-4}
+    2K: {update-freq: 8, lr: 7e-4}
+seeds: [1, 2, 3]
+metric: {log: valid, value: ppl, goal: min, at: last}
+slurm: {partition: gpu, time: 8:00:00, gpus_per_node: 8}
+"""
+
+
+def read(tmp_path, text):
+    path = tmp_path / "grid.yaml"
+    path.write_text(text)
+    return read_grid(path)
+
+
+def test_every_combination_with_every_seed_once(tmp_path):
+    grid = read(tmp_path, GRID)
+    assert grid.cells == [
+        "dropout-0.0_batch-256",
+        "dropout-0.0_batch-2K",
+        "dropout-0.1_batch-256",
+        "dropout-0.1_batch-2K",
+    ]
+    assert [run.name for run in grid.runs] == [f"{cell}/seed-{seed}" for cell in grid.cells for seed in (1, 2, 3)]
+    assert grid.metric == Metric(log="valid", value="ppl", goal="min", at="last")
+    assert grid.slurm == Resources(partition="gpu", time="8:00:00", gpus_per_node=8)
+
+
+def test_values_reach_the_command_as_they_are_written(tmp_path):
+    grid = read(tmp_path, GRID)
+    (run,) = [run for run in grid.runs if run.name == "dropout-0.1_batch-2K/seed-3"]
+    assert run.settings == {"dropout": "0.1", "batch": "2K"}
+    folder = tmp_path / "x"
+    assert run.arguments_in(folder, grid.metric) == [
+        *("data-bin/books", "--arch", "fast_roberta_base", "--adam-eps", "1e-6", "--bf16"),
+        *("--tensorboard-logdir", f"{folder}/tensorboard", "--dropout", "0.1", "--update-freq", "8", "--lr", "7e-4"),
+        *("--seed", "3", "--save-dir", f"{folder}/checkpoints", "--log-format", "json", "--user-dir", str(PACKAGE)),
+    ]
+    assert (PACKAGE / "tasks" / "masked_lm.py").is_file()
+
+
+def test_an_axis_wins_over_the_options_of_all_runs(tmp_path):
+    grid = read(tmp_path, "train: {data: d, lr: 1}\naxes: {lr: [2]}\nmetric: {log: valid, value: loss, goal: min}\n")
+    assert [run.arguments for run in grid.runs] == [("d", "--lr", "2")]
+    assert grid.metric.at == "best"
+
+
+def test_without_axes_and_seeds_there_is_one_run(tmp_path):
+    grid = read(tmp_path, "train: {data: d, user_dir: u}\nmetric: {file: a.json, value: f1, goal: max}\n")
+    assert [run.name for run in grid.runs] == ["base/seed-1"]
+    words = grid.runs[0].arguments_in(tmp_path, grid.metric)
+    assert words.count("--user-dir") == 1
+    assert words[words.index("--user-dir") + 1] == "u"
+
+
+def test_fairseq_keeps_the_checkpoint_that_the_metric_calls_best(tmp_path):
+    text = "train: {data: d%s}\nmetric: {log: valid, value: accuracy, goal: max, at: best}\n"
+    grid = read(tmp_path, text % "")
+    words = grid.runs[0].arguments_in(tmp_path, grid.metric)
+    assert words[-3:] == ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"]
+    grid = read(tmp_path, text % ", best-checkpoint-metric: loss")
+    assert "accuracy" not in grid.runs[0].arguments_in(tmp_path, grid.metric)
+
+
+def test_a_list_in_train_is_several_words(tmp_path):
+    grid = read(tmp_path, "train: {data: d, keep: [1, 2]}\nmetric: {log: valid, value: loss, goal: min}\n")
+    assert grid.runs[0].arguments == ("d", "--keep", "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("train:", "options:", "sections train and metric"),
+        ("  data: data-bin/books\n", "", "must hold `data`"),
+        (
+            "  bf16: true",
+            "  save-dir: x",
+            "line 6: train sets --save-dir, which the sweep sets itself: every run has its own",
+        ),
+        ("  bf16: true", "  --seed: 4", "line 6: train sets --seed, which the sweep sets itself"),
+        ("  bf16: true", "  arch: fast_roberta_large", "line 6: arch is given twice"),
+        ("[0.0, 0.1]", "0.1", "axes, dropout must be a list"),
+        ("[0.0, 0.1]", "[0.1, 0.1]", "axes, dropout has a value twice"),
+        ("256: {update-freq: 1, lr: 1e-4}", "256: {dropout: 0.3}", "two axes set dropout"),
+        ("2K: {", "'25/6': {x: y}\n    '25 6': {", "would both be called"),
+        ("[1, 2, 3]", "[1, x]", "line 14: seeds must be whole numbers below 2^32 without leading zeros, got 1, x"),
+        ("[1, 2, 3]", "[01, 1]", "line 14: seeds must be whole numbers below 2^32 without leading zeros, got 01, 1"),
+        ("[1, 2, 3]", "[\u00b2]", "line 14: seeds must be whole numbers"),
+        ("goal: min", "goal: small", "goal must be min or max, got 'small'"),
+        ("at: last", "at: end", "at must be best or last, got 'end'"),
+        ("log: valid", "log: valid, file: a.json", "either log"),
+        ("log: valid, ", "", "either log"),
+        ("metric: {log: valid, value: ppl", "metric: {log: valid, values: ppl", "metric must be as"),
+        (
+            "partition: gpu",
+            "partitions: gpu",
+            "line 16: slurm has the unknown key 'partitions' (--partitions): use account",
+        ),
+        ("bf16: true", "bf16: {a: b}", "line 6: --bf16 must be a value or a list"),
+        ("bf16: true", "bf16: on", "line 6: --bf16 is 'on': write true"),
+        ("bf16: true", "adam_eps: 1e-8", "line 5: train: --adam-eps is given twice"),
+        ("[1, 2, 3]", "[1, 1]", "line 14: seeds must be a list of different whole numbers"),
+        ("value: ppl", "value: ~", "line 15: metric must be as"),
+        ("log: valid", "log: [valid]", "line 15: metric must be as"),
+        ("train:", "train: [", "is not valid YAML"),
+    ],
+)
+def test_what_is_refused_and_how(tmp_path, old, new, message):
+    assert GRID.count(old) == 1
+    with pytest.raises(ValueError, match=r"grid\.yaml") as refused:
+        read(tmp_path, GRID.replace(old, new))
+    assert message in str(refused.value)
+
+
+def test_a_null_in_the_metric_leaves_the_default(tmp_path):
+    text = GRID.replace("at: last", "at: ~, file: null")
+    assert read(tmp_path, text).metric == Metric(log="valid", value="ppl", goal="min", at="best")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*none\.yaml"):
+        read_grid(tmp_path / "none.yaml")
+
+
+def test_any_option_of_sbatch_is_kept_below_sbatch(tmp_path):
+    for further in ("{reservation: night, exclusive: true}", "[reservation=night, exclusive]"):
+        grid = read(tmp_path, GRID.replace("gpus_per_node: 8", f"gpus_per_node: h100:8, sbatch: {further}"))
+        assert grid.slurm.sbatch_options == {"reservation": "night", "exclusive": True}
+        assert (grid.slurm.gpus_per_node, grid.slurm.gpu_type) == (8, "h100")
+
+
+def test_settings_of_the_command_line_win_over_the_files(tmp_path):
+    (tmp_path / "grid.yaml").write_text(GRID)
+    grid = read_grid(tmp_path / "grid.yaml", slurm={"time": "5", "env.A": "1", "sbatch.mail-type": "END"})
+    assert (grid.slurm.time, grid.slurm.partition, grid.slurm.env) == ("5", "gpu", ("A=1",))
+    assert grid.slurm.sbatch_options == {"mail-type": "END"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("cpus_per_task: 4", "cpus_per_task is called differently now: write cpus_per_gpu"),
+        ("signal_delay_s: 4", "signal_delay_s is called differently now: write signal_delay"),
+        ("cpus_per_gpu: all", "--cpus-per-gpu is 'all', which is not a whole number"),
+        ("nodes: 2", "a run of a sweep has one node"),
+        ("gpu_type: [a, b]", "must be one value"),
+    ],
+)
+def test_resources_that_are_refused_are_found_by_line(tmp_path, setting, message):
+    with pytest.raises(ValueError, match=r"grid\.yaml") as refused:
+        read(tmp_path, GRID.replace("gpus_per_node: 8", setting))
+    assert message in str(refused.value)
+
+
+def test_user_directories_are_those_of_the_snapshot(tmp_path):
+    grid = read(tmp_path, GRID)
+    words = grid.runs[0].arguments_in(tmp_path, grid.metric, code=tmp_path / "code")
+    assert words[words.index("--user-dir") + 1] == str(tmp_path / "code" / "roberta_plugin")

@@ -1,0 +1,345 @@
+"""A run of a sweep: states, the metric in the log, what a stopped or failed attempt leaves behind."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.experiments.sweeps import run as sweep_run
+from roberta_plugin.experiments.sweeps.grid import Metric, Run
+from roberta_plugin.experiments.sweeps.orphans import stop_orphan
+from roberta_plugin.experiments.sweeps.run import RunFolder, last_exception, metric_in_log
+
+PPL = Metric(log="valid", value="ppl", goal="min", at="best")
+
+
+def line(kind, **values):
+    prefix = "" if kind == "train_inner" else f"{kind}_"
+    record = {f"{prefix}{name}": str(value) for name, value in values.items()}
+    return f"2026-01-01 00:00:00 | INFO | {kind} | {json.dumps(record)}\n"
+
+
+LOG = [
+    line("train_inner", num_updates=5, ppl=1),
+    line("valid", num_updates=10, ppl=30, accuracy=5),
+    line("valid", num_updates=20, ppl=20, accuracy=9),
+    line("valid", num_updates=30, ppl=25, accuracy=7),
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "update"),
+    [
+        (PPL, 20, 20),
+        (Metric(log="valid", value="ppl", goal="min", at="last"), 25, 30),
+        (Metric(log="valid", value="accuracy", goal="max", at="best"), 9, 20),
+        (Metric(log="valid", value="accuracy", goal="min", at="best"), 5, 10),
+    ],
+)
+def test_the_metric_is_found_in_the_log(metric, value, update):
+    assert metric_in_log(LOG, metric) == {"value": value, "num_updates": update}
+
+
+def test_of_a_repeated_validation_the_last_one_counts():
+    assert metric_in_log([*LOG, line("valid", num_updates=20, ppl=40)], PPL) == {"value": 25, "num_updates": 30}
+
+
+def test_a_diverged_validation_is_never_the_best_and_never_a_result():
+    assert metric_in_log([*LOG, line("valid", num_updates=40, ppl="nan")], PPL)["value"] == 20
+    with pytest.raises(ValueError, match="not a finite number at update 40; the record has num_updates, ppl"):
+        metric_in_log(
+            [*LOG, line("valid", num_updates=40, ppl="nan")], Metric(log="valid", value="ppl", goal="min", at="last")
+        )
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (Metric(log="test", value="ppl", goal="min"), "no record of the split 'test'"),
+        (Metric(log="valid", value="f1", goal="max"), "valid f1 is not a finite number"),
+    ],
+)
+def test_a_metric_that_is_not_there_is_named(metric, message):
+    with pytest.raises(ValueError, match=message):
+        metric_in_log(LOG, metric)
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """Let a Python program take the place of fairseq-train; its arguments are in sys.argv[1:]."""
+
+    def replace(code):
+        monkeypatch.setattr(sweep_run, "train_program", lambda: [sys.executable, "-c", code])
+
+    return replace
+
+
+def make(root, *, arguments=("data", "--lr", "1"), metric=PPL):
+    folder = RunFolder(root, Run(cell="lr-1", seed="2", settings={"lr": "1"}, arguments=arguments), metric)
+    folder.prepare()
+    return folder
+
+
+def printing(lines):
+    return f"import sys\nprint({''.join(lines)!r})\n"
+
+
+def test_a_run_goes_from_waiting_to_done(tmp_path, program):
+    folder = make(tmp_path)
+    assert folder.path == tmp_path / "lr-1" / "seed-2"
+    assert folder.state() == "waiting"
+    program(printing(LOG) + "print(sys.argv[1:])\n")
+    assert folder.start().wait() == "done"
+    assert folder.state() == "done"
+    assert {"value": 20, "num_updates": 20, "attempts": 1}.items() <= folder.result().items()
+    assert "--seed', '2', '--save-dir'" in (folder.path / "log.txt").read_text()
+
+
+def test_a_failed_run_says_why_counts_attempts_and_can_be_done_later(tmp_path, program):
+    folder = make(tmp_path)
+    program("print('out of memory'); raise SystemExit(3)")
+    assert folder.start().wait() == "failed"
+    assert folder.start().wait() == "failed"
+    failure = folder.failure()
+    assert failure["attempts"] == 2
+    assert "exit code 3" in failure["reason"]
+    assert failure["log_ends"][-1] == "out of memory"
+    program(printing(LOG))
+    assert folder.start().wait() == "done"
+    assert folder.failure() is None
+    assert folder.result()["attempts"] == 3
+
+
+def test_a_run_without_the_metric_has_failed(tmp_path, program):
+    folder = make(tmp_path)
+    program("print('nothing to see')")
+    assert folder.start().wait() == "failed"
+    assert "no record of the split 'valid'" in folder.failure()["reason"]
+
+
+def test_the_metric_may_be_in_a_json_file(tmp_path, program):
+    folder = make(tmp_path, arguments=("{folder}",), metric=Metric(file="scores.json", value="dev.f1", goal="max"))
+    program("import sys; open(sys.argv[1] + '/scores.json', 'w').write('{\"dev\": {\"f1\": 88.5}}')")
+    assert folder.start().wait() == "done"
+    assert folder.result()["value"] == 88.5
+    other = make(tmp_path / "b", arguments=("{folder}",), metric=Metric(file="scores.json", value="dev.em", goal="max"))
+    assert other.start().wait() == "failed"
+    assert "no finite number dev.em (it has None)" in other.failure()["reason"]
+
+
+def test_nobody_starts_a_running_run_and_a_stopped_one_waits_again(tmp_path, program):
+    folder = make(tmp_path)
+    program("import time; time.sleep(60)")
+    attempt = folder.start()
+    assert folder.state() == "running"
+    assert attempt.poll() is None
+    assert folder.start() is None
+    attempt.stop()
+    assert folder.state() == "waiting"
+    assert folder.result() is None
+    assert folder.failure() is None
+
+
+def test_a_signal_handler_may_stop_what_is_waited_for(tmp_path, program):
+    """As submitit does when SLURM preempts the job."""
+    folder = make(tmp_path)
+    program("import time; print('ready', flush=True); time.sleep(60)")
+    attempt = folder.start()
+
+    class PreemptedError(Exception):
+        pass
+
+    def handle(number, frame):
+        attempt.stop()
+        raise PreemptedError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(PreemptedError):
+            attempt.wait()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert folder.state() == "waiting"
+
+
+def test_a_training_whose_sweep_was_killed_is_stopped_by_the_next_one(tmp_path, program):
+    """Until then it holds its lock, and nobody starts it a second time."""
+    folder = make(tmp_path)
+    program(
+        "import subprocess, time; subprocess.Popen(['sleep', '60'], close_fds=False); print(1, flush=True); time.sleep(60)"
+    )
+    sweep = os.fork()
+    if sweep == 0:
+        folder.start()
+        time.sleep(60)
+        os._exit(0)
+    wait_until(lambda: (folder.path / "log.txt").exists() and (folder.path / "log.txt").read_text())
+    assert not stop_orphan(folder.path / "lock"), "somebody waits for it"
+    os.kill(sweep, signal.SIGKILL)
+    os.waitpid(sweep, 0)
+    assert folder.state() == "running"
+    assert folder.start() is None
+    assert stop_orphan(folder.path / "lock")
+    assert folder.state() == "waiting"
+    assert not stop_orphan(folder.path / "lock")
+
+
+def test_the_training_of_another_machine_is_left_alone(tmp_path, program):
+    folder = make(tmp_path)
+    program("import time; time.sleep(60)")
+    attempt = folder.start()
+    owner = json.loads((folder.path / "lock").read_text())
+    (folder.path / "lock").write_text(json.dumps({**owner, "host": "elsewhere", "pid": 1}))
+    assert not stop_orphan(folder.path / "lock")
+    assert folder.state() == "running"
+    attempt.stop()
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_stopping_ends_the_whole_session(tmp_path, program):
+    folder = make(tmp_path)
+    program("import subprocess, time; subprocess.Popen(['sleep', '60']); print('ready', flush=True); time.sleep(60)")
+    attempt = folder.start()
+    while "ready" not in (folder.path / "log.txt").read_text():
+        time.sleep(0.01)
+    session = attempt.process.pid
+    attempt.stop()
+    deadline = time.monotonic() + 30
+    while members_of(session) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert members_of(session) == []
+
+
+def members_of(session):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                state, _, _, own = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[:4]
+            except OSError:
+                continue
+            found += [int(entry)] if int(own) == session and state != "Z" else []
+    return found
+
+
+def test_a_folder_of_other_options_is_refused(tmp_path):
+    make(tmp_path)
+    other = RunFolder(tmp_path, Run(cell="lr-1", seed="2", settings={}, arguments=("data", "--lr", "3")), PPL)
+    with pytest.raises(
+        ValueError, match=r"lr-1/seed-2 holds a run with other options: it was started with --lr 1, not 3\."
+    ):
+        other.check()
+    make(tmp_path).check()
+
+
+@pytest.mark.parametrize(
+    ("known", "planned", "sentence"),
+    [
+        ("d --lr 1 --bf16", "d --bf16 --lr 1", ""),
+        ("d --lr 1", "d --lr 1 --bf16", "without --bf16"),
+        ("d --lr 1 --bf16", "e --lr 2 --cpu", "with data d, not e, and with --lr 1, not 2, and with --bf16, which is"),
+        ("d --keep 1 2", "d --keep 1 3", "with --keep 1 2, not 1 3"),
+    ],
+)
+def test_the_difference_of_two_runs_is_named_by_option(known, planned, sentence):
+    found = sweep_run._difference(known.split(), planned.split())
+    assert found.startswith(sentence)
+    assert bool(found) == bool(sentence)
+
+
+def test_a_sweep_may_be_moved_with_the_data_beside_it(tmp_path):
+    def folder(name, data):
+        run = Run(cell="a", seed="1", settings={}, arguments=(data, "--finetune-from-model", f"{tmp_path}/model.pt"))
+        return RunFolder(tmp_path / name / "runs", run, PPL)
+
+    folder("old", f"{tmp_path}/old/data").prepare()
+    (tmp_path / "old").rename(tmp_path / "new")
+    folder("new", f"{tmp_path}/new/data").check()
+    folder("new", f"{tmp_path}/old/data").check()
+    with pytest.raises(ValueError, match=r"it was started with data .*/new/data, not .*/other"):
+        folder("new", f"{tmp_path}/other").check()
+
+
+def test_a_new_training_deletes_the_outputs_of_an_earlier_one(tmp_path, program):
+    program(printing(LOG))
+    folder = make(tmp_path)
+    (folder.path / "outputs").mkdir()
+    (folder.path / "outputs" / "valid.npz").touch()
+    folder.start().wait()
+    assert not (folder.path / "outputs").exists()
+
+
+def test_a_change_of_the_metric_is_read_from_the_log_anew(tmp_path, program):
+    program(printing(LOG))
+    make(tmp_path).start().wait()
+    folder = make(tmp_path, metric=Metric(log="valid", value="accuracy", goal="max"))
+    assert folder.result()["value"] == 9
+    folder = make(tmp_path, metric=Metric(log="valid", value="f1", goal="max"))
+    assert folder.state() == "failed"
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "x.py", line 1, in f
+ValueError: %s
+{"num_updates": 3}
+"""
+
+
+def test_the_reason_is_the_last_exception_of_this_attempt(tmp_path, program):
+    folder = make(tmp_path)
+    program(f"import sys; print({TRACEBACK % 'an old one'!r}); sys.exit(1)")
+    folder.start().wait()
+    assert "exit code 1: ValueError: an old one" in folder.failure()["reason"]
+    program("import sys; sys.exit(2)")
+    folder.start().wait()
+    assert folder.failure()["reason"] == "fairseq-train ended with exit code 2"
+    program(f"import sys; print({TRACEBACK % 'bad --lr'!r}); sys.exit(1)")
+    folder.start().wait()
+    assert "exit code 1: ValueError: bad --lr" in folder.failure()["reason"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([], ""),
+        (["Errors: 3", "an Error: no"], ""),
+        (["ValueError: a", "  File", "torch.cuda.OutOfMemoryError: b", "more"], "torch.cuda.OutOfMemoryError: b more"),
+        (["AssertionError"], "AssertionError"),
+    ],
+)
+def test_exceptions_in_a_log(lines, found):
+    assert last_exception(lines) == found
+
+
+def test_a_run_uses_the_code_of_its_snapshot(tmp_path, program):
+    folder = make(tmp_path)
+    folder.code = tmp_path / "code"
+    (folder.code / "roberta_plugin").mkdir(parents=True)
+    (folder.code / "roberta_plugin" / "__init__.py").write_text("NAME = 'the copy'\n")
+    program("import sys, roberta_plugin; print(roberta_plugin.NAME, sys.argv[1:])\n" + printing(LOG))
+    assert folder.start().wait() == "done", (folder.path / "log.txt").read_text()
+    log = (folder.path / "log.txt").read_text()
+    assert "the copy" in log
+    assert f"'--user-dir', '{folder.code}/roberta_plugin'" in log
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+@pytest.mark.parametrize("content", ["", "[1]", "{", "{}"])
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    folder = make(tmp_path)
+    (folder.path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"lr-1/seed-2/{name} .*: delete it and run the command again"):
+        folder.check() if name == "run.json" else folder.result()

@@ -1,0 +1,105 @@
+"""The SLURM side of a sweep without a SLURM: settings, and what is known to be in the queue."""
+
+import json
+import pickle
+from types import SimpleNamespace
+
+import cloudpickle
+import pytest
+
+from roberta_plugin.experiments.sweeps.slurm import SweepJob, check_slurm, queued_runs, submit
+from roberta_plugin.launch.preflight import PreflightError
+from roberta_plugin.training.resources import Resources
+
+
+def test_a_time_limit_is_needed():
+    with pytest.raises(ValueError, match="no time limit, which --slurm needs"):
+        check_slurm(None)
+    with pytest.raises(ValueError, match="no time limit, which --slurm needs"):
+        check_slurm(Resources(partition="gpu"))
+    check_slurm(Resources(time="5"))
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """An squeue that prints the given lines, alone on the path."""
+
+    def replace(lines, code=0):
+        path = tmp_path / "bin" / "squeue"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho \"$*\" > {tmp_path}/asked\nprintf '{lines}'\nexit {code}\n")
+        path.chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return replace
+
+
+def test_runs_in_the_queue(squeue, tmp_path):
+    assert queued_runs(tmp_path) == set(), "without jobs.json nobody should ask SLURM"
+    (tmp_path / "jobs.json").write_text(json.dumps({"a/seed-1": "100_0", "a/seed-2": "100_1", "b/seed-1": "7"}))
+    squeue("100 1\\n7 N/A\\n")
+    assert queued_runs(tmp_path) == {"a/seed-2", "b/seed-1"}
+    asked = (tmp_path / "asked").read_text().split()
+    assert {"--me", "--jobs=100,7"} <= set(asked), "other people's jobs were asked about"
+
+
+def test_without_an_answer_nothing_is_guessed(squeue, tmp_path):
+    (tmp_path / "jobs.json").write_text('{"a/seed-1": "1"}')
+    with pytest.raises(ChildProcessError, match=r"jobs.json names jobs of SLURM, .* squeue is not installed here"):
+        queued_runs(tmp_path)
+    squeue("", code=1)
+    with pytest.raises(ChildProcessError, match="SLURM cannot be asked"):
+        queued_runs(tmp_path)
+    (tmp_path / "jobs.json").write_text("")
+    with pytest.raises(ValueError, match=r"jobs.json is empty: .*delete the file"):
+        queued_runs(tmp_path)
+
+
+@pytest.mark.usefixtures("squeue")
+def test_without_sbatch_nothing_is_submitted(tmp_path):
+    with pytest.raises(ValueError, match="sbatch is not installed here"):
+        submit([], root=tmp_path, code=tmp_path, num_parallel=1, resources=Resources(time="5"))
+
+
+class FakeFolder(SimpleNamespace):
+    """A run whose training ends in a given state at once."""
+
+    def start(self):
+        return SimpleNamespace(wait=lambda: self.state)
+
+    def failure(self):
+        return {"reason": "fairseq-train ended with exit code 1: ValueError: bad lr"}
+
+
+def test_a_failed_training_fails_its_array_task_with_the_reason(tmp_path):
+    folder = FakeFolder(state="failed", run=SimpleNamespace(name="a/seed-1", arguments=()), path=tmp_path)
+    with pytest.raises(RuntimeError, match=r"a/seed-1: .*ValueError: bad lr; see .*log.txt"):
+        SweepJob()(folder)
+    assert SweepJob()(FakeFolder(state="done")) == "done"
+
+
+def test_a_run_that_is_done_is_evaluated_in_its_job_also_by_a_later_start_of_it():
+    class Folder(FakeFolder):
+        def start(self):
+            return None if self.is_left else super().start()
+
+    evaluated = []
+    job = SweepJob(after=lambda folder: evaluated.append(folder.state()))
+    assert job(Folder(state=lambda: "done", is_left=True)) == "elsewhere", "an earlier start has trained it"
+    assert evaluated == ["done"]
+    assert job(Folder(state=lambda: "running", is_left=True)) == "elsewhere"
+    assert evaluated == ["done"]
+    again = pickle.loads(cloudpickle.dumps(job.checkpoint(None).function))
+    assert again._after is not None
+
+
+def test_a_node_without_its_gpus_fails_the_run_and_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    noted = []
+    run = SimpleNamespace(name="a/seed-1", arguments=("data",))
+    folder = FakeFolder(state="done", run=run, path=tmp_path, fail=noted.append)
+    with pytest.raises(PreflightError, match=r"Pre-flight: node .*: torch sees no GPU"):
+        SweepJob(num_gpus=2)(folder)
+    assert "torch sees no GPU" in noted[0]
+    run.arguments = ("data", "--cpu")
+    assert SweepJob(num_gpus=2)(folder) == "done"

@@ -1,0 +1,55 @@
+"""Which runs of a grid are to be done, and what is refused before anything is."""
+
+import json
+
+import pytest
+
+from roberta_plugin.experiments.sweeps import sweep
+from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
+
+
+def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
+    path = tmp_path / "grid.yaml"
+    path.write_text(
+        f"train: {{{train}}}\naxes: {{{axes}}}\nseeds: [1, 2]\nmetric: {{log: valid, value: ppl, goal: min}}\n"
+    )
+    return read_grid(path)
+
+
+def test_what_is_done_running_or_queued_is_left_alone(tmp_path, monkeypatch):
+    folders = prepare(grid_of(tmp_path), tmp_path / "out")
+    done, running, queued, failed = folders
+    (done.path / "result.json").write_text("{}")
+    monkeypatch.setattr(running, "is_locked", lambda: True)
+    monkeypatch.setattr(sweep, "queued_runs", lambda root: {queued.run.name})
+    (failed.path / "failure.json").write_text("{}")
+    assert to_do(folders, root=tmp_path / "out") == [failed]
+
+
+def test_folders_say_what_they_hold(tmp_path):
+    folders = prepare(grid_of(tmp_path), tmp_path / "out")
+    assert [folder.run.name for folder in folders] == ["lr-1/seed-1", "lr-1/seed-2", "lr-2/seed-1", "lr-2/seed-2"]
+    about = json.loads((tmp_path / "out" / "lr-2" / "seed-1" / "run.json").read_text())
+    arguments = ["d", "--lr", "2"]
+    settings = {"lr": "2"}
+    sweep = str(tmp_path / "out")
+    assert about == {"cell": "lr-2", "seed": "1", "settings": settings, "arguments": arguments, "sweep": sweep}
+    assert (tmp_path / "out" / "grid.yaml").read_bytes() == (tmp_path / "grid.yaml").read_bytes()
+
+
+def test_a_changed_grid_may_add_runs_and_not_change_them(tmp_path):
+    prepare(grid_of(tmp_path), tmp_path / "out")
+    assert len(prepare(grid_of(tmp_path, axes="lr: [1, 2, 3]"), tmp_path / "out")) == 6
+    with pytest.raises(ValueError, match="lr-1/seed-1 holds a run with other options"):
+        prepare(grid_of(tmp_path, train="data: d, clip-norm: 1", axes="lr: [4, 1]"), tmp_path / "out")
+    assert not (tmp_path / "out" / "lr-4").exists(), "folders were made although the grid was refused"
+
+
+def test_a_cell_that_fairseq_would_refuse_is_named(tmp_path, tiny_data_bin):
+    train = f"data: {tiny_data_bin}, task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny"
+    check_options(grid_of(tmp_path, train=train))
+    with pytest.raises(ValueError, match=r"grid\.yaml, line 2, cell batch-size-x: .*invalid int value: 'x'"):
+        check_options(grid_of(tmp_path, train=train, axes="batch-size: [8, x]"))
+    with pytest.raises(FileNotFoundError, match="no-such-folder"):
+        check_options(grid_of(tmp_path, train=train, axes="data: [no-such-folder]"))

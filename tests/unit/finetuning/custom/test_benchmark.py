@@ -1,0 +1,123 @@
+"""Outputs of models become metrics, details and files, for every kind."""
+
+import json
+
+import numpy as np
+import pytest
+
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.custom import benchmark
+from roberta_plugin.finetuning.options import CustomOptions
+
+NONE = CustomOptions()
+
+
+def logits_for(prepared, split, *, noise, seed=0):
+    """Outputs that are right, but for noise."""
+    part, rng = prepared.split(split), np.random.default_rng(seed)
+    kind = prepared.settings["kind"]
+    if kind == "multi_label":
+        right = 4.0 * part.columns["labels"] - 2
+    elif kind == "regression":
+        right = (part.columns["label"][:, None] - prepared.settings["mean"]) / prepared.settings["deviation"]
+    elif kind == "multiple_choice":
+        right = np.zeros((len(part.sequences), 1))
+        right[part.offsets[:-1] + part.columns["label"]] = 3
+    else:
+        right = 3.0 * np.eye(len(prepared.settings["labels"]))[part.columns["label"]]
+    return RawOutputs(logits=(right + noise * rng.normal(size=right.shape)).astype(np.float32))
+
+
+FIRST = {"multi-label": "micro_f1", "regression": "pearson", "multiple-choice": "accuracy", "classification": "mcc"}
+
+
+@pytest.mark.parametrize("kind", FIRST)
+def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table, tmp_path, kind):
+    prepared = prepare_table(kind)
+    right = logits_for(prepared, "train", noise=0)
+    assert benchmark.score("custom", prepared, "train", [right], folder=None, options=NONE)[
+        FIRST[kind]
+    ] == pytest.approx(100)
+
+    outputs = [logits_for(prepared, "train", noise=2.6, seed=seed) for seed in range(2)]
+    found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
+    single = benchmark.score("custom", prepared, "train", outputs[:1], folder=None, options=NONE)
+    details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
+    assert found[FIRST[kind]] > single[FIRST[kind]], "an ensemble averages the noise away"
+    assert details["intervals"].keys() == found.keys() - {"threshold"}
+    for name, (low, high) in details["intervals"].items():
+        assert low <= found[name] <= high and (low, high) != (found[name], found[name])
+    assert all(value < found[name] for name, value in details["baseline"].items())
+    assert json.loads(json.dumps(details)).keys() == details.keys()
+
+    entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
+    assert [entry["id"] for entry in entries] == [record["id"] for record in prepared.split("train").records()]
+    if kind in ("classification", "multiple-choice"):
+        assert 100 * np.mean([entry["prediction"] == entry["label"] for entry in entries]) == pytest.approx(
+            found["accuracy"]
+        )
+    elif kind == "multi-label":
+        exact = [sorted(entry["prediction"]) == sorted(entry["label"]) for entry in entries]
+        assert 100 * np.mean(exact) == pytest.approx(found["exact_match"])
+    else:
+        pairs = np.array([[entry["prediction"], entry["label"]] for entry in entries])
+        assert 100 * np.corrcoef(pairs.T)[0, 1] == pytest.approx(found["pearson"], abs=1e-3)
+        assert pairs[:, 0].mean() == pytest.approx(1500, abs=200)  # on the scale of the table
+        assert details["errors"]["model"]["mae"] == pytest.approx(np.abs(pairs[:, 0] - pairs[:, 1]).mean(), rel=1e-4)
+
+
+def test_the_confusion_matrix_and_the_table_of_labels_count_the_examples(prepare_table):
+    prepared = prepare_table()
+    details = benchmark.details("custom", prepared, "train", [logits_for(prepared, "train", noise=2.0)], options=NONE)
+    counts = np.array(details["confusion"]["counts"])
+    assert counts.sum() == len(prepared.split("train"))
+    assert 0 < np.trace(counts) < counts.sum()
+    assert [row["support"] for row in details["classes"]] == counts.sum(axis=1).tolist()
+    assert details["confusion"]["labels"] == [row["label"] for row in details["classes"]] == ["neg", "none", "pos"]
+
+
+def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
+    prepared = prepare_table("multi-label")
+    outputs = [RawOutputs(logits=logits_for(prepared, "train", noise=1.0).logits - 2)]  # all too sceptical
+    tuned = benchmark.score("custom", prepared, "train", outputs, folder=None, options=NONE)
+    given = benchmark.score("custom", prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
+    assert given["threshold"] == 0.5 > tuned["threshold"]
+    assert tuned["micro_f1"] > given["micro_f1"]
+    other = prepare_table(output="other")
+    with pytest.raises(ValueError, match="--threshold goes with multi-label and"):
+        benchmark.score("custom", other, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
+
+
+def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_table, tmp_path):
+    prepared = prepare_table("question-answering")
+    split, rng = prepared.split("train"), np.random.default_rng(0)
+    columns = {name: np.asarray(values) for name, values in split.columns.items()}
+    sizes = [len(split.sequences[number]) for number in range(len(split))]
+    starts, ends = ([rng.normal(size=size).astype(np.float32) for size in sizes] for _ in range(2))
+    for number in np.flatnonzero(columns["has_answer"]):
+        starts[number][columns["start"][number]] = ends[number][columns["end"][number]] = 9
+    right = 6.0 * columns["has_answer"] - 5  # too sceptical: -5 and 1
+    answerable = (right + rng.normal(size=len(right))).astype(np.float32)
+    outputs = [RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)]
+    found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
+    assert found["exact"] > 95 and 0 < found["threshold"] < 1
+    given = benchmark.score("custom", prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.0))
+    unanswered = 100 * (1 - columns["has_answer"].mean())
+    assert given["exact"] == pytest.approx(unanswered)
+    details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
+    assert details["baseline"]["exact"] == pytest.approx(unanswered)
+    low, high = details["intervals"]["f1"]
+    assert low <= found["f1"] <= high
+    entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
+    same = [entry["prediction"] in (entry["label"] or [""]) for entry in entries]
+    assert 100 * np.mean(same) == pytest.approx(found["exact"])
+
+
+def test_the_recipe_goes_to_the_task_of_the_kind(prepare_table):
+    assert benchmark.recipe("custom", prepare_table("multiple-choice")).train["task"] == "race"
+    recipe = benchmark.recipe("custom", prepare_table("multi-label", output="labels"))
+    assert (recipe.train["criterion"], recipe.metric["value"]) == ("roberta_sentence_prediction", "tuned_micro_f1")
+    recipe = benchmark.recipe("custom", prepare_table("question-answering", output="answers"))
+    assert (recipe.train["task"], recipe.metric["value"]) == ("squad2", "tuned_f1")
+    weighted = benchmark.recipe("custom", prepare_table(class_weights="balanced", output="weighted"))
+    assert weighted.metric["value"] == "macro_f1"

@@ -1,0 +1,187 @@
+"""Tables become prepared folders; what cannot be learned is refused with file and line."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from roberta_plugin.finetuning.custom.options import OWN_KINDS, CustomOptions
+from roberta_plugin.finetuning.custom.prepare import settings
+from roberta_plugin.finetuning.inspection import describe, find_faults
+from roberta_plugin.finetuning.preparation import check_same
+from tests.tiny_tables import write_csv, write_json_lines
+
+
+@pytest.mark.parametrize("kind", OWN_KINDS)
+def test_every_kind_is_prepared_is_sound_and_is_known_again(prepare_table, tmp_path, tokenizer, kind):
+    prepared = prepare_table(kind)
+    assert prepared.splits == ("train", "valid")
+    assert sum(len(prepared.split(name)) for name in prepared.splits) == 60
+    for name in prepared.splits:
+        split = prepared.split(name)
+        assert find_faults(prepared, split) == []
+        ids = [record["id"] for record in split.records() if "id" in record]  # question-answering also has passages
+        first = 1 if kind == "multiple-choice" else 2  # line 1 of CSV names the columns
+        assert len(ids) == len(split) > 0 and all(first <= int(id_) < first + 60 for id_ in ids)
+    options = CustomOptions(
+        kind=kind,
+        train="my.jsonl" if kind == "multiple-choice" else "my.csv",
+        text_pair_column="pair" if kind == "pair" else None,
+    )
+    check_same(prepared, raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options)
+    check_same(prepared)
+    with pytest.raises(ValueError, match=r"it has valid-share 0\.1, not 0\.5"):
+        check_same(prepared, options=CustomOptions(valid_share=0.5))
+
+
+def test_labels_are_listed_in_the_folder_and_shown(prepare_table):
+    prepared = prepare_table(class_weights="balanced")
+    assert prepared.settings["labels"] == ["neg", "none", "pos"]
+    labels = np.asarray(prepared.split("train").columns["label"])
+    weights = np.array(prepared.settings["weights"])[labels]
+    assert weights.mean() == pytest.approx(1) and weights.std() > 0.1
+    assert [weights[labels == label].sum() for label in range(3)] == pytest.approx([len(labels) / 3] * 3)
+    assert any(line.startswith("label: neg ") for line in describe(prepared, prepared.split("train"), num_samples=0))
+
+
+def test_several_labels_are_a_row_of_zeros_and_ones_from_lists_texts_or_columns(prepare_table):
+    rows = [{"text": f"text {n}", "label": ["b", "a"] if n % 3 else []} for n in range(9)] + [
+        {"text": "x", "label": "c"}
+    ]
+    from_lists = prepare_table("multi-label", rows=rows, valid_share=0.3, output="lists")
+    texts = [{**row, "label": ", ".join(row["label"])} for row in rows]
+    from_texts = prepare_table("multi-label", rows=texts, valid_share=0.3, output="texts")
+    flags = [{"text": row["text"], **{label: int(label in row["label"]) for label in "abc"}} for row in rows]
+    from_columns = prepare_table(
+        "multi-label", rows=flags, label_column=("a", "b", "c"), valid_share=0.3, output="columns"
+    )
+    for prepared in (from_lists, from_texts, from_columns):
+        assert prepared.settings["labels"] == ["a", "b", "c"]
+        for name in prepared.splits:
+            wanted = from_lists.split(name).columns["labels"]
+            assert prepared.split(name).columns["labels"].tolist() == wanted.tolist()
+    total = sum(from_lists.split(name).columns["labels"].sum(axis=0) for name in from_lists.splits)
+    assert total.tolist() == [6, 6, 1]
+    shown = list(describe(from_lists, from_lists.split("train"), num_samples=0))
+    assert any(line.startswith("labels: a ") and ", c " in line for line in shown)
+
+
+def test_a_right_option_has_a_number_a_letter_a_column_or_its_text(prepare_table):
+    rows = [
+        {"text": f"about {n}", "one": "yes", "two": "no", "label": label}
+        for n, label in enumerate(["1", "B", "two", "no"] * 5)
+    ]
+    options = {"choices_columns": ("one", "two"), "valid_share": 0.3}
+    prepared = prepare_table("multiple-choice", rows=rows, **options)
+    found = np.concatenate([prepared.split(name).columns["label"] for name in prepared.splits])
+    assert found.tolist() == [1] * 20
+    numbered = [{**row, "label": "2"} for row in rows]
+    prepared = prepare_table("multiple-choice", rows=numbered, labels=("1", "2"), output="named", **options)
+    assert set(prepared.split("train").columns["label"].tolist()) == {1}
+    with pytest.raises(ValueError, match=r"my\.csv, line 2: the label '2' is none of the 2 options: .* by --labels"):
+        prepare_table("multiple-choice", rows=numbered, output="bad", **options)
+
+
+def test_answers_are_found_in_their_text_or_at_the_place_that_is_given(prepare_table):
+    hub = {"text": ["bad", "so"], "answer_start": [7, 0]}  # as the Hugging Face hub has SQuAD
+    answers = ["bad", ["no", "bad"], hub, None, [], "so bad"]
+    rows = [{"context": f"so bad bad {n}", "question": "?", "answer": answer} for n, answer in enumerate(answers * 5)]
+    prepared = prepare_table("question-answering", rows=rows, valid_share=0.3)
+    found: dict[int, set[tuple[int, int]]] = {}
+    for name in prepared.splits:
+        split = prepared.split(name)
+        ids = [int(record["id"]) - 1 for record in split.records() if "id" in record]
+        columns = (split.columns[key] for key in ("question", "start", "end", "passage"))
+        for number, start, end, place in zip(*columns, strict=True):
+            span = (int(start - place), int(end - place)) if end else (-1, -1)
+            found.setdefault(ids[number] % 6, set()).add(span)
+    assert found[0] == found[1] and found[3] == found[4] == {(-1, -1)}
+    ((first, last),) = found[0]
+    ((second, _),) = found[2]
+    assert 0 <= first <= last < second, "answer_start decides between two occurrences"
+    assert found[5] == {(0, last)}
+
+
+def test_a_test_table_may_lack_labels_and_has_no_columns_then(prepare_table, tmp_path):
+    write_csv(tmp_path / "test.csv", [{"text": "so good"}, {"text": "so bad"}])
+    prepared = prepare_table(test="test.csv")
+    assert len(prepared.split("test")) == 2
+    assert prepared.split("test").columns == {}
+    write_csv(tmp_path / "test.csv", [{"text": "so good", "label": "pos"}, {"text": "so bad", "label": "neg"}])
+    prepared = prepare_table(test="test.csv", id_column="text", output="labelled")
+    assert prepared.split("test").columns["label"].tolist() == [2, 0]
+    assert [record["id"] for record in prepared.split("test").records()] == ["so good", "so bad"]
+
+
+def test_folds_have_each_text_once_in_a_development_set(prepare_table):
+    texts = []
+    for number in (1, 2, 3):
+        prepared = prepare_table(fold=f"{number}/3", output=f"fold{number}")
+        texts += [record["id"] for record in prepared.split("valid").records()]
+        assert len(prepared.split("valid")) + len(prepared.split("train")) == 60
+    assert sorted(map(int, texts)) == list(range(2, 62))
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "options", "message"),
+    [
+        ("classification", [{"review": "a", "label": "x"}], {}, r"my\.csv: there is no column 'text'; there are 'review', 'label'\. Name one of them by --text-column"),
+        ("classification", [{"text": "a", "stars": "x"}], {}, "no column 'label'.* --label-column"),
+        ("classification", [{"text": "a", "label": "x"}, {"text": " ", "label": "y"}], {}, r"line 3: the column 'text' is empty"),
+        ("classification", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, r"line 3: the label in the column 'label' is empty"),
+        ("classification", [{"text": str(n), "label": "x"} for n in range(30)], {}, "every row has the label 'x'"),
+        ("regression", [{"text": "a", "label": "1,5"}], {}, r"line 2: the column 'label' must hold a number, found '1,5'"),
+        ("regression", [{"text": str(n), "label": 3} for n in range(30)], {}, "every row has the number 3"),
+        ("multi-label", [{"text": "a", "x": 1, "y": "maybe"}], {"label_column": ("x", "y")}, "line 2: the column 'y' must hold 1 or 0, found 'maybe'"),
+        ("multiple-choice", [{"text": "a", "options": ["b"], "label": 0}], {}, "line 1: 1 options, and a choice needs two or more"),
+        ("multiple-choice", [{"text": "a", "options": "b", "label": 0}], {}, r"line 2: the column 'options' must hold a list.* --choices-columns"),
+        ("pair", [{"text": "a", "label": 0}], {}, "no column 'pair'.* --text-pair-column"),
+        ("question-answering", [{"context": "a b", "question": "?", "answer": "c"}], {}, "line 2: the text does not contain the answer 'c'"),
+        ("question-answering", [{"context": str(n), "question": "?", "answer": ""} for n in range(30)], {}, "no row has an answer"),
+        ("question-answering", [{"context": "a", "question": "?", "answer": {"text": ["a"], "answer_start": ["0"]}}], {}, "line 1: .* one whole number in answer_start"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_learned_is_refused_with_its_line_and_writes_nothing(
+    prepare_table, tmp_path, kind, rows, options, message
+):
+    with pytest.raises(ValueError, match=message):
+        prepare_table(kind, rows=rows, **options)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_label_of_the_development_set_that_training_lacks_is_refused(prepare_table, tmp_path):
+    write_json_lines(tmp_path / "dev.jsonl", [{"text": "a", "label": "pos"}, {"text": "b", "label": "neutral"}])
+    with pytest.raises(
+        ValueError,
+        match=r"dev\.jsonl, line 2: no row of the training table has the label 'neutral'; it has neg, none, pos",
+    ):
+        prepare_table(valid="dev.jsonl")
+
+
+def test_a_missing_or_empty_table_is_named(prepare_table, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"--valid .*dev\.csv does not exist"):
+        prepare_table(valid="dev.csv")
+    (tmp_path / "dev.csv").write_text("text,label\n")
+    with pytest.raises(ValueError, match=r"dev\.csv has no rows"):
+        prepare_table(valid="dev.csv")
+    with pytest.raises(ValueError, match="--train is missing"):
+        prepare_table(train=None)
+
+
+def test_a_label_that_only_the_development_set_has_is_warned_of(prepare_table, caplog):
+    rows = [{"text": f"row {n}", "label": "xy"[n % 2]} for n in range(30)]
+    valid = [{"text": "row 3", "label": "x"}]
+    with caplog.at_level(logging.WARNING):
+        prepare_table(rows=[*rows, *valid], labels=("x", "y", "z"))
+    assert "no row has the label 'z' of --labels" in caplog.text
+    assert "with 'x' instead of 'y'; 1 rows contradict" in caplog.text
+    assert "No row of the training set has the label 'z'" in caplog.text
+
+
+def test_settings_follow_the_options_alone():
+    found = settings(
+        "custom", max_length=64, options=CustomOptions(kind="pair", text_pair_column="b", labels=("n", "y"))
+    )
+    assert found["kind"] == "classification"
+    assert (found["text_pair_column"], found["labels"], found["valid_share"]) == ("b", ["n", "y"], 0.1)
+    assert settings("custom", max_length=64, options=CustomOptions(valid="dev.csv"))["valid_share"] is None

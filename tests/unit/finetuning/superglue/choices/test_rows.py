@@ -1,0 +1,87 @@
+"""COPA, ReCoRD and CommonsenseQA: a text, and what follows it for each option."""
+
+import pytest
+
+from roberta_plugin.finetuning.superglue.choices.rows import read_commonsense_qa, read_copa, read_record, row_of
+from roberta_plugin.finetuning.superglue.entries import Entry
+
+COPA = {
+    "premise": "I ran. ",
+    "choice1": "It rained.",
+    "choice2": "I was wet.",
+    "question": "cause",
+    "idx": 0,
+    "label": 0,
+}
+TEXT = "Ann met Bob in Rome\n@highlight\nBob (Robert) won!\n@highlight\nAnn lost"
+QA = {"stem": "Who?", "choices": [{"label": "A", "text": "Ann"}, {"label": "B", "text": "Bob"}]}
+
+
+def record(*answers):
+    spans = [{"start": TEXT.index(name), "end": TEXT.index(name) + len(name) - 1} for name in ("Ann", "Bob", "Robert")]
+    given = [{"start": 0, "end": 2, "text": answer} for answer in answers]
+    qas = [{"query": "@placeholder won", "answers": given, "idx": 9}]
+    return {"passage": {"text": TEXT, "entities": [*spans, spans[0]]}, "qas": qas, "idx": 1}
+
+
+def rows(read, content, *, is_training=False, labelled=True):
+    return list(read(Entry(content, "train.jsonl, line 2"), is_training=is_training, labelled=labelled))
+
+
+def test_copa_asks_for_the_cause_or_the_result():
+    (row,) = rows(read_copa, COPA)
+    assert (row.text, row.label, row.options) == ("I ran.", 0, ("It rained.", "I was wet."))
+    assert row.seconds == ("What was the CAUSE of this? It rained.", "What was the CAUSE of this? I was wet.")
+    (row,) = rows(read_copa, {**COPA, "question": "effect"}, labelled=False)
+    assert row.seconds[1] == "What happened as a RESULT? I was wet." and row.label == -1
+
+
+def test_several_right_entities_of_record_are_rows_of_their_own_in_training_alone():
+    (row,) = rows(read_record, record("Robert", "Bob"))
+    assert row.text == "Ann met Bob in Rome. Bob (Robert) won! Ann lost"
+    assert (row.id, row.options, row.label) == (9, ("Ann", "Bob", "Robert"), 1)
+    assert set(row.right) == {"Bob", "Robert"}
+    found = rows(read_record, record("Robert", "Bob"), is_training=True)
+    assert [(row.seconds, row.label) for row in found] == [
+        (("Bob won", "Ann won"), 0),
+        (("Robert won", "Ann won"), 0),
+    ]
+    assert len({str(row.id) for row in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["qas"][0].update(query="nobody won"), "line 2, qas 1: the query has no @placeholder"),
+        (
+            lambda content: content["qas"][0]["answers"][0].update(text="Eve"),
+            "line 2, qas 1: none of the answers 'Eve'",
+        ),
+        (lambda content: content["passage"]["entities"][0].update(end=900), "passage, entities 1: start 0 and end 900"),
+    ],
+)
+def test_a_bad_query_of_record_is_named(change, message):
+    content = record("Bob")
+    change(content)
+    with pytest.raises(ValueError, match=message):
+        rows(read_record, content)
+
+
+def test_answers_of_commonsense_qa_are_named_by_letters():
+    (row,) = rows(read_commonsense_qa, {"id": "x", "question": QA, "answerKey": "B"})
+    assert (row.text, row.seconds, row.label) == ("Q: Who?", ("A: Ann", "A: Bob"), 1)
+    with pytest.raises(ValueError, match=r"line 2: answerKey is 'C', and must be one of \"A\", \"B\""):
+        rows(read_commonsense_qa, {"id": "x", "question": QA, "answerKey": "C"})
+    with pytest.raises(ValueError, match="line 2, question: choices must be two or more with different labels"):
+        rows(read_commonsense_qa, {"id": "x", "question": {**QA, "choices": QA["choices"][:1]}, "answerKey": "A"})
+
+
+def test_a_record_for_a_prediction_has_the_official_fields():
+    assert row_of("COPA", {"premise": "a", "choice1": "b", "choice2": "c", "question": "effect"}).options == ("b", "c")
+    assert row_of("CommonsenseQA", {"question": QA}).seconds == ("A: Ann", "A: Bob")
+    found = row_of("ReCoRD", {"passage": TEXT, "query": "@placeholder won", "entities": ["Ann", "Bob"]})
+    assert found.seconds == ("Ann won", "Bob won")
+    with pytest.raises(ValueError, match="the record: the field 'premise' is missing"):
+        row_of("COPA", {"text": "a", "choice1": "b", "choice2": "c", "question": "effect"})
+    with pytest.raises(ValueError, match="the record: query needs @placeholder, and entities two texts"):
+        row_of("ReCoRD", {"passage": TEXT, "query": "@placeholder won", "entities": ["Ann"]})

@@ -1,0 +1,220 @@
+"""SuperGLUE from files to scores: what a split holds, official metrics, official prediction files, grids."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from roberta_plugin.finetuning.benchmarks import BENCHMARKS, RawOutputs, benchmark_of, options_for
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.superglue import benchmark
+from tests.tiny_benchmarks import words_tokenizer
+from tests.tiny_superglue import TASKS, write_lines, write_task
+from tests.unit.finetuning.glue.test_prepare import texts
+
+
+def prepared_of(task, raw, folder, *, max_length=120, **options):
+    tokenizer, vocabulary = words_tokenizer()
+    benchmark_of(task).prepare(
+        task,
+        raw,
+        folder,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        max_length=max_length,
+        options=options_for(task, options),
+    )
+    return Prepared.open(folder)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("superglue") / "raw"
+    for task in TASKS:
+        write_task(folder, task)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(raw, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    return {task: prepared_of(task, raw, folder / task) for task in TASKS}
+
+
+def outputs(prepared, split, *, good=5.0, num_classes=None):
+    """Logits of a model that likes what is good, and dislikes it if `good` is negative."""
+    part = prepared.split(split)
+    if num_classes is None:
+        marks = [float(text.count("good")) for example in range(len(part)) for text in texts(prepared, split, example)]
+        return RawOutputs(logits=np.array(marks, dtype=np.float32)[:, None] * good)
+    logits = good * np.eye(num_classes)[np.asarray(part.columns["label"])]
+    return RawOutputs(logits=logits.astype(np.float32))
+
+
+def score(prepared, split, found, folder=None):
+    task = prepared.task
+    return benchmark_of(task).score(task, prepared, split, [found], folder=folder, options=options_for(task))
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_tables_and_the_made_up_files_have_the_same_tasks():
+    named = [*BENCHMARKS["superglue"][1], *BENCHMARKS["superglue.choices"][1]]
+    assert sorted(named) == sorted(TASKS)
+    assert benchmark_of("WSC") is benchmark
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_split_is_prepared_and_the_test_set_has_no_labels(prepared, task):
+    found = prepared[task]
+    assert found.splits == ("train", "valid", "test")
+    for split, number in (("valid", 8), ("test", 6)):
+        part = found.split(split)
+        assert len(part) == part.facts["records"] == number * (4 if task == "MultiRC" else 1)
+        is_known = "label" in part.columns and (part.columns["label"] >= 0).all()
+        assert is_known == (split == "valid")
+    assert found.split("train").columns["label"].min() >= 0
+
+
+def test_wsc_learns_from_right_phrases_and_judges_every_row(prepared, raw):
+    found = prepared["WSC"]
+    labels = [row["label"] for row in lines(raw / "WSC" / "train.jsonl")]
+    assert len(found.split("train")) == sum(labels) > 5
+    first, *rivals = texts(found, "train", 0)
+    assert re.fullmatch(r"I saw the (good|bad) \w+ and the (good|bad) \w+\. the good \w+ ran\.", first)
+    assert any("the bad" in rival.split(".")[1] for rival in rivals)
+    assert found.split("valid").columns["label"].tolist() == [row["label"] for row in lines(raw / "WSC" / "val.jsonl")]
+
+
+def test_winogrande_puts_both_options_into_the_gap_and_reads_the_size_that_is_asked_for(prepared, raw, tmp_path):
+    found = prepared["WinoGrande"]
+    right, wrong = texts(found, "train", 0)
+    assert re.search(r", so the good \w+ ran\.$", right) and re.search(r", so the bad \w+ ran\.$", wrong)
+    assert len(found.split("train")) == 24 and found.settings["size"] == "xl"
+    row = lines(raw / "WinoGrande" / "dev.jsonl")[2]
+    first, second = texts(found, "valid", 2)
+    assert row["option1"] in first.split(", so")[1] and row["option2"] in second.split(", so")[1]
+
+    (raw / "WinoGrande" / "train_xs.jsonl").write_text(
+        "".join((raw / "WinoGrande" / "train_xl.jsonl").read_text().splitlines(keepends=True)[:5])
+    )
+    small = prepared_of("WinoGrande", raw, tmp_path / "xs", size="xs")
+    assert len(small.split("train")) == 5 and small.settings["size"] == "xs"
+
+
+@pytest.mark.parametrize("task", ["WSC", "WinoGrande"])
+def test_a_phrase_wins_if_it_beats_its_rivals(prepared, task):
+    assert score(prepared[task], "valid", outputs(prepared[task], "valid")) == {"accuracy": 100.0}
+    assert score(prepared[task], "valid", outputs(prepared[task], "valid", good=-5.0))["accuracy"] < 60
+
+
+@pytest.mark.parametrize(
+    ("task", "num_classes", "names"),
+    [
+        ("BoolQ", 2, ["accuracy"]),
+        ("CB", 3, ["accuracy", "macro_f1"]),
+        ("WiC", 2, ["accuracy"]),
+        ("MultiRC", 2, ["f1a", "exact_match"]),
+    ],
+)
+def test_classification_has_the_official_metrics(prepared, task, num_classes, names):
+    right = score(prepared[task], "valid", outputs(prepared[task], "valid", num_classes=num_classes))
+    assert right == dict.fromkeys(names, 100.0)
+    wrong = score(prepared[task], "valid", outputs(prepared[task], "valid", num_classes=num_classes, good=-1.0))
+    assert wrong == dict.fromkeys(names, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("task", "names"),
+    [("COPA", ["accuracy"]), ("ReCoRD", ["f1", "exact_match"]), ("CommonsenseQA", ["accuracy"])],
+)
+def test_options_have_the_official_metrics(prepared, task, names):
+    assert score(prepared[task], "valid", outputs(prepared[task], "valid")) == dict.fromkeys(names, 100.0)
+    wrong = score(prepared[task], "valid", outputs(prepared[task], "valid", good=-5.0))
+    assert list(wrong) == names and wrong[names[-1]] == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "first"),
+    [
+        ("WSC", "WSC.jsonl", r'\{"idx": 0, "label": "(True|False)"\}'),
+        ("WinoGrande", "WinoGrande.lst", "[12]"),
+        ("BoolQ", "BoolQ.jsonl", r'\{"idx": 0, "label": "(true|false)"\}'),
+        ("CB", "CB.jsonl", r'\{"idx": 0, "label": "(contradiction|neutral|entailment)"\}'),
+        ("WiC", "WiC.jsonl", r'\{"idx": 0, "label": "(true|false)"\}'),
+        (
+            "MultiRC",
+            "MultiRC.jsonl",
+            r'\{"idx": 0, "passage": \{"questions": \[\{"idx": 0, "answers": \[\{"idx": 0, "label": [01]\}, .*\]\}\}',
+        ),
+        ("COPA", "COPA.jsonl", r'\{"idx": 0, "label": [01]\}'),
+        ("ReCoRD", "ReCoRD.jsonl", r'\{"idx": 0, "label": "(good|bad) \w+"\}'),
+        ("CommonsenseQA", "CommonsenseQA.jsonl", r'\{"id": "0{32}", "answerKey": "[A-E]"\}'),
+    ],
+)
+def test_test_sets_get_their_official_file_and_no_metrics(prepared, tmp_path, task, name, first):
+    found = prepared[task]
+    logits = np.random.default_rng(0).normal(size=(len(found.split("test").sequences), 3 if task == "CB" else 2))
+    is_ranked = found.settings.get("kind") != "classification"
+    logits = logits[:, :1] if is_ranked else logits
+    assert score(found, "test", RawOutputs(logits=logits.astype(np.float32)), tmp_path) == {}
+    assert (
+        [path.name for path in tmp_path.iterdir()] == [name] == list(benchmark_of(task).prediction_files(task, "test"))
+    )
+    written = (tmp_path / name).read_text().splitlines()
+    assert re.fullmatch(first, written[0])
+    assert len(written) == 6
+
+
+def test_the_answers_of_multirc_are_all_in_the_file_by_question(prepared, tmp_path):
+    found = prepared["MultiRC"]
+    score(found, "valid", outputs(found, "valid", num_classes=2), tmp_path)
+    written = lines(tmp_path / "MultiRC.valid.jsonl")
+    answers = [answer for row in written for asked in row["passage"]["questions"] for answer in asked["answers"]]
+    assert [answer["idx"] for answer in answers] == list(range(32))
+    assert [answer["label"] for answer in answers] == found.split("valid").columns["label"].tolist()
+
+
+def test_commonsense_qa_is_written_as_fairseq_writes_it(prepared, raw):
+    row = lines(raw / "CommonsenseQA" / "train_rand_split.jsonl")[0]
+    expected = [f"Q: Who ran?|A: {choice['text']}" for choice in row["question"]["choices"]]
+    assert texts(prepared["CommonsenseQA"], "train", 0) == expected
+
+
+def test_the_grids_are_those_of_their_sources(prepared):
+    recipes = {task: benchmark_of(task).recipe(task, prepared[task]) for task in TASKS}
+    assert list(recipes["WSC"].axes["batch"]) == ["8", "16", "32"]
+    expected = {"batch-size": "16", "total-num-update": "2000", "max-update": "2000", "warmup-updates": "250"}
+    assert recipes["WSC"].axes["batch"]["16"] == expected
+    assert recipes["WSC"].train["phrase-cross-entropy"] == "true"
+    assert recipes["WinoGrande"].axes["lr"] == ["1e-5"]
+    assert recipes["WinoGrande"].axes["batch"]["32"]["max-update"] == "19"  # one update per epoch of 24 rows
+    assert recipes["CommonsenseQA"].axes["batch"]["8"]["max-update"] == "3000"
+    assert recipes["CommonsenseQA"].train["task"] == recipes["COPA"].train["criterion"] == "race"
+    assert recipes["CB"].starts_from == "MNLI"
+    assert recipes["MultiRC"].metric["value"] == "f1"
+    assert benchmark.recipe("WSC", prepared["WSC"], epochs=2).axes["batch"]["8"]["max-update"] == str(
+        2 * -(-len(prepared["WSC"].split("train")) // 8)
+    )
+
+
+def test_bad_files_are_named_with_their_line_and_leave_no_folder_behind(raw, tmp_path):
+    for task, change in (("BoolQ", {"label": 1}), ("COPA", {"question": "why"})):
+        rows = lines(raw / task / "train.jsonl")
+        rows[3] |= change
+        write_lines(tmp_path / task / "train.jsonl", rows)
+        write_lines(tmp_path / task / "val.jsonl", lines(raw / task / "val.jsonl"))
+        with pytest.raises(ValueError, match=f"{task}/train.jsonl, line 4: {next(iter(change))} is"):
+            prepared_of(task, tmp_path, tmp_path / "set")
+        assert not (tmp_path / "set").exists()
+
+
+def test_wsc_without_anything_to_learn_from_is_refused(raw, tmp_path):
+    rows = [{**row, "label": False} for row in lines(raw / "WSC" / "train.jsonl")]
+    for name in ("train.jsonl", "val.jsonl"):
+        write_lines(tmp_path / "WSC" / name, rows)
+    with pytest.raises(ValueError, match="no row of the training file has a right phrase with rivals"):
+        prepared_of("WSC", tmp_path, tmp_path / "set")

@@ -1,0 +1,86 @@
+"""What a job's processes find in their environment, and where secrets are not."""
+
+import os
+import subprocess
+
+import pytest
+
+from roberta_plugin.training import job_environment
+from roberta_plugin.training.resources import Resources, check_resources, given_settings, read_resources
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name in ("HF_TOKEN", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, "")  # restored at the end, whatever the test sets
+        monkeypatch.delenv(name)
+    for name, value in {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "ib0", "EDITOR": "vi", "LC_ALL": "C"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def read(**values):
+    return read_resources({"time": "5", **values}, where="slurm", kind=Resources)
+
+
+def test_a_secret_goes_from_the_settings_into_the_environment():
+    found = read(env={"HF_TOKEN": "hf_abc", "NCCL_DEBUG": "WARN"}, **{"env.WANDB_API_KEY": "123"})
+    assert found.env == ("HF_TOKEN", "NCCL_DEBUG=WARN", "WANDB_API_KEY")
+    assert (os.environ["HF_TOKEN"], os.environ["WANDB_API_KEY"]) == ("hf_abc", "123")
+    assert "hf_abc" not in str(given_settings(found))
+    assert job_environment.written_variables([*found.env, "EDITOR"]) == {"NCCL_DEBUG": "WARN", "EDITOR": "vi"}
+    check_resources(found)
+
+
+def test_a_variable_without_a_value_must_be_set():
+    check_resources(read(env=["EDITOR"]))
+    with pytest.raises(ValueError, match="--env 'HF_TOKEN' must have the form NAME=VALUE, or name a variable"):
+        check_resources(read(env=["HF_TOKEN"]))
+    with pytest.raises(ValueError, match="--env 'EDITOR' is given twice"):
+        check_resources(read(env=["EDITOR", "EDITOR=vi"]))
+
+
+def test_a_job_inherits_what_is_listed():
+    os.environ["HF_TOKEN"] = "hf_abc"
+
+    def inherited(inherit, *env):
+        return os.environ.keys() - job_environment.dropped_variables(env, inherit)
+
+    assert inherited("all") == os.environ.keys()
+    assert {"HOME", "PATH", "LC_ALL"} & os.environ.keys() <= inherited("none")
+    assert not {"NCCL_DEBUG", "EDITOR", "HF_TOKEN"} & inherited("none")
+    assert {"NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "HF_TOKEN"} <= inherited("NCCL_*, EDITORS", "HF_TOKEN")
+    assert "EDITOR" not in inherited("NCCL_*, EDITORS")
+    for wrong in ("A B", "A;B", "A,,B"):
+        with pytest.raises(ValueError, match=r"--inherit .* must be all, none, or names"):
+            check_resources(read(inherit=wrong))
+
+
+def test_secrets_are_taken_out_of_a_copied_file():
+    os.environ["HF_TOKEN"] = "hf_abc"
+    text = 'env: {HF_TOKEN: hf_abc, A: b}  # hf_abc\nsetup:\n  - export WANDB_API_KEY="1, 2" B=c\nmax_tokens: 4096\n'
+    expected = "env: {HF_TOKEN: ..., A: b}  # ...\nsetup:\n  - export WANDB_API_KEY=... B=c\nmax_tokens: 4096\n"
+    assert job_environment.redacted(text, ["HF_TOKEN"]) == expected
+    assert job_environment.redacted("  WANDB_API_KEY: a b\n  c: d") == "  WANDB_API_KEY: ...\n  c: d"
+
+
+def test_modules_and_conda_are_activated_in_the_batch_script_and_a_failure_only_reported(tmp_path):
+    (tmp_path / "base" / "etc" / "profile.d").mkdir(parents=True)
+    (tmp_path / "base/etc/profile.d/conda.sh").write_text('conda() { echo "conda $*"; [ "$2" != gone ]; }\n')
+    (tmp_path / "conda").write_text(f"#!/bin/sh\necho {tmp_path}/base\n")
+    (tmp_path / "conda").chmod(0o755)
+
+    def run(**settings):
+        lines = ['module() { echo "module $*"; [ "$2" != gone ]; }', *read(**settings).activation, "echo ranks"]
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(lines)], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines(), done.stderr
+
+    said, errors = run(modules=["cuda/12.4", "nccl"], conda="my env", setup=["echo setup"])
+    assert (said, errors) == (["module load cuda/12.4 nccl", "conda activate my env", "setup", "ranks"], "")
+    said, errors = run(modules=["gone"], conda="gone")
+    assert said[-1] == "ranks"
+    assert "the modules gone cannot be loaded" in errors
+    assert "gone cannot be activated" in errors
+    assert read().activation == []
