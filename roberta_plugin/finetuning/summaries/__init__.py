@@ -1,7 +1,8 @@
 """Extractive summaries: which sentences of a document to keep (Liu and Lapata 2019, "BertSumExt").
 
 options         what a user can change
-reader          JSON Lines, or stories with highlights -> documents in sentences, with their summaries
+stories         CNN/DailyMail as distributed           -> articles with highlights
+reader          tables, or stories                     -> documents in sentences, with their summaries
 oracle          sentences, summary                     -> the sentences to learn: greedy ROUGE
 inputs          a document's sentences                 -> windows `<s> one </s> <s> two </s> ...`
 prepare         the three above                        -> a prepared folder, one example per document

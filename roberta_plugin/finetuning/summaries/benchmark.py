@@ -1,6 +1,6 @@
 """Summaries for `roberta prepare`, `roberta finetune` and `roberta evaluate`; see `finetuning/benchmarks.py`.
 
-Tasks: `summaries` reads JSON Lines, `cnn_dailymail` the stories of CNN/DailyMail (`reader`).
+Tasks: `summaries` reads own tables, `cnn_dailymail` that set as stories or tables (`reader`).
 """
 
 from __future__ import annotations

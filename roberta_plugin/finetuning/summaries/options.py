@@ -25,28 +25,28 @@ class SummariesOptions(TaskOptions):
     )
     id_field: str | None = option(
         None,
-        "field of the id (id; without one, the number of the line)",
+        "column of the id (id; without one, the number of the line)",
         stage="prepare",
         metavar="FIELD",
         tasks=("summaries",),
     )
     text_field: str | None = option(
         None,
-        "field of the text, or of a list of its sentences (text)",
+        "column of the text, or of a list of its sentences (text)",
         stage="prepare",
         metavar="FIELD",
         tasks=("summaries",),
     )
     summary_field: str | None = option(
         None,
-        "field of the summary, or of a list of its sentences (summary)",
+        "column of the summary, or of a list of its sentences (summary)",
         stage="prepare",
         metavar="FIELD",
         tasks=("summaries",),
     )
     train: str | None = option(
         None,
-        "file in --raw to train on, if its name differs from the usual ones",
+        "table in --raw to train on, if its name differs from the usual ones",
         stage="prepare",
         metavar="FILE",
         tasks=("summaries",),

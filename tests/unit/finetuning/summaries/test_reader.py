@@ -1,4 +1,4 @@
-"""JSON Lines and CNN/DailyMail's stories are read; what cannot be used is named with its line and a remedy."""
+"""Tables and CNN/DailyMail's stories are read; what cannot be used is named with its line and a remedy."""
 
 import gzip
 import hashlib
@@ -67,7 +67,10 @@ def test_a_test_document_may_have_no_summary_and_an_id_is_the_number_of_the_line
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"id": 1, "summary": "x"}, r"line 2 lacks 'text'; it has id, summary. Name the field by --text-field"),
+        (
+            {"id": 1, "summary": "x"},
+            r"line 2: there is no column 'text'; there are 'id', 'summary'. Name one of them by --text-field",
+        ),
         ({"id": 1, "text": "x"}, r"line 2 lacks 'summary': add the summary, or name its field by --summary-field"),
         ({"id": 1, "text": " ", "summary": "x"}, r"line 2: text is empty"),
         ({"id": 1, "text": [], "summary": "x"}, r"line 2: text has no sentence"),
@@ -86,9 +89,67 @@ def test_bytes_that_are_not_utf8_and_lines_that_are_not_json_are_named(tmp_path)
     (tmp_path / "train.jsonl").write_bytes(b'{"text": "\xff"}\n')
     with pytest.raises(ValueError, match=r"line 1: byte 0xff is not UTF-8"):
         read(tmp_path)
-    (tmp_path / "train.jsonl").write_text("\n{")
+    (tmp_path / "train.jsonl").write_text("\n{\n")
     with pytest.raises(ValueError, match=r"line 2 is not valid JSON"):
         read(tmp_path)
+
+
+RECORDS = [
+    {"id": "a", "text": "It rained, and rained. We stayed.", "summary": "It rained."},
+    {"id": "b", "text": "Why?", "summary": "Why?"},
+]
+
+
+def write_parquet(path, records):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet.write_table(pyarrow.Table.from_pylist(records), path)
+
+
+def test_a_table_in_any_form_holds_the_same_documents(tmp_path):
+    write_lines(tmp_path / "train.jsonl", *RECORDS)
+    write_parquet(tmp_path / "valid.parquet", RECORDS)
+    (tmp_path / "test.csv").write_text(
+        "id,text,summary\n" + "".join('{id},"{text}",{summary}\n'.format(**record) for record in RECORDS)
+    )
+    expected = [("a", ("It rained, and rained.", "We stayed."), ("It rained.",)), ("b", ("Why?",), ("Why?",))]
+    for split in ("train", "valid", "test"):
+        assert read(tmp_path, split=split) == expected
+    (tmp_path / "test.csv").write_text("id,text,summary\na,Why?,\n")
+    assert read(tmp_path, split="test") == [("a", ("Why?",), None)]
+    (tmp_path / "mine.csv").write_text("id,text,summary\na,Why?,So.\nb,Why?,\n")
+    with pytest.raises(ValueError, match=r"mine.csv, line 3: summary is empty. Fill it in"):
+        read(tmp_path, options=SummariesOptions(train="mine.csv"))
+
+
+def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
+    """Columns article, highlights and id; Parquet in parts; a line of the highlights is a sentence of the summary."""
+    (tmp_path / "stories" / "train").mkdir(parents=True)
+    records = []
+    for number in range(3):
+        story = STORY.format(number)
+        (tmp_path / "stories" / "train" / f"{number}.story").write_text(story)
+        article, *highlights = story.split("@highlight")
+        lines = "\n".join(each.strip() for each in highlights)
+        records.append({"article": article.strip(), "highlights": lines, "id": str(number)})
+    expected = read(tmp_path / "stories", "cnn_dailymail")
+    assert expected[0].summary == ("It is 0", "So it goes")
+    write_parquet(tmp_path / "train-00000-of-00002.parquet", records[:2])
+    write_parquet(tmp_path / "train-00001-of-00002.parquet", records[2:])
+    write_lines(tmp_path / "validation.jsonl", *records)
+    for split in ("train", "valid"):
+        assert read(tmp_path, "cnn_dailymail", split) == expected
+    write_parquet(tmp_path / "train-00001-of-00002.parquet", records[:1])
+    with pytest.raises(
+        ValueError, match=r"00001-of-00002.parquet, row 1: .*00000-of-00002.parquet, row 1 has the id '0'"
+    ):
+        read(tmp_path, "cnn_dailymail")
+    write_lines(tmp_path / "test.jsonl", {"article": "", "highlights": "x", "id": "1"}, {"text": "a", "id": "2"})
+    with pytest.raises(ValueError, match=r"test.jsonl, line 2: there is no column 'article'; there are 'text', 'id'"):
+        read(tmp_path, "cnn_dailymail", "test")
+    (tmp_path / "test.jsonl").unlink()
+    write_lines(tmp_path / "test.jsonl", {"article": "", "highlights": "x", "id": "1"})
+    assert read(tmp_path, "cnn_dailymail", "test") == [("1", (), ("x",))], "prepare leaves it out, and counts it"
 
 
 def test_nothing_to_read_is_said(tmp_path):
