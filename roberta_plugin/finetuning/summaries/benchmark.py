@@ -43,8 +43,9 @@ SEEDS = ("1", "2", "3")
 def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
     """BertSumExt's settings where RoBERTa's paper has none, and the paper's Table 10 for GLUE otherwise.
 
-    Liu and Lapata 2019 (section 4.2): a peak rate of 2e-5, 50,000 updates, two layers over the sentences; with batches
-    of about 36 documents (Liu 2019, arXiv 1903.10318), they are 6 epochs of CNN/DailyMail's 287,227 documents.
+    Liu and Lapata 2019 (sections 3.2 and 4.2): two layers over the sentences, 50,000 updates, and a rate of 2e-3 times
+    min(step^-0.5, step * 10,000^-1.5), whose peak is 2e-5; with batches of about 36 documents (Liu 2019, arXiv
+    1903.10318), they are 6 epochs of CNN/DailyMail's 287,227 documents.
     RoBERTa's Table 10: rates around it, a warm-up of 6 %, linear decay, weight decay of 0.1, 10 epochs of smaller
     sets. The checkpoint is chosen by the mean of ROUGE-1 and ROUGE-2 on the development set.
     """

@@ -1,8 +1,11 @@
 """Sentences and a summary -> the sentences to learn: greedy ROUGE, as in BertSum (Liu and Lapata 2019, section 4.2).
 
 One sentence after the other is taken that raises ROUGE-1 F + ROUGE-2 F of all chosen sentences most, until none raises
-it or there are enough. As in BertSum's program, an n-gram counts once however often it occurs; bigrams do not reach
-from one sentence of the document into the next; and F = 2 p r / (p + r + 1e-8).
+it or there are enough. This is what BertSum's program does (greedy_selection in prepro/data_builder.py of BertSum and
+PreSumm), where the paper names ROUGE-2 alone. As in the program, an n-gram counts once however often it occurs;
+bigrams do not reach from one sentence of the document into the next; F = 2 p r / (p + r + 1e-8); the first of equal
+sentences is taken; and there are at most 3. Words are not those of the program, which takes CoreNLP's tokens and
+removes all but the letters a to z, digits and spaces from them: here letters are those of any language.
 
 Example: the summary "the cat sat" and the sentences "a dog", "the cat sat down", "the cat" -> [1]: the third adds
 nothing to the second.
@@ -16,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-ORACLE_SENTENCES = 3  # BertSum's for CNN/DailyMail
+ORACLE_SENTENCES = 3  # those of BertSum's program
 _WORD = re.compile(r"[^\W_]+")
 _SMALL = 1e-8
 Ngrams = frozenset[tuple[str, ...]]

@@ -1,7 +1,8 @@
 """Probabilities of a document's sentences -> the sentences of its summary, in the order of the text.
 
 The most probable come first. A sentence that shares three words in a row with one that was chosen is left out (trigram
-blocking; Paulus et al. 2018, and Liu and Lapata 2019, section 4.2). The summary is complete
+blocking; Paulus et al. 2018, and Liu and Lapata 2019, section 4.2; trigrams do not reach from one sentence into the
+next, and a sentence that was left out blocks no other). The summary is complete
 
     with `num_sentences`     when it has so many sentences: 3, BertSum's for CNN/DailyMail, if nothing else is asked for
     with `length_share`      when it has this share of the document's words

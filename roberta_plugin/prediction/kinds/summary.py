@@ -49,7 +49,7 @@ class Summary(Kind):
 
     def read(self, record: Mapping[str, Any]) -> list[str]:
         """See `Kind.read`."""
-        names = ("text", self.trained.get("text_field") or "text")
+        names = ("text", self.trained.get("text_field") or "article")
         value = next((record[name] for name in names if name in record), None)
         if not isinstance(value, list):
             return sentences_of(text_of(record, *names))

@@ -251,6 +251,7 @@ HOSTILE = {
     ],
     "question_answering": [{"question": "Who?"}, {"question": " ", "context": "a"}],
     "tagging": [{"words": "a b"}, {"words": []}, {"words": ["a", 1]}, " ", {"words": ["\ud83d"]}],
+    "summary": [" ", {"txt": "a"}, {"text": 5}, {"text": []}, {"text": ["a", " "]}, {"text": ["a", 1]}, "\ud83d"],
     "pronoun": ["no pronoun", {"text": "[it] is", "candidates": "a dog"}],
 }
 GOOD = {
@@ -260,6 +261,7 @@ GOOD = {
     "multiple_choice": {"context": "a", "question": "", "options": ["c", "d"]},
     "question_answering": {"question": "Who?", "context": "good \U0001f642 \u6771\u4eac\r\nbad"},
     "tagging": {"words": ["", "good \U0001f642", "\u6771\u4eac"] * 20},
+    "summary": {"text": ["good \U0001f642", "\u6771\u4eac", "bad. So"]},
     "pronoun": {"text": "A dog, and [it] is bad.", "candidates": ["a dog"]},
 }
 
