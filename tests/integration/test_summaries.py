@@ -51,7 +51,7 @@ def train_command(data: Path, save_dir: Path, *more: str) -> list[str]:
 def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepared, tmp_path, capsys):
     save_dir = tmp_path / "checkpoints"
     choice = ("--best-checkpoint-metric", "rouge", "--maximize-best-checkpoint-metric")
-    how = ("--batch-size", "10", "--optimizer", "roberta_adamw", "--lr", "3e-3", "--max-epoch", "11", *choice)
+    how = ("--batch-size", "10", "--optimizer", "roberta_adamw", "--lr", "4e-3", "--max-epoch", "8", *choice)
     done = run(train_command(prepared.folder, save_dir, *how))
     assert done.returncode == 0, done.stderr[-3000:]
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
@@ -83,6 +83,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     assert (tmp_path / "exported" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_an_update_of_two_ranks_with_three_batches_each_is_that_of_a_plain_reference_in_float64(tmp_path):
     """The documents differ in sentences and windows: a mean of means would be another one."""
     raw = write_raw(tmp_path / "raw", sizes={"train": 9, "valid": 5})
