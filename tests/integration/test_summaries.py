@@ -167,6 +167,13 @@ def test_prepare_names_what_is_wrong(tmp_path, capsys):
     tokenizer = write_tokenizer(tmp_path / "tokenizer")
     words = ("--raw", str(raw), "--tokenizer", str(tokenizer), "--output-dir", str(tmp_path / "data"))
     assert main(["prepare", "summaries", *words, "--text-field", "body"]) != 0
-    assert "train.jsonl, line 1 lacks 'body'; it has id, text, summary. Name the field" in capsys.readouterr().err
+    assert (
+        "train.jsonl, line 1: there is no column 'body'; there are 'id', 'text', 'summary'. Name one of them"
+        in capsys.readouterr().err
+    )
+    assert main(["prepare", "cnn_dailymail", *words]) != 0
+    assert "there is no column 'article'" in capsys.readouterr().err
+    (raw / "train.jsonl").unlink()
+    (raw / "valid.jsonl").unlink()
     assert main(["prepare", "cnn_dailymail", *words]) != 0
     assert "holds no data for cnn_dailymail" in capsys.readouterr().err

@@ -105,10 +105,11 @@ def _stories(files: list[Path]) -> Iterator[tuple[str, Document]]:
 def _rows(task: str, split: str, files: list[Path], options: SummariesOptions) -> Iterator[tuple[str, Document]]:
     is_hugging_face = task == "cnn_dailymail"
     names = HUGGING_FACE if is_hugging_face else field_names(options)
+    elsewhere = " of the task summaries" if is_hugging_face else ""
     for path in files:
         before = f"{path.stem}-" if len(files) > 1 else ""
         for row in read_table(path):
-            text = value_of(row, names["text_field"], option="--text-field")
+            text = value_of(row, names["text_field"], option=f"--text-field{elsewhere}")
             sentences = _sentences(text, names["text_field"], row.where, may_be_empty=is_hugging_face)
             summary = _summary_of(row, names["summary_field"], split, is_hugging_face)
             id_ = check_id(row.values.get(names["id_field"], f"{before}{row.line}"), row.where)
@@ -120,7 +121,8 @@ def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple
     if value in (None, "") and split == "test":
         return None
     if value is None:
-        raise ValueError(f"{row.where} lacks {name!r}: add the summary, or name its field by --summary-field.")
+        other = "or take the task summaries and" if is_hugging_face else "or"
+        raise ValueError(f"{row.where} lacks {name!r}: add the summary, {other} name its field by --summary-field.")
     if is_hugging_face:
         return _lines(check_text(value, name, row.where, may_be_empty=True).splitlines())
     return _sentences(parted(value) if isinstance(value, str) else value, name, row.where)

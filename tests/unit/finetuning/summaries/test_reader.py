@@ -145,8 +145,13 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
     ):
         read(tmp_path, "cnn_dailymail")
     write_lines(tmp_path / "test.jsonl", {"article": "", "highlights": "x", "id": "1"}, {"text": "a", "id": "2"})
-    with pytest.raises(ValueError, match=r"test.jsonl, line 2: there is no column 'article'; there are 'text', 'id'"):
+    with pytest.raises(
+        ValueError, match=r"test.jsonl, line 2: there is no column 'article'; there are 'text', 'id'. .* of the task"
+    ):
         read(tmp_path, "cnn_dailymail", "test")
+    write_lines(tmp_path / "validation.jsonl", {"article": "a", "id": "1"})
+    with pytest.raises(ValueError, match=r"line 1 lacks 'highlights': add the summary, or take the task summaries and"):
+        read(tmp_path, "cnn_dailymail", "valid")
     (tmp_path / "test.jsonl").unlink()
     write_lines(tmp_path / "test.jsonl", {"article": "", "highlights": "x", "id": "1"})
     assert read(tmp_path, "cnn_dailymail", "test") == [("1", (), ("x",))], "prepare leaves it out, and counts it"
