@@ -21,6 +21,7 @@ from roberta_plugin.finetuning.option_fields import Stage as Stage
 from roberta_plugin.finetuning.option_fields import TaskOptions as TaskOptions
 from roberta_plugin.finetuning.option_fields import flag as flag
 from roberta_plugin.finetuning.option_fields import option as _option
+from roberta_plugin.finetuning.summaries.options import SummariesOptions as SummariesOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +155,7 @@ OPTIONS: dict[str, type[TaskOptions]] = {
     "superglue": SuperGlueOptions,
     "superglue.choices": ChoicesOptions,
     "tagging": TaggingOptions,
+    "summaries": SummariesOptions,
     "custom": CustomOptions,
 }
 

@@ -43,6 +43,8 @@ def kind_of_model(hub: RobertaHub) -> str:
         return "question_answering"
     if getattr(hub.model, "token_heads", ()):
         return "tagging"
+    if getattr(hub.model, "sentence_heads", ()):
+        return "summary"
     if not heads:
         return "fill_mask"
     if all(hub.num_classes(head) > 1 for head in heads):

@@ -49,6 +49,12 @@ class PredictSettings:
     """Whether tags are the most probable sequence among those that are valid in IOB2."""
     threshold: float | None = None
     """Probability from which a label is given, by models of several labels; None: the one that was tuned, or 0.5."""
+    num_sentences: int | None = None
+    """Sentences of a summary; None: 3."""
+    length_share: float | None = None
+    """Instead of a number of sentences: the share of a text's words that its summary has at least."""
+    no_trigram_blocking: bool = False
+    """Whether sentences of a summary may share three words in a row."""
     window: int = 1024
     """Records in memory at a time, which are sorted by length."""
     show_progress: bool = False

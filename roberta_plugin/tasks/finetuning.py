@@ -36,6 +36,8 @@ class FineTuningTask(BlockTask):
     """Whether the heads can read packed rows."""
     dataset_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
     """What makes the batches."""
+    inputs_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
+    """What makes those of `experiments/inference.py`, which need no labels."""
 
     def __init__(
         self, cfg: FineTuningConfig, prepared: Prepared, dictionary: Dictionary, vocabulary: Vocabulary

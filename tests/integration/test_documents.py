@@ -327,6 +327,21 @@ def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
     assert list(config["id2label"].values()) == ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 
 
+@pytest.mark.slow
+def test_summaries_are_learned_and_predicted_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    (folder / "summaries").mkdir()
+    for split, count in (("train", 40), ("valid", 6)):
+        text = "The function returns a list. It has an index.\n\nAn object is a value. The key is a string."
+        lines = [json.dumps({"id": number, "text": text, "summary": "It has an index."}) for number in range(count)]
+        (folder / "summaries" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    (script,) = blocks("examples/README.summaries.md", "summaries")
+    shell(shorter(script), folder)
+    assert "lead_rouge1" in (folder / "runs" / "summaries" / "results" / "results.md").read_text()
+    answers = [json.loads(line) for line in (folder / "new-summaries.jsonl").read_text().splitlines()]
+    assert [len(answer["sentences"]) for answer in answers] == [2] * 6
+
+
 def test_the_planner_prints_what_the_document_shows():
     (plan,) = blocks("examples/README.gpu.md", "plan")
     page = (EXAMPLES / "README.gpu.md").read_text()

@@ -29,6 +29,7 @@ EQUAL = ("tokens", "updates", "flops")
 _ACCURACY = "accuracy"
 # The official metric of a task that the report shows; of the others, accuracy.
 _METRICS = {"CoLA": "mcc", "STS-B": "pearson", **dict.fromkeys(("squad1", "squad2", "conll2003", "wnut17"), "f1")}
+_METRICS |= {"summaries": "rouge1", "cnn_dailymail": "rouge1"}
 T = TypeVar("T")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.squad.predictions import decode
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
@@ -126,6 +127,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     hub = RobertaHub.from_pretrained(models["question_answering"])
 
     class Task:
+        inputs_class = ExamplesDataset
         vocabulary = hub.vocabulary
 
         @staticmethod
@@ -163,6 +165,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     hub = RobertaHub.from_pretrained(models["tagging"])
 
     class Task:
+        inputs_class = ExamplesDataset
         vocabulary = hub.vocabulary
 
         @staticmethod
@@ -249,6 +252,7 @@ HOSTILE = {
     ],
     "question_answering": [{"question": "Who?"}, {"question": " ", "context": "a"}],
     "tagging": [{"words": "a b"}, {"words": []}, {"words": ["a", 1]}, " ", {"words": ["\ud83d"]}],
+    "summary": [" ", {"txt": "a"}, {"text": 5}, {"text": []}, {"text": ["a", " "]}, {"text": ["a", 1]}, "\ud83d"],
     "pronoun": ["no pronoun", {"text": "[it] is", "candidates": "a dog"}],
 }
 GOOD = {
@@ -258,6 +262,7 @@ GOOD = {
     "multiple_choice": {"context": "a", "question": "", "options": ["c", "d"]},
     "question_answering": {"question": "Who?", "context": "good \U0001f642 \u6771\u4eac\r\nbad"},
     "tagging": {"words": ["", "good \U0001f642", "\u6771\u4eac"] * 20},
+    "summary": {"text": ["good \U0001f642", "\u6771\u4eac", "bad. So"]},
     "pronoun": {"text": "A dog, and [it] is bad.", "candidates": ["a dog"]},
 }
 
@@ -381,3 +386,41 @@ def test_words_may_have_the_column_of_training(tmp_path):
     torch.save(state, model / "model.pt")
     found = answers(model, [{"w": ["a", "good"]}, {"words": ["a", "good"]}])
     assert found[0] == found[1] and found[0]["words"] == ["a", "good"]
+
+
+def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
+    """The same documents through prepared windows and the evaluation's code."""
+    from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
+    from roberta_plugin.finetuning.summaries.options import SummariesOptions
+    from roberta_plugin.finetuning.summaries.selection import choose
+    from tests.tiny_summaries import write_prepared
+
+    split = write_prepared(tmp_path, max_length=38).split("valid")
+    dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1)
+    hub = RobertaHub.from_pretrained(models["summary"])
+    assert hub.model.sentence_heads["summary_head"].layers, "its layers are found in the checkpoint"
+    records = list(split.records())
+    found = answers(models["summary"], [{"id": record["id"], "text": record["sentences"]} for record in records])
+    for number, (record, answer) in enumerate(zip(records, found, strict=True)):
+        batch = dataset.__getitems__([(1, number)])
+        with torch.inference_mode():
+            logits = hub.model(**batch["net_input"], sentence_head_name="summary_head", sentences=batch["sentences"])[0]
+        expected = logits.double().sigmoid().numpy()
+        chosen = choose(expected, record["sentences"], SummariesOptions())
+        assert [each["sentence"] for each in answer["sentences"]] == chosen
+        assert [each["probability"] for each in answer["sentences"]] == pytest.approx(expected[chosen], abs=1e-5)
+        assert answer["summary"] == " ".join(record["sentences"][each] for each in chosen)
+        assert answer["id"] == record["id"] and answer["num_sentences"] == len(record["sentences"])
+
+
+def test_a_text_is_summed_up_in_its_own_sentences(models):
+    text = "It was good. He said so.\n\nThen it was bad. Nobody said so."
+    (found,) = answers(models["summary"], [text], num_sentences=2)
+    assert found["num_sentences"] == 4
+    assert len(found["sentences"]) == 2 and all(each["text"] in text for each in found["sentences"])
+    (whole,) = answers(models["summary"], [text], length_share=1.0, no_trigram_blocking=True)
+    assert whole["summary"] == " ".join(text.split())
+    (cut,) = answers(models["summary"], ["x" * 90])
+    assert cut["truncated"] is True
+    with pytest.raises(ValueError, match="list of sentences, none of them empty"):
+        answers(models["summary"], [{"text": ["a", " "]}])
