@@ -6,11 +6,14 @@ the positions that are predicted, e bytes per number in the model's type.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from roberta_plugin.planner.flops import Shape
 
 CUDA_CONTEXT = 1.0e9  # bytes; assumed size of the driver's, cuBLAS's and NCCL's buffers
+SHARE_TO_FILL = 0.9  # of a GPU's memory; the rest is for the allocator's fragmentation and the kernels' workspaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +107,20 @@ def memory_of(
         )
         + joined_projection_bytes(shape, size=precision.size, recompute=recompute),
     )
+
+
+def largest_batch(memory: Callable[[int], Memory], *, gpu_bytes: float) -> int:
+    """Blocks in one forward pass that fill `SHARE_TO_FILL` of a GPU; 0 if not even one fits.
+
+    Args:
+        memory: of a number of blocks; a straight line.
+        gpu_bytes: the GPU's memory.
+
+    Example: 10 GB fixed, 0.5 GB per block, a GPU of 80 GB  ->  (0.9 x 80 - 10) / 0.5 = 124 blocks.
+    """
+    one, two = memory(1).total, memory(2).total
+    per_block = two - one
+    return max(0, math.floor((SHARE_TO_FILL * gpu_bytes - (one - per_block)) / per_block))
 
 
 def activation_bytes_per_token(

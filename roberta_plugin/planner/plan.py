@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from roberta_plugin.planner.flops import Shape, flops_per_token
-from roberta_plugin.planner.memory import Memory, Precision, checkpoint_bytes, memory_of
+from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, Precision, checkpoint_bytes, largest_batch, memory_of
 from roberta_plugin.planner.network import Machine, all_reduce_seconds
 from roberta_plugin.training.batch_size import plan_batch
 
@@ -110,15 +110,19 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
         gpu_hours=24 * days * num_gpus,
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
-        memory=memory_of(
-            training.shape,
-            precision=training.precision,
-            batch_size=batch.per_gpu,
-            is_distributed=num_gpus > 1,
-            has_dropout=training.has_dropout,
-            has_eager_attention=training.has_eager_attention,
-            recompute=training.recompute,
-        ),
+        memory=_memory(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
+    )
+
+
+def _memory(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
+    return memory_of(
+        training.shape,
+        precision=training.precision,
+        batch_size=batch_size,
+        is_distributed=num_gpus > 1,
+        has_dropout=training.has_dropout,
+        has_eager_attention=training.has_eager_attention,
+        recompute=training.recompute,
     )
 
 
@@ -133,6 +137,27 @@ def saving_share(training: Training, *, step: float, machine: Machine) -> float:
     by_clock = 1 / (60 * training.save_minutes) if training.save_minutes else 0.0
     by_updates = 1 / (training.save_updates * step) if training.save_updates else 0.0
     return seconds * (by_clock + by_updates)
+
+
+def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
+    """A sentence on the `batch_size` that fills the GPU, for the number of GPUs of `row`."""
+    most = largest_batch(
+        lambda batch_size: _memory(training, batch_size=batch_size, num_gpus=row.num_gpus),
+        gpu_bytes=machine.memory_gb * 1e9,
+    )
+    if most == 0:
+        return (
+            f"Not even one block fits into {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB: try "
+            "checkpoint_activations, or memory_efficient_bf16 with roberta_adamw."
+        )
+    best = plan_batch(training.batch_sequences, num_gpus=row.num_gpus, most_per_gpu=most)
+    fits = f"By this estimate, {most:,} blocks in one forward pass fill {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB"
+    if best.per_gpu == row.per_gpu:
+        return f"{fits}; of the sizes that divide the batch, {row.per_gpu:,} is the largest."
+    return (
+        f"{fits}: with batch_size {best.per_gpu:,}, an update on {row.num_gpus:,} GPUs has {best.update_freq:,} "
+        f"forward passes instead of {row.update_freq:,}."
+    )
 
 
 def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -> list[Row]:
@@ -183,6 +208,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
         f"{memory.buckets / 1e9:.1f} GB, activations {memory.activations / 1e9:.1f} GB, CUDA about 1 GB.",
         f"A checkpoint: {checkpoint_bytes(shape, training.precision) / 1e9:.1f} GB, written twice at "
         f"{machine.write_gb_s:g} GB/s.",
+        batch_advice(training, rows[0], machine=machine),
     ]
     return "\n".join(lines) + "\n"
 

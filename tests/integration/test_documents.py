@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tarfile
 from itertools import islice
 from pathlib import Path
@@ -31,9 +29,10 @@ from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
 from tests.hugging_face import import_transformers
 from tests.real_data import unpack
+from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_corpus import write_data_bin
 from tests.tiny_superglue import write_task
 from tests.tiny_tagging import write_raw
 
@@ -65,22 +64,6 @@ HYDRA = {
     "optimization": {"update_freq": "[1]"},
     "distributed_training": {"distributed_world_size": "1"},
 }
-
-
-def shell(script: str, folder: Path) -> str:
-    """Run `script` by bash in `folder`, with the commands of this environment; return what it printed."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env={**environment(), "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    return done.stdout + done.stderr
 
 
 def blocks(page: str, name: str, language: str = "bash") -> list[str]:

@@ -1,9 +1,5 @@
-"""GLUE's nine tasks from the official layout with all its files: `roberta finetune` with its defaults.
+"""GLUE's nine tasks from the official layout with all its files: `roberta finetune` with its defaults."""
 
-The grid's first run is trained in this process by fairseq's own main, so that importing everything is paid for once.
-"""
-
-import argparse
 import json
 import re
 from collections.abc import Callable
@@ -13,17 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.cli import finetune
-from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, rows_of
 from roberta_plugin.experiments.finetune import GRID
 from roberta_plugin.experiments.inference import load_model
-from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.glue.predictions import file_name
 from roberta_plugin.finetuning.glue.submission import expected_files
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.training import arguments as train_arguments
+from tests.first_runs import finetune_first_run
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_glue import write_official
@@ -50,38 +43,10 @@ def finetuned(work) -> Callable[[str], Path]:
     @cache
     def run(task: str) -> Path:
         folder = work / "runs" / task
-        words = [task, "--raw", work / "glue", "--tokenizer", work / "tokenizer", "--model", work / "model.pt"]
-        words += ["--output-dir", folder, "--seeds", "1", "--epochs", "1", "--grid-only"]
-        parser = argparse.ArgumentParser()
-        finetune.add_parser(parser.add_subparsers())
-        args = parser.parse_args(["finetune", *map(str, words)])
-        assert args.run(args) == 0
-        grid = read_grid(folder / GRID)
-        first = grid.runs[0]
-        train(first.arguments_in(folder / "runs" / first.name, grid.metric))
-        checkpoint = folder / "runs" / first.name / "checkpoints" / "checkpoint_best.pt"
-        evaluate(
-            EvaluateSettings(
-                data=folder / "data", checkpoints=[checkpoint], output_dir=folder / "results", device="cpu"
-            )
-        )
+        finetune_first_run(work, task, folder, "--epochs", "1", raw="glue")
         return folder
 
     return run
-
-
-def train(words: list[str]) -> None:
-    """What `fairseq-train` does with these words."""
-    from fairseq.checkpoint_utils import save_checkpoint
-    from fairseq.logging import metrics
-    from fairseq_cli.train import main
-
-    if hasattr(save_checkpoint, "best"):
-        del save_checkpoint.best  # fairseq keeps the best metric there, also of the task before
-    try:
-        main(train_arguments.to_config(train_arguments.parse(words)))
-    finally:
-        metrics.reset()  # so that other tests find nothing of it
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -106,7 +106,7 @@ def final_parameters(recipe):
     return state["model"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGUSR2, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted, tmp_path, number):
     """One rank and its data-loader worker get the signal; both ranks save and stop; the next start goes on."""
     recipe = dataclasses.replace(recipe, output_dir=tmp_path / "run", checkpoint_minutes=0.005)

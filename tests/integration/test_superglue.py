@@ -1,9 +1,5 @@
-"""SuperGLUE, WinoGrande and CommonsenseQA from official files: the default grid, official metrics, predictions.
+"""SuperGLUE, WinoGrande and CommonsenseQA from official files: the default grid, official metrics, predictions."""
 
-The grid's first run is trained in this process by fairseq's own main, so that importing everything is paid for once.
-"""
-
-import argparse
 import json
 from collections.abc import Callable
 from functools import cache
@@ -12,14 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.cli import finetune
-from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
-from roberta_plugin.experiments.finetune import GRID
-from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.superglue.tasks import TASKS as SCHEMAS
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
-from tests.integration.test_glue_official import train
+from tests.first_runs import finetune_first_run
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_superglue import OTHER_FILES, TASKS, write_task
@@ -40,24 +32,6 @@ def work(tmp_path_factory) -> Path:
     sizes = {"encoder_layers": 1, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 128}
     torch.save(state_of(folder / "tokenizer", **sizes), folder / "model.pt")
     return folder
-
-
-def finetune_first_run(work: Path, task: str, folder: Path, *options: str, raw: str = "raw") -> Path:
-    """Prepare, write the grid, train its first run and evaluate it; the run's best checkpoint."""
-    words = [task, "--raw", work / raw, "--tokenizer", work / "tokenizer", "--model", work / "model.pt"]
-    words += ["--output-dir", folder, "--seeds", "1", "--grid-only", *options]
-    parser = argparse.ArgumentParser()
-    finetune.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["finetune", *map(str, words)])
-    assert args.run(args) == 0
-    grid = read_grid(folder / GRID)
-    first = grid.runs[0]
-    train(first.arguments_in(folder / "runs" / first.name, grid.metric))
-    checkpoint = folder / "runs" / first.name / "checkpoints" / "checkpoint_best.pt"
-    evaluate(
-        EvaluateSettings(data=folder / "data", checkpoints=[checkpoint], output_dir=folder / "results", device="cpu")
-    )
-    return checkpoint
 
 
 @pytest.fixture(scope="module")

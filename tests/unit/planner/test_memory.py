@@ -11,6 +11,7 @@ from roberta_plugin.planner.memory import (
     Precision,
     activation_bytes_per_token,
     joined_projection_bytes,
+    largest_batch,
     memory_of,
 )
 from tests.tiny_models import TinyTask, options
@@ -111,3 +112,13 @@ def test_a_layer_is_korthikantis_34_s_b_h():
         for layers in (2, 1)
     )
     assert two - one == 34 * 1024 + 4 * 16
+
+
+@pytest.mark.parametrize("gpu_bytes", [16e9, 32e9, 80e9])
+def test_one_block_more_than_the_largest_batch_does_not_fit(gpu_bytes):
+    def memory(batch_size):
+        return memory_of(LARGE, precision=Precision(), batch_size=batch_size, is_distributed=True)
+
+    most = largest_batch(memory, gpu_bytes=gpu_bytes)
+    assert most > 0
+    assert memory(most).total <= 0.9 * gpu_bytes < memory(most + 1).total

@@ -7,7 +7,7 @@ import pytest
 from roberta_plugin.planner.flops import Shape
 from roberta_plugin.planner.memory import Precision
 from roberta_plugin.planner.network import MACHINES, all_reduce_seconds
-from roberta_plugin.planner.plan import GPU_COUNTS, Training, as_json, as_markdown, plan, plan_table
+from roberta_plugin.planner.plan import GPU_COUNTS, Training, as_json, as_markdown, batch_advice, plan, plan_table
 
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
 BERT_LARGE = replace(LARGE, vocab_size=30_522)
@@ -131,3 +131,26 @@ def test_checkpoints_by_updates_stop_many_gpus_for_longer_than_those_by_the_cloc
     assert by_clock.gpu_hours == pytest.approx(24 * 1024 * by_clock.days)
     by_updates = plan(replace(training, save_updates=1000), num_gpus=1024, machine=MACHINES["v100"])
     assert by_updates.saving == pytest.approx(seconds / (1000 * row.step))
+
+
+@pytest.mark.parametrize(
+    ("machine", "most_per_gpu", "advised", "advice"),
+    [
+        ("h100", 32, 128, "with batch_size 128, an update on 8 GPUs has 8 forward passes instead of 32."),
+        ("h100", 128, 128, "of the sizes that divide the batch, 128 is the largest."),
+        ("v100", 256, 32, "with batch_size 32, an update on 8 GPUs has 32 forward passes instead of 4."),
+    ],
+)
+def test_the_advised_batch_fills_the_gpu_and_divides_the_update(machine, most_per_gpu, advised, advice):
+    node = MACHINES[machine]
+    training = replace(PAPER, most_per_gpu=most_per_gpu)
+    found = batch_advice(training, plan(training, num_gpus=8, machine=node), machine=node)
+    assert found.endswith(advice)
+    fits, twice = (plan(replace(PAPER, most_per_gpu=size), num_gpus=8, machine=node) for size in (advised, 2 * advised))
+    assert fits.memory.total <= 0.9e9 * node.memory_gb < twice.memory.total
+
+
+def test_a_model_of_which_no_block_fits_is_told_from_one_that_does():
+    small = replace(MACHINES["v100"], memory_gb=8.0)
+    advice = batch_advice(PAPER, plan(PAPER, num_gpus=8, machine=small), machine=small)
+    assert advice.startswith("Not even one block fits into 90% of 8 GB: try checkpoint_activations")
