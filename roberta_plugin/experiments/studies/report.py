@@ -244,6 +244,8 @@ def paper_difference(study: Study, probe: Probe, first: str, second: str) -> flo
 def _agreement(paper: float, pair: Pair) -> str:
     sign = paper * pair.difference
     found = "same sign" if sign > 0 else "other sign" if sign < 0 else "one of them is 0"
+    if pair.p_tukey is None:
+        return f"{found}, noise unknown"
     return found if pair.exceeds_noise else f"{found}, ours within the noise"
 
 
