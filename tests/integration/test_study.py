@@ -65,7 +65,7 @@ def finished(work):
     killer.join()
     assert not is_locked(pretraining / "lock"), "the training was left running"
     assert not (pretraining / "result.json").exists()
-    assert "0 of 2 pretrainings done" in (work / "out" / "report.md").read_text()
+    assert "1 of 2 pretrainings done" in (work / "out" / "report.md").read_text()
     assert do(work) == 0
     assert f"Loaded checkpoint {saved}" in (pretraining / "log.txt").read_text()
     return content, json.loads((work / "out" / "results.json").read_text())

@@ -160,7 +160,7 @@ def results_of(
         "value": the median over seeds; "seeds": the value of each; "cell"; "medians" of all cells by the log's metric.
     """
     folders = [one for one in run_folders(grid, folder) if one.run.settings[MODEL_AXIS] == model.label]
-    cells = [cell for cell in cells_of(grid, folders) if cell.is_complete]
+    cells = [cell for cell in cells_of(grid, folders) if cell.values and cell.is_complete]
     best = best_cell(cells, grid.metric)
     if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
         return None

@@ -28,9 +28,10 @@ def probe(tmp_path):
 def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_model_s_value(tmp_path, probe, monkeypatch):
     prepared = write_prepared(tmp_path / "probe" / "data")
     model = Model(variant="a", seed="1", checkpoint=tmp_path / "gone.pt")
-    grid = grid_from(tuning_grid(probe, prepared, [model], num_ranks=0), tmp_path / "grid.json")
-    folders = run_folders(grid, tmp_path / "probe")
-    assert len(folders) == 6
+    models = [model, Model(variant="another", seed="1", checkpoint=tmp_path / "gone.pt")]
+    grid = grid_from(tuning_grid(probe, prepared, models, num_ranks=0), tmp_path / "grid.json")
+    folders = run_folders(grid, tmp_path / "probe")[:6]
+    assert {folder.run.settings["model"] for folder in folders} == {"a-seed-1"}
     stored = []
 
     def evaluate(settings):
