@@ -265,7 +265,11 @@ def _probe_of(name: str, content: Any, path: Path) -> Probe:
         place = locate(path, f"--{name}")
         raise ValueError(f"{place}: {where}: there is no task {values['task']!r}; there are {', '.join(TASKS)}.")
     tuned = _section(TuningProbe, {**values, "name": name}, path, where)
-    choices = {axis: ",".join(found) if isinstance(found, list) else str(found) for axis, found in grid.items()}
+    for axis, found in grid.items():
+        if not all(isinstance(one, str) for one in (found if isinstance(found, list) else [found])):
+            place = locate(path, f"--{axis}")
+            raise ValueError(f"{place}: {where}: grid: {axis} must be a value or a list of values, got {found!r}.")
+    choices = {axis: ",".join(found) if isinstance(found, list) else found for axis, found in grid.items()}
     return replace(tuned, seeds=seeds, grid=choices, options=options, train=train)
 
 
