@@ -3,10 +3,11 @@
     shape (flops.py) + speed of one GPU ---> compute time of a step
     gradients + network (network.py)    ---> time of the all-reduce, most of it hidden by the backward pass
     shape + precision (memory.py)       ---> memory per GPU, and how long a checkpoint stops all of them
+    failures (goodput.py)               ---> time that is lost with them, where their rate is given
 
-The result is a lower bound on the time: waiting for data, validation, slow nodes and restarts are not included, and a
-GPU is slower at smaller batches than in the measured run. The measured speed includes the optimizer's step as often as
-that run made it: measure with --update-freq 1 to plan for many GPUs.
+The result is a lower bound on the time: waiting for data, validation and slow nodes are not included, and a GPU is
+slower at smaller batches than in the measured run. The measured speed includes the optimizer's step as often as that
+run made it: measure with --update-freq 1 to plan for many GPUs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.planner.flops import Shape, flops_per_token
+from roberta_plugin.planner.goodput import GPUS_OF_RATE, PUBLISHED, Failures, best_interval, goodput
 from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, Precision, checkpoint_bytes, largest_batch, memory_of
 from roberta_plugin.planner.network import Machine, all_reduce_seconds
-from roberta_plugin.training.batch_size import plan_batch
+from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
 BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket
@@ -45,6 +48,7 @@ class Training:
     recompute: bool = False
     save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
     save_updates: int = 0  # between checkpoints by updates; 0: none
+    may_differ: bool = True  # whether the GPUs' batches may differ by a sequence, as those of the pretraining task
     overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
 
     @property
@@ -75,9 +79,10 @@ class Row:
     tokens_per_second: float
     efficiency: float  # compute time / step time
     memory: Memory
+    goodput: float | None = None  # share of updates that are kept in the time that passes; None: failures not counted
 
 
-def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
+def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failures | None = None) -> Row:
     """The training on `num_gpus` GPUs.
 
     fairseq all-reduces the gradients once per update, during the backward pass of the last of its `update_freq`
@@ -85,18 +90,22 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
     the longer of the two, and the last bucket is always exposed.
 
     Raises:
-        ValueError: if the batch cannot be divided among the GPUs.
+        ValueError: if the batch cannot be divided among the GPUs, or with `failures` no checkpoint is saved.
     """
-    batch = plan_batch(training.batch_sequences, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
-    one_batch = batch.per_gpu * training.shape.tokens_per_sample / training.tokens_per_second
-    compute = batch.update_freq * one_batch
+    batch = _batch_of(training, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
+    of_sequence = training.shape.tokens_per_sample / training.tokens_per_second
+    one_batch = batch.per_gpu * of_sequence
+    compute = ceil_div(training.batch_sequences, num_gpus) * of_sequence  # of the GPU with the largest share
     num_bytes = training.shape.num_parameters * training.precision.size
     all_reduce = all_reduce_seconds(num_bytes, num_gpus=num_gpus, machine=machine)
     last_bucket = all_reduce_seconds(min(num_bytes, BUCKET_BYTES), num_gpus=num_gpus, machine=machine)
     exposed = max(all_reduce - BACKWARD_SHARE * one_batch, last_bucket) if training.overlaps else all_reduce
     step = compute + exposed
     saving = saving_share(training, step=step, machine=machine)
-    days = step * (1 + saving) * training.num_updates / 86_400
+    kept = None
+    if failures is not None:
+        kept = goodput_of(training, step=step, num_gpus=num_gpus, machine=machine, failures=failures)
+    days = step * (1 + saving if kept is None else 1 / kept) * training.num_updates / 86_400
     return Row(
         num_gpus=num_gpus,
         per_gpu=batch.per_gpu,
@@ -111,6 +120,13 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
         memory=_memory(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
+        goodput=kept,
+    )
+
+
+def _batch_of(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPlan:
+    return plan_batch(
+        training.batch_sequences, num_gpus=num_gpus, most_per_gpu=most_per_gpu, may_differ=training.may_differ
     )
 
 
@@ -133,10 +149,42 @@ def saving_share(training: Training, *, step: float, machine: Machine) -> float:
 
     Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %.
     """
-    seconds = FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / (machine.write_gb_s * 1e9)
+    return stall_of(training, machine=machine) * _saves_per_second(training, step=step)
+
+
+def stall_of(training: Training, *, machine: Machine) -> float:
+    """Seconds for which one checkpoint stops the training."""
+    return FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / (machine.write_gb_s * 1e9)
+
+
+def _saves_per_second(training: Training, *, step: float) -> float:
     by_clock = 1 / (60 * training.save_minutes) if training.save_minutes else 0.0
     by_updates = 1 / (training.save_updates * step) if training.save_updates else 0.0
-    return seconds * (by_clock + by_updates)
+    return by_clock + by_updates
+
+
+def goodput_of(training: Training, *, step: float, num_gpus: int, machine: Machine, failures: Failures) -> float:
+    """The share of updates that are kept, by `goodput.py`.
+
+    Raises:
+        ValueError: if the recipe saves neither by the clock nor by updates.
+    """
+    saves = _saves_per_second(training, step=step)
+    if not saves:
+        raise ValueError(
+            "The recipe saves no checkpoint before the end of an epoch, so a failure can cost everything: add "
+            "checkpoint_minutes: 15."
+        )
+    between = failures.between(num_gpus)
+    kept = goodput(
+        1 / saves, stall=stall_of(training, machine=machine), restart=failures.restart_s, between_failures=between
+    )
+    if kept < 1e-6:
+        raise ValueError(
+            f"With a failure every {between:.3g} s on {num_gpus:,} GPUs nothing would be kept: save more often, or "
+            "give a lower --failures-per-day."
+        )
+    return kept
 
 
 def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
@@ -150,7 +198,7 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
             f"Not even one block fits into {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB: try "
             "checkpoint_activations, or memory_efficient_bf16 with roberta_adamw."
         )
-    best = plan_batch(training.batch_sequences, num_gpus=row.num_gpus, most_per_gpu=most)
+    best = _batch_of(training, num_gpus=row.num_gpus, most_per_gpu=most)
     fits = f"By this estimate, {most:,} blocks in one forward pass fill {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB"
     if best.per_gpu == row.per_gpu:
         return f"{fits}; of the sizes that divide the batch, {row.per_gpu:,} is the largest."
@@ -160,7 +208,9 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
     )
 
 
-def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -> list[Row]:
+def plan_table(
+    training: Training, *, counts: Sequence[int], machine: Machine, failures: Failures | None = None
+) -> list[Row]:
     """A row for each number of GPUs among which the batch can be divided.
 
     Raises:
@@ -169,7 +219,7 @@ def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -
     rows, reason = [], ""
     for count in counts:
         try:
-            rows.append(plan(training, num_gpus=count, machine=machine))
+            rows.append(plan(training, num_gpus=count, machine=machine, failures=failures))
         except ValueError as error:
             reason = str(error)
     if not rows:
@@ -177,13 +227,13 @@ def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -
     return rows
 
 
-def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> str:
+def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failures: Failures | None = None) -> str:
     """The plan as text with a Markdown table."""
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
     per_token = flops_per_token(shape) / 1e9
     price = machine.price_per_gpu_hour
-    columns = _COLUMNS if price is None else (*_COLUMNS, "cost")
+    columns = (*_COLUMNS, *([] if price is None else ["cost"]), *([] if failures is None else ["goodput"]))
     lines = [
         f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "
         f"{training.tokens_per_update:,} tokens per update, {training.num_updates:,} updates: {training.flops:.3g} "
@@ -200,6 +250,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
             f"{1e3 * row.exposed:.1f} | {row.tokens_per_second:,.0f} | {row.efficiency:.1%} | {row.saving:.1%} | "
             f"{row.days:.3g} | {row.gpu_hours:,.0f} | {row.memory.total / 1e9:.1f}{fits} |"
             + ("" if price is None else f" {row.gpu_hours * price:,.0f} |")
+            + ("" if row.goodput is None else f" {row.goodput:.2%} |")
         )
     memory = rows[0].memory
     lines += [
@@ -210,7 +261,23 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
         f"{machine.write_gb_s:g} GB/s.",
         batch_advice(training, rows[0], machine=machine),
     ]
+    if failures is not None:
+        lines.append(failure_advice(training, rows[-1], machine=machine, failures=failures))
     return "\n".join(lines) + "\n"
+
+
+def failure_advice(training: Training, row: Row, *, machine: Machine, failures: Failures) -> str:
+    """What was assumed about failures, and the best time between checkpoints for the number of GPUs of `row`."""
+    between, stall = failures.between(row.num_gpus), stall_of(training, machine=machine)
+    best = best_interval(stall=stall, between_failures=between)
+    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between)
+    return (
+        f"Failures: {failures.per_day:g} a day on {GPUS_OF_RATE:,} GPUs ("
+        + ", ".join(f"{name}: {rate:.2g}" for name, rate in PUBLISHED.items())
+        + f"), {failures.restart_s / 60:g} minutes for a restart. On {row.num_gpus:,} GPUs, one every "
+        f"{between / 3600:,.3g} hours: a checkpoint every {best / 60:.3g} minutes is best, with a goodput of "
+        f"{reached:.2%}."
+    )
 
 
 def as_json(training: Training, rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
