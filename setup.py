@@ -6,6 +6,7 @@ from setuptools import find_packages, setup
 
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta export --to onnx`
 PARQUET = ["pyarrow>=15"]  # for tables of your own in Parquet
+SUMMARIES = ["rouge-score>=0.1.2"]  # evaluates extractive summaries
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
@@ -15,6 +16,7 @@ TEST = [
     "scikit-learn>=1.4",
     *ONNX,
     *PARQUET,
+    *SUMMARIES,
 ]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
 
@@ -52,6 +54,6 @@ setup(
         "syntok>=1.4",  # sentences, for `roberta binarize --split-sentences`
         "textblob>=0.19",  # noun phrases for WNLI; includes its English lexicon
     ],
-    extras_require={"onnx": ONNX, "parquet": PARQUET, "test": TEST, "dev": DEV},
+    extras_require={"onnx": ONNX, "parquet": PARQUET, "summaries": SUMMARIES, "test": TEST, "dev": DEV},
     entry_points={"console_scripts": ["roberta = roberta_plugin.cli:main"]},
 )

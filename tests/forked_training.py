@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = """
-import json, os, sys
+import json, logging, os, sys
 import fairseq_cli.train, torch._dynamo  # torch.optim imports the second when it is first used
 assert "roberta_plugin" not in sys.modules
 
@@ -36,6 +36,7 @@ def start(request):
     os.environ.update(request["environment"])
     sys.argv = request["arguments"]
     if os.path.basename(sys.argv[0]) == "roberta":
+        logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # fairseq_cli.train has set both
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
     sys.exit(fairseq_cli.train.cli_main())
@@ -145,7 +146,7 @@ class ForkedProcess:
 def run_forked(
     arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a fairseq-train to its end; see `ForkedTrainings`."""
+    """Run a fairseq-train or roberta to its end; see `ForkedTrainings`."""
     return ForkedTrainings([arguments], cwd=cwd, environment=environment).wait(timeout)[0]
 
 

@@ -16,6 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings, run_forked
 from tests.slurm_cluster import free_ports
 
+HEAVY_VERBS = ("evaluate", "export", "finetune", "import", "predict", "profile", "study", "sweep")
 NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
 
 
@@ -62,13 +63,20 @@ def run(arguments: list[str], *, timeout: float = 300, in_fork: bool = True) -> 
     Args:
         arguments: the command and its arguments.
         timeout: seconds.
-        in_fork: whether a fairseq-train may be a fork of a process that has imported fairseq.
+        in_fork: whether a fairseq-train, or a verb of roberta that imports fairseq, may be a fork of a process that
+            has imported it.
     """
-    if in_fork and arguments[0] == command("fairseq-train")[0]:
+    if in_fork and imports_fairseq(arguments):
         return run_forked(arguments, cwd=REPOSITORY, environment=environment(), timeout=timeout)
     return subprocess.run(
         arguments, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=timeout, check=False
     )
+
+
+def imports_fairseq(arguments: list[str]) -> bool:
+    """Whether most of a command's start is the import of fairseq."""
+    name, verb = Path(arguments[0]).name, next(iter(arguments[1:]), "")
+    return name == "fairseq-train" or (name == "roberta" and verb in HEAVY_VERBS)
 
 
 def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:

@@ -25,6 +25,7 @@ TRAINED: dict[str, dict[str, Any]] = {
         "task": "conll2003",
         "settings": {"kind": "tagging", "labels": TAGS, "max_length": 24, "doc_stride": 8},
     },
+    "summary": {"task": "summaries", "settings": {"max_length": 38, "sentence_length": 36, "doc_stride": 19}},
     "pronoun": {"task": "WNLI", "settings": {"kind": "phrase_ranking", "labels": ["0", "1"], "max_length": 40}},
 }
 FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
@@ -32,6 +33,7 @@ FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
     "multiple_choice": "race",
     "question_answering": "squad2",
     "tagging": "roberta_tagging",
+    "summary": "roberta_summarization",
 }
 NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
 
@@ -51,6 +53,11 @@ def write_predictor(folder: Path, name: str) -> Path:
             torch.nn.init.normal_(model.token_heads["token_head"].out_proj.weight)
         else:
             model.register_span_head("span_head")
+        state["model"] = model.state_dict()
+    if name == "summary":
+        torch.save(state, folder / "model.pt")
+        model = RobertaHub.from_pretrained(folder).model
+        model.register_sentence_head("summary_head", num_layers=1)
         state["model"] = model.state_dict()
     if TRAINED[name]:
         state["task_state"] = {"data": TRAINED[name]}

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.tiny_tagging import sentence
+
 FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")
 
 
@@ -18,7 +20,7 @@ def rows_of(kind: str, number: int, *, seed: int = 0) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     rows: dict[str, dict[str, Any]] = {}
     for row in _ROWS[kind](rng):
-        rows.setdefault(next(iter(row.values())), row)
+        rows.setdefault(str(next(iter(row.values()))), row)
         if len(rows) == number:
             return list(rows.values())
     raise AssertionError("endless")
@@ -82,6 +84,12 @@ def _question_answering(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         yield {"context": _text(rng, *filter(None, [answer])), "question": "is it ?", "answer": answer}
 
 
+def _tagging(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    while True:
+        words, tags = sentence(rng, is_easy=True)
+        yield {"tokens": words, "tags": tags}
+
+
 _ROWS = {
     "classification": _classification,
     "multi-label": _multi_label,
@@ -89,4 +97,5 @@ _ROWS = {
     "pair": _pair,
     "multiple-choice": _multiple_choice,
     "question-answering": _question_answering,
+    "tagging": _tagging,
 }

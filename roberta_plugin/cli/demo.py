@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
+
 if TYPE_CHECKING:
     from roberta_plugin.demo.run_folder import DemoFolder
     from roberta_plugin.demo.steps import Step
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         minutes=args.minutes, max_megabytes=args.max_megabytes, vocab_size=args.vocab_size, seed=args.seed
     )
     folder = DemoFolder(args.output_dir, settings)
-    with folder.locked():
+    with terminated_like_interrupted(), folder.locked():
         run_steps(folder)
     show_results(folder)
     return 0

@@ -25,10 +25,18 @@ FAIRSEQ_FLAVOURS = {
     "fairseq": "fairseq, from source or from the package index",
 }
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
+TASKS_AND_CRITERIONS = (
+    "roberta_masked_lm",
+    "roberta_sentence_prediction",
+    "squad2",
+    "race",
+    "roberta_tagging",
+    "roberta_summarization",
+)
 # What the plugin registers with fairseq, by the registry that holds it.
 REGISTERED = {
-    "task": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race", "roberta_tagging"),
-    "criterion": ("roberta_masked_lm", "roberta_sentence_prediction", "squad2", "race", "roberta_tagging"),
+    "task": TASKS_AND_CRITERIONS,
+    "criterion": TASKS_AND_CRITERIONS,
     "arch": ("fast_roberta_tiny", "fast_roberta_small", "fast_roberta_base", "fast_roberta_large"),
     "optimizer": ("roberta_adamw",),
 }

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.cli.prepare import add_task_options, task_options
+from roberta_plugin.cli.prepare import add_task_options, given_task_options, task_options
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,6 +49,10 @@ def run(args: argparse.Namespace) -> int:
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if args.results:
+        if given := given_task_options(args):
+            raise ValueError(
+                f"{given[0]} goes with --data and --checkpoint: --results shows what was evaluated before."
+            )
         found = find_evaluations(args.results)
         print(write_report(found, args.output_dir))
         if args.submission:

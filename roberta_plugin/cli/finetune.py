@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.cli.prepare import (
     add_data_options,
     add_task,
@@ -116,11 +117,14 @@ def run(args: argparse.Namespace) -> int:
     if args.folds is not None:
         from roberta_plugin.experiments.cross_validation import cross_validate
 
-        validated = cross_validate(settings_of(args), num_folds=args.folds, report=report)
+        with terminated_like_interrupted():
+            validated = cross_validate(settings_of(args), num_folds=args.folds, report=report)
         codes = [show(result) for result in validated.folds]
         print(validated.table)
         return max(codes)
-    return show(finetune(settings_of(args), report=report))
+    with terminated_like_interrupted():  # else SIGTERM would leave the trainings running
+        result = finetune(settings_of(args), report=report)
+    return show(result)
 
 
 def show(result: FinetuneResult) -> int:

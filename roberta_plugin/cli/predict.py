@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `roberta predict` and its options."""
     parser = subparsers.add_parser(
         "predict",
-        help="a model's answers about new text: masks, labels, tags, numbers, options, answers, vectors",
+        help="a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
         description="Reads JSON Lines, CSV, TSV or plain text, and writes an answer for each record as JSON Lines, in "
         "the order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks.",
         epilog="fields of a record, by kind: " + "; ".join(f"{name}: {kind.fields}" for name, kind in KINDS.items()),
@@ -37,9 +37,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--null-threshold",
         type=float,
-        default=0.5,
         metavar="P",
-        help="probability of no answer above which a question gets none (0.5; `roberta evaluate` finds the best)",
+        help="question_answering: probability of no answer above which none is given (default: the one that `roberta "
+        "finetune` found on the development set, if MODEL is its output folder; else 0.5)",
     )
     parser.add_argument(
         "--valid-sequences", action="store_true", help="tags: the most probable sequence among those that are valid"
@@ -48,8 +48,19 @@ def add_parser(subparsers: Any) -> None:
         "--threshold",
         type=float,
         metavar="P",
-        help="multi_label: probability from which a label is given (default: the one that `roberta finetune` found on "
-        "the development set, if MODEL is its output folder; else 0.5)",
+        help="multi_label: probability from which a label is given (default: as --null-threshold)",
+    )
+    parser.add_argument("--num-sentences", type=int, metavar="N", help="sentences of a summary (3)")
+    parser.add_argument(
+        "--length-share",
+        type=float,
+        metavar="SHARE",
+        help="instead: the share of a text's words, from 0 to 1, that its summary has at least",
+    )
+    parser.add_argument(
+        "--no-trigram-blocking",
+        action="store_true",
+        help="let sentences of a summary share three words in a row",
     )
     parser.add_argument("--max-length", type=int, help="most tokens of a sequence (default: as in training)")
     parser.add_argument("--batch-tokens", type=int, help="most positions of a batch (4096 on a CPU, 32768 on a GPU)")
@@ -87,6 +98,9 @@ def run(args: argparse.Namespace) -> int:
         null_threshold=args.null_threshold,
         valid_sequences=args.valid_sequences,
         threshold=args.threshold,
+        num_sentences=args.num_sentences,
+        length_share=args.length_share,
+        no_trigram_blocking=args.no_trigram_blocking,
         show_progress=not args.no_progress,
     )
     with terminated_like_interrupted():

@@ -96,6 +96,12 @@ def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
     return options_for(task, {name.removeprefix(_DEST): value for name, value in vars(args).items() if _DEST in name})
 
 
+def given_task_options(args: argparse.Namespace) -> list[str]:
+    """The options of tasks that were given, as the command line spells them."""
+    given = [name.removeprefix(_DEST) for name, value in vars(args).items() if _DEST in name and value is not None]
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
 def raw_of(args: argparse.Namespace, options: TaskOptions) -> Path | None:
     """The folder of the raw files; for own data, which options name, the current one if they name any."""
     from roberta_plugin.finetuning.options import CustomOptions

@@ -7,6 +7,8 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
+
 if TYPE_CHECKING:
     from roberta_plugin.experiments.studies.study import StudySettings
 
@@ -79,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(dry_run(settings, tflops=args.tflops))
         return 0
-    outcome = run_study(settings, say=functools.partial(print, flush=True))
+    with terminated_like_interrupted():  # else SIGTERM would leave the trainings running
+        outcome = run_study(settings, say=functools.partial(print, flush=True))
     print(outcome.report)
     print(f"report: {settings.output_dir / 'report.md'}")
     for name, reason in outcome.failures.items():

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
+
 if TYPE_CHECKING:
     from roberta_plugin.experiments.sweeps.grid import Grid
 
@@ -74,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
         grid = read_grid(settings.grid, slurm=settings.slurm)
         check_options(grid)
         return show_commands(grid, settings.output_dir.resolve())
-    report = sweep(settings, say=partial(print, flush=True))
+    with terminated_like_interrupted():  # else SIGTERM would leave the trainings running
+        report = sweep(settings, say=partial(print, flush=True))
     print(summary_of(report))
     return FAILURES if report.failures else 0
 

@@ -31,7 +31,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.heads import SPAN, TOKEN
+from roberta_plugin.models.checkpoints.heads import SENTENCE, SPAN, TOKEN
 from roberta_plugin.models.checkpoints.names import VERSION
 
 Layout = Literal["today", "2019"]
@@ -101,6 +101,11 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
             f"{model.path} finds spans or tags in a text, and fairseq's RoBERTa has no such head: use --to huggingface."
+        )
+    if any(name.startswith(SENTENCE) for name in model.parameters):
+        raise ValueError(
+            f"{model.path} chooses the sentences of summaries, and fairseq's RoBERTa has no such head: use --to "
+            "huggingface --head masked_lm for the encoder, or the checkpoint itself."
         )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}

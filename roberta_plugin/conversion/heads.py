@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from roberta_plugin.data.vocabulary import SPECIALS
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.heads import CLASSIFICATION, SPAN, TOKEN
+from roberta_plugin.models.checkpoints.heads import CLASSIFICATION, SENTENCE, SPAN, TOKEN
 from roberta_plugin.models.checkpoints.options import saved_options
 
 Kind = Literal[
@@ -118,9 +118,16 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
     """The head called `name`; without a name, the one that was fine-tuned, or the masked-LM head if none was.
 
     Raises:
-        ValueError: if there is no such head, or several were fine-tuned.
+        ValueError: if there is no such head, several were fine-tuned, or it is one that no other program knows.
     """
     heads = heads_of(state)
+    summaries = _names_below(state["model"], SENTENCE)
+    if summaries and (name in summaries or (name is None and all(head.kind == MASKED_LM for head in heads))):
+        raise ValueError(
+            f"{path} chooses the sentences of summaries by its head {summaries[0]}, and neither transformers nor "
+            f"fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head {MASKED_LM} "
+            "to take the encoder without this head."
+        )
     if name == MASKED_LM and name in identity.of_checkpoint(state).get(identity.MADE_ANEW, ()):
         raise ValueError(f"{path} came without a masked-LM head: the one that it has now knows nothing.")
     if name is not None:

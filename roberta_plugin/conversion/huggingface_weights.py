@@ -62,7 +62,7 @@ def to_hugging_face(
         ValueError: for a parameter without a counterpart in Hugging Face's model.
     """
     table = {**TRUNK, **_head_table(FORMATS[head.kind], head)}
-    others = ("classification_heads.", "span_heads.", "token_heads.", "encoder.lm_head.")
+    others = ("classification_heads.", "span_heads.", "token_heads.", "sentence_heads.", "encoder.lm_head.")
     result: dict[str, Tensor] = {}
     for name, value in state["model"].items():
         is_own = name.startswith(f"{head.module}.")

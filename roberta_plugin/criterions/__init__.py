@@ -5,6 +5,7 @@ sentence_prediction   GLUE: classification, regression, ranking
 squad2                spans and answerability
 race                  multiple choice
 tagging               a tag per word
+summarization         sentences to choose
 choices               logits of competing sequences -> one row per example
 metrics               sums from all workers -> the figures of the log
 pairing               which task a criterion goes with
@@ -15,4 +16,5 @@ from roberta_plugin.criterions import masked_lm as masked_lm
 from roberta_plugin.criterions import race as race
 from roberta_plugin.criterions import sentence_prediction as sentence_prediction
 from roberta_plugin.criterions import squad2 as squad2
+from roberta_plugin.criterions import summarization as summarization
 from roberta_plugin.criterions import tagging as tagging

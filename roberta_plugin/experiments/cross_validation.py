@@ -45,7 +45,10 @@ def cross_validate(
         ValueError: if the settings do not go with folds; otherwise as `finetune`.
     """
     folds: list[FinetuneResult] = []
-    for each in settings_of_folds(settings, num_folds):
+    settings_of_all = settings_of_folds(settings, num_folds)
+    for each in settings_of_all:  # a fold that cannot be prepared is found before hours of training
+        finetune(replace(each, grid_only=True))
+    for each in settings_of_all:
         report(f"fold {len(folds) + 1} of {num_folds}: {each.output_dir}")
         folds.append(finetune(each, report=report))
     table = ""

@@ -51,7 +51,7 @@ def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
     yield f"## {evaluation.split}: {details['num_examples']:,} examples"
     yield _metrics(evaluation)
     if "threshold" in evaluation.ensemble:
-        yield f"A label is given from a probability of {evaluation.ensemble['threshold']:g} on."
+        yield f"Threshold: a probability of {evaluation.ensemble['threshold']:g}."
     if details.get("errors"):
         rows = [[name, *(f"{value:.4g}" for value in values.values())] for name, values in details["errors"].items()]
         yield _table(["in units of the label", *next(iter(details["errors"].values()))], rows)

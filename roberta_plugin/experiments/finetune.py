@@ -151,6 +151,12 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     from roberta_plugin.experiments.sweeps.sweep import check_options
 
     check_model(start, prepared)
+    for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
+        if not any(name.startswith(split) for name in prepared.splits):  # valid1: of earlier versions
+            raise ValueError(
+                f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
+                f"to the raw files, delete {prepared.folder}, and run the same command again."
+            )
     recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
     if settings.quick:
         recipe = quickened(recipe)

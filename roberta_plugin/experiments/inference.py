@@ -24,13 +24,12 @@ from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
 from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
-from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state as load_state
 from roberta_plugin.models.checkpoints.options import saved_options
 
-_HEADS = "_heads."  # in the names of the parameters of classification, span and token heads
+_HEADS = "_heads."  # in the names of the parameters of classification, span, token and sentence heads
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
 
 
@@ -133,7 +132,7 @@ def run_model(
         device: where to compute.
         show_progress: whether to show a progress bar.
     """
-    dataset = ExamplesDataset(
+    dataset = task.inputs_class(
         split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, pad_to_multiple=1
     )
     if not len(dataset):
@@ -161,9 +160,13 @@ class _Collected:
         self._ends = list(self._starts)
         self._has_spans = False
         self._of_tokens: list[NDArray[np.float32] | None] = [None] * num_sequences
+        self._of_sentences: NDArray[np.float32] | None = None
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch: scores (S, C), those of tokens (S, T, C), or `SpanLogits`."""
+        """Keep the outputs of a batch: scores (S, C), of tokens (S, T, C) or of sentences (V,), or `SpanLogits`."""
+        if isinstance(output, torch.Tensor) and output.dim() == 1:
+            self._add_sentences(batch["id"].tolist(), output.float().cpu().numpy())
+            return
         offsets = self._split.offsets
         rows = np.concatenate([np.arange(offsets[example], offsets[example + 1]) for example in batch["id"].tolist()])
         lengths = batch["net_input"]["src_lengths"].tolist()
@@ -183,6 +186,14 @@ class _Collected:
         for place, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True)):
             self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
 
+    def _add_sentences(self, examples: list[int], logits: NDArray[np.float32]) -> None:
+        first = self._split.array("first_sentence")
+        if self._of_sentences is None:
+            self._of_sentences = np.full(first[-1], np.nan, dtype=np.float32)
+        self._of_sentences[np.concatenate([np.arange(first[number], first[number + 1]) for number in examples])] = (
+            logits
+        )
+
     def outputs(self) -> RawOutputs:
         """The outputs of the whole split; every sequence must have been added."""
         if self._has_spans:
@@ -192,6 +203,9 @@ class _Collected:
         if of_tokens:
             assert len(of_tokens) == len(self._of_tokens), "a sequence was left out"
             return RawOutputs(token_logits=of_tokens)
+        if self._of_sentences is not None:
+            assert not np.isnan(self._of_sentences).any(), "a sentence was left out, or the model has diverged"
+            return RawOutputs(sentence_logits=self._of_sentences)
         assert self._logits is not None
         assert not np.isnan(self._logits).any(), "a sequence was left out, or the model has diverged"
         return RawOutputs(logits=self._logits)

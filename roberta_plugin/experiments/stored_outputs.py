@@ -37,6 +37,8 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> No
     elif outputs.token_logits is not None:
         arrays["lengths"] = np.array([len(logits) for logits in outputs.token_logits])
         arrays["token_logits"] = np.concatenate(outputs.token_logits)  # (sum of T_s, C)
+    elif outputs.sentence_logits is not None:
+        arrays["sentence_logits"] = outputs.sentence_logits
     else:
         starts, ends, answerable = outputs.start_logits, outputs.end_logits, outputs.answerable_logits
         assert starts is not None
@@ -61,6 +63,8 @@ def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
         return None
     if "logits" in arrays:
         return RawOutputs(logits=arrays["logits"])
+    if "sentence_logits" in arrays:
+        return RawOutputs(sentence_logits=arrays["sentence_logits"])
     borders = np.cumsum(arrays["lengths"])[:-1]
     if "token_logits" in arrays:
         return RawOutputs(token_logits=np.split(arrays["token_logits"], borders))

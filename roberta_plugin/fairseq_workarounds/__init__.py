@@ -66,6 +66,10 @@ Each fault has a number and the file that works around it:
 21. **Logging waits for the GPU number by number** (`log_transfers`). After each update, fairseq reads the loss, the
    perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
    25. All of them are read at once here.
+22. **Checkpoints stop all GPUs until they are written** (`background_checkpoints`, `host_copy`). fairseq's
+   --write-checkpoints-asynchronously (with iopath) writes to the final name at once, makes no `checkpoint_last.pt` when
+   another file is due, and a write that fails does not end the training. --background-checkpoints copies the state to
+   the memory of the host; a thread then does what fairseq does, with 3 and 11.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.
@@ -74,6 +78,7 @@ of fairseq's training loop are wrapped with `training_loop.wrap`.
 from roberta_plugin.fairseq_workarounds import logging_setup  # isort: skip  -- before anything else of fairseq is imported
 from roberta_plugin.fairseq_workarounds import (
     amp_scaling,
+    background_checkpoints,
     checkpoint_loading,
     checkpoint_writing,
     finished_training,
@@ -96,6 +101,7 @@ _WORKAROUNDS = (
     logging_setup,
     checkpoint_loading,
     checkpoint_writing,
+    background_checkpoints,
     tpu_option,
     validation_folders,
     help_text,

@@ -9,7 +9,8 @@ Before training, by `roberta prepare TASK`:
     prepared_files      checks of its files: sizes, digests, shapes
     preparation         PrepareSettings               -> a prepared folder; refuses one with other settings
 
-In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race or roberta_tagging:
+In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race, roberta_tagging or
+roberta_summarization:
 
     examples_dataset    a split                       -> batches of examples of similar length
     identity            a prepared folder             -> what a checkpoint remembers of its data
@@ -28,7 +29,7 @@ For all of them:
     options             the options of each task, as dataclasses with help texts
     option_fields       what they have in common
     paper_settings      the training settings of the paper's Table 10
-    glue  squad  race  tagging
+    glue  squad  race  tagging  summaries
                         the benchmarks, with the same files each: reader, inputs, prepare, metrics, predictions
     superglue           SuperGLUE, WinoGrande and CommonsenseQA
     custom              own tables, by kinds of tasks

@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "squad": ("squad2", ("squad1", "squad2")),
     "race": ("race", ("race", "multiple_choice")),
     "tagging": ("roberta_tagging", ("conll2003", "wnut17", "tagging")),
+    "summaries": ("roberta_summarization", ("summaries", "cnn_dailymail")),
     "superglue": ("roberta_sentence_prediction", ("WSC", "WinoGrande", "BoolQ", "CB", "WiC", "MultiRC")),
     "superglue.choices": ("race", ("COPA", "ReCoRD", "CommonsenseQA")),
     "custom": ("roberta_sentence_prediction", ("custom",)),  # of the kinds in custom/kinds, some have another
@@ -54,6 +55,8 @@ class RawOutputs(NamedTuple):
     """That the sequence holds the answer (S,)."""
     token_logits: Sequence[NDArray[np.float32]] | None = None
     """Of a token head: (T_s, C) for each sequence."""
+    sentence_logits: NDArray[np.float32] | None = None
+    """That a sentence belongs to the summary: all sentences of all documents, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)

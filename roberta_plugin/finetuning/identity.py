@@ -20,10 +20,15 @@ KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
 # Beside "task", in models that were made elsewhere:
 MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
 IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
-_LENGTHS = ("max_length", "question_length", "doc_stride", "size")
+_LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
-_MAY_DIFFER = (*_LENGTHS, *_FORMS)
-_SAME_HEAD = {"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"}  # the same head for other texts
+_FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
+_MAY_DIFFER = (*_LENGTHS, *_FORMS, *_FIELDS)
+# The same head for other texts:
+_SAME_HEAD = {
+    **{"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"},
+    "cnn_dailymail": "summaries",
+}
 
 
 def of(prepared: Prepared) -> dict[str, Any]:

@@ -45,6 +45,23 @@ class TaskOptions:
         return {item.name: value for item, value in values.items() if value != item.default}
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(TaskOptions):
+    """Options of a task whose files may have any names."""
+
+    train: str | None = option(
+        None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
+    )
+    valid: str | None = option(None, "the same for the development set", stage="prepare", metavar="FILE")
+    test: str | None = option(None, "the same for the test set", stage="prepare", metavar="FILE")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that are named, by split."""
+        named = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {split: name for split, name in named.items() if name is not None}
+
+
 def flag(item: Field[Any]) -> str:
     """An option as the command line spells it: `doc_stride` -> --doc-stride."""
     return f"--{item.name.replace('_', '-')}"

@@ -16,10 +16,12 @@ from dataclasses import Field, dataclass, fields
 from typing import Any
 
 from roberta_plugin.finetuning.custom.options import CustomOptions as CustomOptions
+from roberta_plugin.finetuning.option_fields import FileOptions
 from roberta_plugin.finetuning.option_fields import Stage as Stage
 from roberta_plugin.finetuning.option_fields import TaskOptions as TaskOptions
 from roberta_plugin.finetuning.option_fields import flag as flag
 from roberta_plugin.finetuning.option_fields import option as _option
+from roberta_plugin.finetuning.summaries.options import SummariesOptions as SummariesOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class GlueOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadOptions(TaskOptions):
+class SquadOptions(FileOptions):
     """Options of squad1 and squad2."""
 
     question_length: int | None = _option(
@@ -40,11 +42,6 @@ class SquadOptions(TaskOptions):
     strict: bool = _option(
         False, "refuse answers that are not at their answer_start, instead of looking for them", stage="prepare"
     )
-    train: str | None = _option(
-        None, "file in --raw to train on, if its name differs from the official one", stage="prepare", metavar="FILE"
-    )
-    valid: str | None = _option(None, "the same for the development set", stage="prepare", metavar="FILE")
-    test: str | None = _option(None, "the same for the test set", stage="prepare", metavar="FILE")
     n_best: int | None = _option(None, "candidate answers written for each question (20)", stage="score", smallest=1)
     max_answer_length: int | None = _option(None, "most tokens of an answer (30)", stage="score", smallest=1)
     null_threshold: float | None = _option(
@@ -57,12 +54,6 @@ class SquadOptions(TaskOptions):
         metavar="P",
         tasks=("squad2",),
     )
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Files that have other names than the official ones, by split."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {split: name for split, name in named.items() if name is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +73,7 @@ class RaceOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggingOptions(TaskOptions):
+class TaggingOptions(FileOptions):
     """Options of conll2003, wnut17 and tagging."""
 
     doc_stride: int | None = _option(
@@ -133,20 +124,9 @@ class TaggingOptions(TaskOptions):
         "refuse tags that are not valid in their scheme, instead of reading them as conlleval does",
         stage="prepare",
     )
-    train: str | None = _option(
-        None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
-    )
-    valid: str | None = _option(None, "the same for the development set", stage="prepare", metavar="FILE")
-    test: str | None = _option(None, "the same for the test set", stage="prepare", metavar="FILE")
     valid_sequences: bool = _option(
         False, "choose the most probable sequence of tags among those that are valid", stage="score"
     )
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Files that have other names than the usual ones, by split."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {split: name for split, name in named.items() if name is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +155,7 @@ OPTIONS: dict[str, type[TaskOptions]] = {
     "superglue": SuperGlueOptions,
     "superglue.choices": ChoicesOptions,
     "tagging": TaggingOptions,
+    "summaries": SummariesOptions,
     "custom": CustomOptions,
 }
 

@@ -266,6 +266,8 @@ class RobertaHub(HubCore):
             ValueError: if there is no such head, or a text has too many tokens for the model.
         """
         is_span, is_token = (head in getattr(self.model, kind, ()) for kind in ("span_heads", "token_heads"))
+        if head in getattr(self.model, "sentence_heads", ()):
+            raise ValueError(f"{head} scores the sentences of whole documents: ask it by `roberta predict`.")
         if head not in self.heads:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
         found: Tensor | SpanLogits

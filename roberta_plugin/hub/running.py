@@ -8,7 +8,7 @@ them in a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,6 +72,16 @@ def span_logits(model: Any, batch: Batch, head: str) -> SpanLogits:
 def token_logits(model: Any, batch: Batch, head: str) -> Tensor:
     """Logits of a token head (B, T, C)."""
     found: Tensor = model(batch.tokens, token_head_name=head, **_known(model, batch))[0]
+    return found
+
+
+def sentence_logits(
+    model: Any, batch: Batch, head: str, sentences: Mapping[str, Any], *, segments: Tensor | None = None
+) -> Tensor:
+    """Logits of a sentence head (V,) for the V `sentences` of a batch, as `FastRobertaModel.forward` takes them."""
+    found: Tensor = model(
+        batch.tokens, sentence_head_name=head, sentences=sentences, segments=segments, **_known(model, batch)
+    )[0]
     return found
 
 

@@ -34,7 +34,17 @@ FREE = (
     ),
     # what is logged, saved and validated, and when it ends
     *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress", "reset_logging"),
-    *("save", "keep", "no_", "checkpoint", "write_checkpoints", "load_checkpoint", "best_checkpoint", "maximize_best"),
+    *(
+        "background_checkpoints",
+        "save",
+        "keep",
+        "no_",
+        "checkpoint",
+        "write_checkpoints",
+        "load_checkpoint",
+        "best_checkpoint",
+        "maximize_best",
+    ),
     *("valid", "disable_valid", "ignore_unused_valid", "max_valid", "fixed_validation", "skip_invalid", "patience"),
     *("max_update", "max_epoch", "stop", "user_dir", "model_parallel", "use_plasma", "simul", "quant"),
     *("async", "combine_valid", "dataset_impl", "continue_once", "finetune_from", "use_bmuf", "criterion_log"),

@@ -30,6 +30,7 @@ from roberta_plugin.models.flops import executed_flops, training_flops
 from roberta_plugin.models.heads import ClassificationHead, SpanHead, TokenHead
 from roberta_plugin.models.initialization import initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
+from roberta_plugin.models.sentence_head import SentenceHead
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.classification_heads = nn.ModuleDict()
         self.span_heads = nn.ModuleDict()
         self.token_heads = nn.ModuleDict()
+        self.sentence_heads = nn.ModuleDict()
         self.apply(initialize)
         self._has_begun = False
         if cfg.compile_layers:
@@ -124,6 +126,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         classification_head_name: str | None = None,
         span_head_name: str | None = None,
         token_head_name: str | None = None,
+        sentence_head_name: str | None = None,
+        sentences: Mapping[str, Any] | None = None,
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
@@ -139,6 +143,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             classification_head_name   that head's logits (S, C); the padding of a packed row may add some at the end
             span_head_name             that head's `SpanLogits`
             token_head_name            that head's logits (B, T, C)
+            sentence_head_name         that head's logits of the `sentences` (V,)
             features_only              features (B, T, D)
             masked_tokens              logits of these positions only (M, V)
 
@@ -154,6 +159,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             classification_head_name: name of a classification head.
             span_head_name: name of a span head.
             token_head_name: name of a head with classes for each token.
+            sentence_head_name: name of a sentence head.
+            sentences: which sentences it scores, as `finetuning/summaries/layout.py` describes them.
             masked_tokens: bool (B, T).
             predicted: {"positions" (B, Q), "labels" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,),
                 "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
@@ -170,6 +177,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if classification_head_name is not None and not return_all_hiddens:
             features = self.encoder.first_features(src_tokens, **layout)
             return self.classification_heads[classification_head_name](features), {"inner_states": None}
+        if sentence_head_name is not None:
+            assert sentences is not None
+            vectors = self.encoder.sentence_features(src_tokens, sentences, **layout)
+            return self.sentence_heads[sentence_head_name](vectors, sentences), {"inner_states": None}
         features, extra = self.encoder(src_tokens, return_all_hiddens=return_all_hiddens, **layout)
         if classification_head_name is not None:
             return self.classification_heads[classification_head_name](features), extra
@@ -266,6 +277,13 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         head = TokenHead(dim, num_classes=num_classes, dropout_prob=dropout_prob)
         head.apply(initialize)
         self.token_heads[name] = head
+
+    def register_sentence_head(self, name: str, *, num_layers: int) -> None:
+        """Add a head called `name` that scores sentences, with fresh weights, after so many layers over them."""
+        layers = [self.encoder.new_layer() for _ in range(num_layers)]
+        head = SentenceHead(self.cfg.encoder_embed_dim, layers=layers, dropout_prob=self.cfg.dropout)
+        head.apply(initialize)
+        self.sentence_heads[name] = head
 
     def _head_options(self, inner_dim: int | None) -> dict[str, Any]:
         return {

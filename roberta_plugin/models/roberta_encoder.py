@@ -27,25 +27,12 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         super().__init__(dictionary)
         self.cfg = cfg
         dim, activation = cfg.encoder_embed_dim, ACTIVATIONS[str(cfg.activation_fn)]
-        layers = [
-            Layer(
-                dim,
-                ffn_dim=cfg.encoder_ffn_embed_dim,
-                num_heads=cfg.encoder_attention_heads,
-                activation=activation,
-                dropout_prob=cfg.dropout,
-                attention_dropout_prob=cfg.attention_dropout,
-                activation_dropout_prob=cfg.activation_dropout,
-                attention_backend=str(cfg.attention_backend),
-            )
-            for _ in range(cfg.encoder_layers)
-        ]
         self.sentence_encoder = SentenceEncoder(
             len(dictionary),
             dim=dim,
             pad_id=dictionary.pad(),
             max_positions=self.max_positions(),
-            layers=layers,
+            layers=[self.new_layer() for _ in range(cfg.encoder_layers)],
             dropout_prob=cfg.dropout,
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
@@ -53,6 +40,20 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(dim, activation=activation, vocab_size=len(dictionary), weight=embeddings)
         self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
+
+    def new_layer(self) -> Layer:
+        """A layer of the sizes and dropouts of this encoder."""
+        cfg = self.cfg
+        return Layer(
+            cfg.encoder_embed_dim,
+            ffn_dim=cfg.encoder_ffn_embed_dim,
+            num_heads=cfg.encoder_attention_heads,
+            activation=ACTIVATIONS[str(cfg.activation_fn)],
+            dropout_prob=cfg.dropout,
+            attention_dropout_prob=cfg.attention_dropout,
+            activation_dropout_prob=cfg.activation_dropout,
+            attention_backend=str(cfg.attention_backend),
+        )
 
     def forward(
         self, src_tokens: Tensor, *, return_all_hiddens: bool = False, **layout: Any
@@ -78,6 +79,18 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         positions = first_positions(src_tokens, layout["packing"])
         features: Tensor = self.sentence_encoder(src_tokens, predicted=positions, **layout)[0]
         return features.reshape(-1, 1, features.size(-1))  # (B, 1, D) or (1, S, D) -> (S, 1, D)
+
+    def sentence_features(self, src_tokens: Tensor, sentences: Mapping[str, Any], **layout: Any) -> Tensor:
+        """Features (V, D) of the <s> of V sentences; the last layer computes no others.
+
+        Args:
+            src_tokens: ids (B, T).
+            sentences: {"positions" (B, Q), "index" (V,)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}:
+                the positions that are computed, and which of them is which sentence.
+            layout: has_padding, packing and segments of the forward.
+        """
+        features: Tensor = self.sentence_encoder(src_tokens, predicted=sentences, **layout)[0]
+        return features.flatten(0, 1)[sentences["index"]]  # (B, Q, D) -> (V, D)
 
     def max_positions(self) -> int:
         """The most tokens in a block."""

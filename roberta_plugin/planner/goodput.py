@@ -44,7 +44,7 @@ class Failures:
         return DAY_S / self.per_day * GPUS_OF_RATE / num_gpus if self.per_day else math.inf
 
 
-def goodput(interval: float, *, stall: float, restart: float, between_failures: float) -> float:
+def goodput(interval: float, *, stall: float, restart: float, between_failures: float, delay: float = 0.0) -> float:
     """The share of kept work in the time that passes; all in seconds.
 
     Args:
@@ -52,14 +52,17 @@ def goodput(interval: float, *, stall: float, restart: float, between_failures: 
         stall: for which a checkpoint stops the training, C.
         restart: from a failure to the next update, R.
         between_failures: mean time between failures of the job, M; infinite: none.
+        delay: until a checkpoint that is written in the background is safe. A failure before that loses an interval
+            more, as often as it falls into this time: `delay` of work a failure in the mean.
     """
     if math.isinf(between_failures):
         return interval / (interval + stall)
     rate = 1 / between_failures
     try:
-        return interval * rate / (math.exp(restart * rate) * math.expm1((interval + stall) * rate))
+        kept = interval * rate / (math.exp(restart * rate) * math.expm1((interval + stall) * rate))
     except OverflowError:
         return 0.0
+    return max(0.0, kept * (1 - delay * rate))
 
 
 def best_interval(*, stall: float, between_failures: float) -> float:
@@ -90,7 +93,14 @@ class Simulated:
 
 
 def simulate(
-    work: float, *, interval: float, stall: float, restart: float, between_failures: float, seed: int = 0
+    work: float,
+    *,
+    interval: float,
+    stall: float,
+    restart: float,
+    between_failures: float,
+    delay: float = 0.0,
+    seed: int = 0,
 ) -> Simulated:
     """Draw failures until `work` seconds of training are kept.
 
@@ -100,18 +110,24 @@ def simulate(
         stall: as in `goodput`.
         restart: as in `goodput`; a failure in a restart begins another one.
         between_failures: mean of the exponential distribution of the time to the next failure.
+        delay: as in `goodput`; less than an interval.
         seed: of the failures.
     """
     rng = random.Random(seed)
     kept = lost = stalled = restarting = 0.0
     failures = 0
+    is_safe = True  # the last checkpoint: it was read, or nothing is there to lose
     left = rng.expovariate(1 / between_failures)  # until the next failure
     while kept < work:
         if left >= interval + stall:
             left -= interval + stall
             kept, stalled = kept + interval, stalled + stall
+            is_safe = False
             continue
         lost += left
+        if left < delay and not is_safe:
+            kept, lost = kept - interval, lost + interval
+        is_safe = True
         failures += 1
         while (left := rng.expovariate(1 / between_failures)) < restart:
             restarting += left

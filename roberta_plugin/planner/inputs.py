@@ -78,6 +78,7 @@ def training_of(
         overlaps=parsed.ddp_backend not in ("legacy_ddp", "no_c10d"),
         save_minutes=recipe.checkpoint_minutes,
         save_updates=int(parsed.save_interval_updates or 0),
+        saves_in_background=bool(getattr(parsed, "background_checkpoints", False)),
         recompute=bool(getattr(parsed, "checkpoint_activations", False)),
     )
 

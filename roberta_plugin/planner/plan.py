@@ -13,7 +13,7 @@ run made it: measure with --update-freq 1 to plan for many GPUs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from roberta_plugin.data.rounding import ceil_div
@@ -26,6 +26,7 @@ from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
 BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket
 FILES_PER_SAVE = 2  # the checkpoint under its own name, and checkpoint_last.pt
+HOST_COPY_GB_S = 10.0  # of a state, from a GPU to page-locked memory; an assumption: PCIe 4.0 x16 has 32 nominally
 _COLUMNS = (
     *("GPUs", "batch x accumulated", "step s", "all-reduce ms", "exposed ms"),
     *("tokens/s", "efficiency", "saving", "days", "GPU-hours", "GB per GPU"),
@@ -48,6 +49,7 @@ class Training:
     recompute: bool = False
     save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
     save_updates: int = 0  # between checkpoints by updates; 0: none
+    saves_in_background: bool = False
     may_differ: bool = True  # whether the GPUs' batches may differ by a sequence, as those of the pretraining task
     overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
 
@@ -102,11 +104,8 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
     exposed = max(all_reduce - BACKWARD_SHARE * one_batch, last_bucket) if training.overlaps else all_reduce
     step = compute + exposed
     saving = saving_share(training, step=step, machine=machine)
-    kept = None
-    if failures is not None:
-        kept = goodput_of(training, step=step, num_gpus=num_gpus, machine=machine, failures=failures)
-    days = step * (1 + saving if kept is None else 1 / kept) * training.num_updates / 86_400
-    return Row(
+    days = step * (1 + saving) * training.num_updates / 86_400
+    row = Row(
         num_gpus=num_gpus,
         per_gpu=batch.per_gpu,
         update_freq=batch.update_freq,
@@ -120,8 +119,12 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
         memory=_memory(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
-        goodput=kept,
     )
+    if failures is None:
+        return row
+    kept = goodput_of(training, row, machine=machine, failures=failures)
+    days /= kept * (1 + saving)  # its share is in goodput
+    return replace(row, goodput=kept, days=days, gpu_hours=24 * days * num_gpus)
 
 
 def _batch_of(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPlan:
@@ -145,43 +148,51 @@ def _memory(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
 def saving_share(training: Training, *, step: float, machine: Machine) -> float:
     """Seconds for which checkpoints stop the training, in a second of training.
 
-    Rank 0 writes the checkpoint, then its copy checkpoint_last.pt, and the other ranks wait.
+    Rank 0 writes the checkpoint, then its copy checkpoint_last.pt, and the other ranks wait; in the background, they
+    wait for the copy of the state, and for the checkpoint before if it is not written yet.
 
-    Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %.
+    Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %; in the background 0.57 / 900 = 0.06 %.
     """
-    return stall_of(training, machine=machine) * _saves_per_second(training, step=step)
+    written, copied = write_seconds(training, machine=machine)
+    periods = _periods(training, step=step)
+    if not training.saves_in_background:
+        return sum(written / period for period in periods)
+    return sum(max(copied, written - period) / period for period in periods)
 
 
-def stall_of(training: Training, *, machine: Machine) -> float:
-    """Seconds for which one checkpoint stops the training."""
-    return FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / (machine.write_gb_s * 1e9)
+def write_seconds(training: Training, *, machine: Machine) -> tuple[float, float]:
+    """Seconds to write a checkpoint, and to copy the state from the GPU."""
+    size = checkpoint_bytes(training.shape, training.precision) / 1e9
+    return FILES_PER_SAVE * size / machine.write_gb_s, size / HOST_COPY_GB_S
 
 
-def _saves_per_second(training: Training, *, step: float) -> float:
-    by_clock = 1 / (60 * training.save_minutes) if training.save_minutes else 0.0
-    by_updates = 1 / (training.save_updates * step) if training.save_updates else 0.0
-    return by_clock + by_updates
+def _periods(training: Training, *, step: float) -> list[float]:
+    return [period for period in (60 * training.save_minutes, training.save_updates * step) if period]
 
 
-def goodput_of(training: Training, *, step: float, num_gpus: int, machine: Machine, failures: Failures) -> float:
+def goodput_of(training: Training, row: Row, *, machine: Machine, failures: Failures) -> float:
     """The share of updates that are kept, by `goodput.py`.
 
     Raises:
         ValueError: if the recipe saves neither by the clock nor by updates.
     """
-    saves = _saves_per_second(training, step=step)
+    saves = sum(1 / period for period in _periods(training, step=row.step))
     if not saves:
         raise ValueError(
             "The recipe saves no checkpoint before the end of an epoch, so a failure can cost everything: add "
             "checkpoint_minutes: 15."
         )
-    between = failures.between(num_gpus)
+    between = failures.between(row.num_gpus)
     kept = goodput(
-        1 / saves, stall=stall_of(training, machine=machine), restart=failures.restart_s, between_failures=between
+        1 / saves,
+        stall=row.saving / saves,
+        restart=failures.restart_s,
+        between_failures=between,
+        delay=write_seconds(training, machine=machine)[0] if training.saves_in_background else 0.0,
     )
     if kept < 1e-6:
         raise ValueError(
-            f"With a failure every {between:.3g} s on {num_gpus:,} GPUs nothing would be kept: save more often, or "
+            f"With a failure every {between:.3g} s on {row.num_gpus:,} GPUs nothing would be kept: save more often, or "
             "give a lower --failures-per-day."
         )
     return kept
@@ -258,7 +269,8 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failu
         f"Memory on {rows[0].num_gpus} GPUs: weights, gradients and optimizer {memory.states / 1e9:.1f} GB, buckets "
         f"{memory.buckets / 1e9:.1f} GB, activations {memory.activations / 1e9:.1f} GB, CUDA about 1 GB.",
         f"A checkpoint: {checkpoint_bytes(shape, training.precision) / 1e9:.1f} GB, written twice at "
-        f"{machine.write_gb_s:g} GB/s.",
+        f"{machine.write_gb_s:g} GB/s"
+        + (f" in the background, copied at {HOST_COPY_GB_S:g} GB/s." if training.saves_in_background else "."),
         batch_advice(training, rows[0], machine=machine),
     ]
     if failures is not None:
@@ -268,9 +280,11 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failu
 
 def failure_advice(training: Training, row: Row, *, machine: Machine, failures: Failures) -> str:
     """What was assumed about failures, and the best time between checkpoints for the number of GPUs of `row`."""
-    between, stall = failures.between(row.num_gpus), stall_of(training, machine=machine)
-    best = best_interval(stall=stall, between_failures=between)
-    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between)
+    between = failures.between(row.num_gpus)
+    written, copied = write_seconds(training, machine=machine)
+    stall, delay = (copied, written) if training.saves_in_background else (written, 0.0)
+    best = max(best_interval(stall=stall, between_failures=between), delay)
+    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between, delay=delay)
     return (
         f"Failures: {failures.per_day:g} a day on {GPUS_OF_RATE:,} GPUs ("
         + ", ".join(f"{name}: {rate:.2g}" for name, rate in PUBLISHED.items())

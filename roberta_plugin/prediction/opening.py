@@ -17,12 +17,7 @@ def open_kind(settings: PredictSettings) -> Kind:
         FileNotFoundError: if the model or a file of it is not there.
         ValueError: if it cannot answer what is asked.
     """
-    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0][:120]
-        raise ValueError(f"--device {device} cannot be used here ({reason}). Give cpu, or leave it out.") from error
+    device = usable_device(settings.device)
     kind = None if settings.task_kind is None else kind_class(settings.task_kind)  # before the model is read
     hub = RobertaHub.from_pretrained(settings.model, data=settings.data, tokenizer=settings.tokenizer)
     kind = kind or kind_class(kind_of_model(hub))
@@ -43,6 +38,8 @@ def kind_of_model(hub: RobertaHub) -> str:
         return "question_answering"
     if getattr(hub.model, "token_heads", ()):
         return "tagging"
+    if getattr(hub.model, "sentence_heads", ()):
+        return "summary"
     if not heads:
         return "fill_mask"
     if all(hub.num_classes(head) > 1 for head in heads):
@@ -51,3 +48,18 @@ def kind_of_model(hub: RobertaHub) -> str:
         f"The checkpoint does not say what its head {heads[0]} with one output was trained for: give --task-kind, one "
         f"of {', '.join(KINDS)}."
     )
+
+
+def usable_device(name: str | None) -> str:
+    """The device of this name, or a GPU if there is one, or the CPU.
+
+    Raises:
+        ValueError: if it cannot be used here.
+    """
+    device = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise ValueError(f"--device {device} cannot be used here ({reason}). Give cpu, or leave it out.") from error
+    return device

@@ -25,6 +25,7 @@ from roberta_plugin.prediction.settings import PredictSettings as PredictSetting
 from roberta_plugin.prediction.writing import NPY, check_output, open_output, partial_path
 from roberta_plugin.progress import Progress
 
+PACKED = (".gz", ".zst", ".xz", ".bz2", ".parquet", ".pq")
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
 Record = Mapping[str, Any] | str
 
@@ -59,6 +60,11 @@ def predict(settings: PredictSettings) -> PredictResult:
     """
     if settings.input is not None and not settings.input.is_file():
         raise FileNotFoundError(f"--input {settings.input} does not exist: name a file, or - for standard input.")
+    if settings.input is not None and settings.input.suffix.lower() in PACKED:
+        raise ValueError(
+            f"--input {settings.input}: only plain files are read. Unpack it, or write it as JSON Lines; standard "
+            f"input is read too, such as `zcat {settings.input} | roberta predict ... --format csv`."
+        )
     if settings.output is not None:
         check_output(settings.output)
     kind = open_kind(settings)
@@ -74,7 +80,7 @@ def predict(settings: PredictSettings) -> PredictResult:
             file = stack.enter_context(open(settings.input, "rb"))
             total = settings.input.stat().st_size
         bar = stack.enter_context(Progress("predict", total, is_shown=settings.show_progress))
-        lines = read_lines(file, path=settings.input, format=settings.format)
+        lines = read_lines(file, path=settings.input, format=settings.format, delimiter=delimiter_of(kind))
         try:
             with open_output(settings.output, dim=kind.hub.dim) as writer:
                 for answer, num_bytes in _answers(kind, settings, lines):
@@ -113,8 +119,14 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
         return
     with ExitStack() as stack:
         file = sys.stdin.buffer if settings.input is None else stack.enter_context(open(settings.input, "rb"))
-        for answer, _ in _answers(kind, settings, read_lines(file, path=settings.input, format=settings.format)):
+        lines = read_lines(file, path=settings.input, format=settings.format, delimiter=delimiter_of(kind))
+        for answer, _ in _answers(kind, settings, lines):
             yield answer
+
+
+def delimiter_of(kind: Kind) -> str:
+    """What separates the columns of CSV: as in the tables that the model was trained on."""
+    return str(kind.trained.get("delimiter") or ",")
 
 
 def _answers(

@@ -2,8 +2,9 @@
 
     text    a line is a record {"text": line}
     tsv     the first line names the columns; a line has as many values, separated by tabs, without quoting
-    csv     the same with commas, and with quotation marks around values that hold commas, quotation marks (doubled) or
-            line ends; a record counts as the line where it begins
+    csv     the same with commas, or the separator of the table that the model was trained on, and with quotation marks
+            around values that hold commas, quotation marks (doubled) or line ends; a record counts as the line where it
+            begins
     jsonl   a line is a JSON object
 
 Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines, CSV and TSV.
@@ -45,17 +46,20 @@ def format_of(path: Path | None, first: bytes) -> Format:
     return "jsonl" if first.removeprefix(_BOM).lstrip().startswith(b"{") else "text"
 
 
-def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> Iterator[tuple[Line, int]]:
+def read_lines(
+    file: IO[bytes], *, path: Path | None, format: Format | None, delimiter: str = ","
+) -> Iterator[tuple[Line, int]]:
     """The records of an open file, and the bytes that were read so far.
 
     Args:
         file: opened for reading bytes.
         path: its path; None: standard input.
         format: its form; None: see `format_of`.
+        delimiter: what separates the columns of CSV.
     """
     columns: list[str] | None = None
     number = num_bytes = 0
-    of_csv = _CsvRecords()
+    of_csv = _CsvRecords(delimiter)
     while raw := file.readline(LONGEST_LINE):
         number, num_bytes = number + 1, num_bytes + len(raw)
         if number == 1:
@@ -94,7 +98,8 @@ def read_lines(file: IO[bytes], *, path: Path | None, format: Format | None) -> 
 class _CsvRecords:
     """Lines of CSV -> records; one with a line end within quotation marks consists of several lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, delimiter: str) -> None:
+        self.delimiter = delimiter
         self.columns: list[str] | None = None
         self.begun = 0  # the line where the unfinished record begins
         self.unfinished: list[str] = []
@@ -108,7 +113,7 @@ class _CsvRecords:
         self.unfinished.append(text)
         if is_open and '"' not in text and len(self.unfinished) < _MOST_LINES:
             return None
-        values = _csv_values("\n".join(self.unfinished))
+        values = _csv_values("\n".join(self.unfinished), self.delimiter)
         if values is None:
             return None if len(self.unfinished) < _MOST_LINES else self.end()
         self.unfinished = []
@@ -123,14 +128,14 @@ class _CsvRecords:
         return Line(self.begun, None, _NOT_CLOSED) if is_open else None
 
 
-def _csv_values(text: str) -> list[str] | None:
+def _csv_values(text: str, delimiter: str) -> list[str] | None:
     """The values of a record of CSV; None if it goes on in the next line, because a quotation mark is not closed."""
     try:
-        return next(csv.reader(io.StringIO(text, newline=""), strict=True))
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
         if "unexpected end of data" in str(error):
             return None
-    return next(csv.reader(io.StringIO(text, newline="")))  # as spreadsheets read it
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))  # as spreadsheets read it
 
 
 def read_records(records: Iterable[Mapping[str, Any] | str]) -> Iterator[tuple[Line, int]]:

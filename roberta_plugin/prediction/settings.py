@@ -43,12 +43,18 @@ class PredictSettings:
     """Answers for a mask, or candidate answers to a question."""
     pooling: Literal["mean", "first"] = "mean"
     """What an embedding is: the mean over all tokens, or the features of <s>."""
-    null_threshold: float = 0.5
-    """Probability of no answer above which a question gets none (models of SQuAD 2.0)."""
+    null_threshold: float | None = None
+    """Probability of no answer above which a question gets none; None: the one that was tuned, or 0.5."""
     valid_sequences: bool = False
     """Whether tags are the most probable sequence among those that are valid in IOB2."""
     threshold: float | None = None
     """Probability from which a label is given, by models of several labels; None: the one that was tuned, or 0.5."""
+    num_sentences: int | None = None
+    """Sentences of a summary; None: 3."""
+    length_share: float | None = None
+    """Instead of a number of sentences: the share of a text's words that its summary has at least."""
+    no_trigram_blocking: bool = False
+    """Whether sentences of a summary may share three words in a row."""
     window: int = 1024
     """Records in memory at a time, which are sorted by length."""
     show_progress: bool = False

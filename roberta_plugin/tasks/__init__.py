@@ -5,6 +5,7 @@ sentence_prediction   GLUE
 squad2                spans
 race                  multiple choice
 tagging               a tag per word
+summarization         sentences to choose
 finetuning            what the last four share     finetuning_options  their options
 block_task            what all tasks share
 epoch_iterator        batches of an epoch for each rank, with the position kept in blocks
@@ -19,4 +20,5 @@ from roberta_plugin.tasks import masked_lm as masked_lm
 from roberta_plugin.tasks import race as race
 from roberta_plugin.tasks import sentence_prediction as sentence_prediction
 from roberta_plugin.tasks import squad2 as squad2
+from roberta_plugin.tasks import summarization as summarization
 from roberta_plugin.tasks import tagging as tagging

@@ -36,6 +36,8 @@ class FineTuningTask(BlockTask):
     """Whether the heads can read packed rows."""
     dataset_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
     """What makes the batches."""
+    inputs_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
+    """What makes those of `experiments/inference.py`, which need no labels."""
 
     def __init__(
         self, cfg: FineTuningConfig, prepared: Prepared, dictionary: Dictionary, vocabulary: Vocabulary
@@ -88,6 +90,40 @@ class FineTuningTask(BlockTask):
         found = model(**sample["net_input"], **self.head_arguments)[0]
         # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
+
+    def check_labelled(self, split: str, *, lacks: str) -> None:
+        """Refuse to train or validate on a split, if it lacks something.
+
+        Args:
+            split: name of the split.
+            lacks: what it has, such as "has no tags"; empty: nothing is missing.
+
+        Raises:
+            ValueError: saying so.
+        """
+        if lacks:
+            raise ValueError(
+                f"{self.prepared.folder}: the split {split!r} {lacks}, so there is no loss: `roberta evaluate` writes "
+                "predictions for it."
+            )
+
+    @staticmethod
+    def check_has_heads(model: Any, method: str, *, what: str) -> None:
+        """Refuse a model that cannot have the task's heads.
+
+        Args:
+            model: new.
+            method: what registers such a head.
+            what: the heads, such as "heads for tokens".
+
+        Raises:
+            ValueError: naming an architecture that can.
+        """
+        if not hasattr(model, method):
+            raise ValueError(
+                f"{type(model).__name__} has no {what}: use --arch fast_roberta_base (or another size of "
+                "fast_roberta), which loads checkpoints of fairseq's roberta as well."
+            )
 
     @abstractmethod
     def register_heads(self, model: Any) -> None:

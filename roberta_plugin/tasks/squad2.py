@@ -47,11 +47,7 @@ class Squad2Task(FineTuningTask):
         Raises:
             ValueError: if the model cannot have one.
         """
-        if not hasattr(model, "register_span_head"):
-            raise ValueError(
-                f"{type(model).__name__} has no heads that find spans: use --arch fast_roberta_base (or another size "
-                "of fast_roberta), which loads checkpoints of fairseq's roberta as well."
-            )
+        self.check_has_heads(model, "register_span_head", what="heads that find spans")
         model.register_span_head(self.cfg.classification_head_name)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -60,11 +56,8 @@ class Squad2Task(FineTuningTask):
         Raises:
             ValueError: if they are not, as in a test file.
         """
-        if not self.questions(split).is_labelled:
-            raise ValueError(
-                f"{self.prepared.folder}: the split {split!r} has questions without `answers`, so there is no loss: "
-                "`roberta evaluate` writes predictions for it."
-            )
+        is_labelled = self.questions(split).is_labelled
+        self.check_labelled(split, lacks="" if is_labelled else "has questions without `answers`")
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 
     def questions(self, split: str) -> Questions:

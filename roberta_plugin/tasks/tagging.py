@@ -59,11 +59,7 @@ class RobertaTaggingTask(FineTuningTask):
         Raises:
             ValueError: if the model cannot have one.
         """
-        if not hasattr(model, "register_token_head"):
-            raise ValueError(
-                f"{type(model).__name__} has no heads for tokens: use --arch fast_roberta_base (or another size of "
-                "fast_roberta), which loads checkpoints of fairseq's roberta as well."
-            )
+        self.check_has_heads(model, "register_token_head", what="heads for tokens")
         model.register_token_head(self.cfg.classification_head_name, len(self.labels))
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -72,11 +68,7 @@ class RobertaTaggingTask(FineTuningTask):
         Raises:
             ValueError: if they are not, or are not those of prepared.json.
         """
-        if not self.sentences(split).is_labelled:
-            raise ValueError(
-                f"{self.prepared.folder}: the split {split!r} has no tags, so there is no loss: `roberta evaluate` "
-                "writes predictions for it."
-            )
+        self.check_labelled(split, lacks="" if self.sentences(split).is_labelled else "has no tags")
         labels = self.prepared.split(split).array("token_labels")
         if len(labels) != self.prepared.split(split).sequences.num_tokens or labels.max(initial=0) >= len(self.labels):
             raise ValueError(

@@ -37,3 +37,11 @@ def check_training_options(cfg: Any) -> None:
         for number in [value] if isinstance(value, int | float | str) else value:
             if not float(number) >= smallest:  # the namespace has some as text
                 raise ValueError(f"--{name.replace('_', '-')} must be {smallest:g} or more, got {float(number):g}.")
+    given = [
+        getattr(getattr(cfg, section, None), name, getattr(cfg, name, False))
+        for section, name in (("task", "background_checkpoints"), ("checkpoint", "write_checkpoints_asynchronously"))
+    ]
+    if all(given):
+        raise ValueError(
+            "--background-checkpoints and --write-checkpoints-asynchronously are both given: leave out the second."
+        )

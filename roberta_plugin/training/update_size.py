@@ -1,11 +1,13 @@
 """fairseq-train's options and their data -> what an update holds on average: sequences, tokens, pairs, predictions.
 
 An update of 32 blocks holds 32 x 512 tokens only where every block is full. Blocks that end with their document, and
-pairs of sentences, are shorter: the lengths of the first epoch's blocks are added up.
+pairs of sentences, are shorter: the lengths of the first epoch's blocks are added up. The last update of an epoch takes
+the batches that are left, which may be fewer than the ranks and --update-freq ask for.
 """
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from typing import Any, NamedTuple
 
@@ -84,7 +86,8 @@ def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
         predicted=parsed.mask_prob * sequences * num_tokens / sampled,
         tokens_in_epoch=len(order) * num_tokens / sampled,
     )
-    return of_batch.times(num_ranks * int(parsed.update_freq[0]))
+    num_updates = math.ceil(len(batches) / (num_ranks * int(parsed.update_freq[0])))  # the last may have fewer batches
+    return of_batch.times(len(batches) / num_updates)
 
 
 def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:

@@ -7,7 +7,9 @@ on the same token ids with batches of the same size and AdamW. A round is a numb
 epoch: batch making, forward, backward and update are counted. Sides take turns, round by round. Hugging Face's first
 row has the random batches that its Trainer makes by default, the second its LengthGroupedSampler (Trainer's
 train_sampling_strategy "group_by_length"; for RACE it is told the length of the longest option, which it would not find
-out by itself). Padding is the share of positions that are padding over all batches of the epoch.
+out by itself). Hugging Face has no class for extractive summaries: its side is its encoder with a linear layer on the
+features of each <s>, and ours has no layers over sentences. Padding is the share of positions that are padding over all
+batches of the epoch.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ SETS = {
     "MNLI": Data("glue", "MNLI", "train", 16, 32),
     "race": Data("race", "RACE", "valid", 4, 6),
     "wnut17": Data("ner", "wnut17", "train", 16, 40),
+    "summaries": Data("summaries", "bbc_news_summary.dev.jsonl.xz", "valid", 4, 6),
 }
 
 
@@ -68,17 +71,23 @@ class Side(NamedTuple):
 def prepare(task: str, folder: Path) -> PreparedSplit:
     """Unpack and prepare a set with the GPT-2 tokenizer and fairseq's dictionary."""
     data = SETS[task]
-    raw = next(path for path in unpack(SHARED_DATA, data.archive, folder).rglob(data.folder) if path.is_dir())
+    given: dict[str, str] = {}
+    if task == "summaries":  # a folder of files, not an archive
+        raw, given = SHARED_DATA / data.archive, {data.split: data.folder}
+    else:
+        raw = next(path for path in unpack(SHARED_DATA, data.archive, folder).rglob(data.folder) if path.is_dir())
     bpe = SHARED_DATA / "gpt2_bpe"
     tools = {"tokenizer": load_tokenizer(bpe), "vocabulary": Vocabulary.load(bpe / "dict.txt")}
-    benchmark_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options=options_for(task))
+    options = options_for(task, given)
+    benchmark_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options=options)
     return Prepared.open(folder / "prepared").split(data.split)
 
 
 def our_side(split: PreparedSplit, batch_size: int) -> Side:
     """Our task, criterion, model and optimizer, as fairseq-train puts them together."""
     name = fairseq_task_of(Prepared.open(split.folder).task)
-    task = TASK_REGISTRY[name].setup_task(TASK_DATACLASS_REGISTRY[name](data=str(split.folder), seed=SEED))
+    plain = {"sentence_layers": 0} if name == "roberta_summarization" else {}
+    task = TASK_REGISTRY[name].setup_task(TASK_DATACLASS_REGISTRY[name](data=str(split.folder), seed=SEED, **plain))
     sizes = {"encoder_layers": LAYERS, "encoder_embed_dim": DIM, "encoder_ffn_embed_dim": FFN}
     model = task.build_model(Namespace(arch="fast_roberta_base", encoder_attention_heads=HEADS, **sizes)).train()
     criterion = CRITERION_REGISTRY[name].build_criterion(CRITERION_DATACLASS_REGISTRY[name](), task)
@@ -103,7 +112,8 @@ def hugging_face_sides(split: PreparedSplit, batch_size: int) -> dict[str, Side]
     transformers = import_transformers()
     from transformers.trainer_pt_utils import LengthGroupedSampler
 
-    step = hugging_face_step(transformers, split)
+    is_summary = "is_labelled" in split.columns
+    step = (hugging_face_summary_step if is_summary else hugging_face_step)(transformers, split)
     lengths = longest_of(split).tolist()
     generator = torch.Generator().manual_seed(SEED)
     samplers = {
@@ -126,20 +136,9 @@ def hugging_face_step(transformers: Any, split: PreparedSplit) -> Callable[[list
         labels = split.columns["label"]
         num_labels = int(labels.max()) + 1
     torch.manual_seed(SEED)
-    config = transformers.RobertaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=DIM,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=FFN,
-        max_position_embeddings=LENGTH + 2,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        attn_implementation="sdpa",
-        num_labels=num_labels,
-    )
+    config = hugging_face_config(transformers, len(vocabulary), num_labels=num_labels)
     model = getattr(transformers, kind)(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, fused=True)
+    optimizer = hugging_face_optimizer(model)
     collator = transformers.DataCollatorForMultipleChoice if is_choice else transformers.DataCollatorWithPadding
     collator = transformers.DataCollatorForTokenClassification if is_tagging else collator
     collate = collator(padding_tokenizer(transformers, vocabulary))
@@ -161,6 +160,58 @@ def hugging_face_step(transformers: Any, split: PreparedSplit) -> Callable[[list
         return float(loss.item())
 
     return step
+
+
+def hugging_face_summary_step(transformers: Any, split: PreparedSplit) -> Callable[[list[int]], float]:
+    """A step of Hugging Face's encoder with a linear layer on the features of each <s>."""
+    vocabulary = Prepared.open(split.folder).vocabulary
+    torch.manual_seed(SEED)
+    config = hugging_face_config(transformers, len(vocabulary), num_labels=1)
+    encoder = transformers.RobertaModel(config, add_pooling_layer=False)
+    model = torch.nn.ModuleDict({"encoder": encoder, "classifier": torch.nn.Linear(DIM, 1)}).train()
+    optimizer = hugging_face_optimizer(model)
+    collate = transformers.DataCollatorWithPadding(padding_tokenizer(transformers, vocabulary))
+    window, position, label = (np.asarray(split.array(name)) for name in ("window", "position", "label"))
+    first, offsets = split.array("first_sentence"), split.offsets
+
+    def step(indices: list[int]) -> float:
+        chosen = np.array(indices)
+        counts, sentences = offsets[chosen + 1] - offsets[chosen], first[chosen + 1] - first[chosen]
+        rows = [row for index in indices for row in range(offsets[index], offsets[index + 1])]
+        of_batch = np.concatenate([np.arange(first[index], first[index + 1]) for index in indices])
+        row = np.repeat(np.cumsum(counts) - counts, sentences) + window[of_batch]
+        batch = collate([{"input_ids": split.sequences[each].tolist()} for each in rows])
+        optimizer.zero_grad()
+        features = model["encoder"](**batch).last_hidden_state
+        logits = model["classifier"](features[torch.from_numpy(row), torch.from_numpy(position[of_batch]).long()])
+        wanted = torch.from_numpy(label[of_batch]).float()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], wanted)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return step
+
+
+def hugging_face_config(transformers: Any, num_symbols: int, *, num_labels: int) -> Any:
+    """The options of Hugging Face's model."""
+    return transformers.RobertaConfig(
+        vocab_size=num_symbols,
+        hidden_size=DIM,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=FFN,
+        max_position_embeddings=LENGTH + 2,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        attn_implementation="sdpa",
+        num_labels=num_labels,
+    )
+
+
+def hugging_face_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """torch's fused AdamW with the same settings as ours."""
+    return torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, fused=True)
 
 
 def padding_tokenizer(transformers: Any, vocabulary: Vocabulary) -> Any:

@@ -23,6 +23,7 @@ SIZES = ("--arch", "fast_roberta_tiny", "--encoder-layers", "1", "--encoder-embe
 SIZES += ("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2")
 # kind -> what it is judged by; the baselines are 0, about 50, 35 and 20
 LEARNED = {"regression": "pearson", "pair": "accuracy", "multiple-choice": "accuracy", "question-answering": "f1"}
+LEARNED["tagging"] = "f1"
 NO_DROPOUT = ("dropout=0", "attention-dropout=0", "pooler-dropout=0")
 
 
@@ -147,6 +148,9 @@ def test_the_other_kinds_are_learned_too(work, kind):
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if kind == "regression":
         assert all(900 < answer["score"] < 2100 for answer in answers), "on the scale of the table"
+    elif kind == "tagging":
+        assert [answer["words"] for answer in answers] == [row["tokens"] for row in rows[:5]]
+        assert sum(answer["tags"] == row["tags"] for answer, row in zip(answers, rows, strict=False)) >= 4
     else:
         name = {"pair": "label"}.get(kind, "answer")
         wanted = [row["answer" if kind == "question-answering" else "label"] for row in rows[:5]]

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tarfile
 from itertools import islice
 from pathlib import Path
@@ -31,9 +29,10 @@ from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
 from tests.hugging_face import import_transformers
 from tests.real_data import unpack
+from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_corpus import write_data_bin
 from tests.tiny_superglue import write_task
 from tests.tiny_tagging import write_raw
 
@@ -65,22 +64,6 @@ HYDRA = {
     "optimization": {"update_freq": "[1]"},
     "distributed_training": {"distributed_world_size": "1"},
 }
-
-
-def shell(script: str, folder: Path) -> str:
-    """Run `script` by bash in `folder`, with the commands of this environment; return what it printed."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env={**environment(), "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    return done.stdout + done.stderr
 
 
 def blocks(page: str, name: str, language: str = "bash") -> list[str]:
@@ -344,6 +327,21 @@ def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
     assert list(config["id2label"].values()) == ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 
 
+@pytest.mark.slow
+def test_summaries_are_learned_and_predicted_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    (folder / "summaries").mkdir()
+    for split, count in (("train", 40), ("valid", 6)):
+        text = "The function returns a list. It has an index.\n\nAn object is a value. The key is a string."
+        lines = [json.dumps({"id": number, "text": text, "summary": "It has an index."}) for number in range(count)]
+        (folder / "summaries" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    (script,) = blocks("examples/README.summaries.md", "summaries")
+    shell(shorter(script), folder)
+    assert "lead_rouge1" in (folder / "runs" / "summaries" / "results" / "results.md").read_text()
+    answers = [json.loads(line) for line in (folder / "new-summaries.jsonl").read_text().splitlines()]
+    assert [len(answer["sentences"]) for answer in answers] == [2] * 6
+
+
 def test_the_planner_prints_what_the_document_shows():
     (plan,) = blocks("examples/README.gpu.md", "plan")
     page = (EXAMPLES / "README.gpu.md").read_text()
@@ -379,6 +377,17 @@ def test_the_shell_recipe_trains_from_any_folder(tiny_data_bin, tmp_path):
     script = shlex.quote(str(EXAMPLES / "pretrain" / "base.sh"))
     shell(f"UPDATE_FREQ=1 {script} corpus {small} --arch fast_roberta_tiny", tmp_path)
     assert (tmp_path / "runs" / "base" / "checkpoints" / "checkpoint_last.pt").is_file()
+
+
+@pytest.mark.slow
+def test_the_recipe_of_the_small_model_trains_on_longer_blocks_in_the_end(tiny_data_bin, tmp_path):
+    shutil.copytree(tiny_data_bin, tmp_path / "corpus")
+    small = "--max-update 2 --total-num-update 2 --warmup-updates 1 --max-tokens 1024 --encoder-layers 1"
+    small += " --encoder-embed-dim 32 --encoder-ffn-embed-dim 32"
+    shell(f"{shlex.quote(str(EXAMPLES / 'pretrain' / 'small_100m.sh'))} corpus {small}", tmp_path)
+    for length in (128, 512):
+        state = torch.load(tmp_path / f"runs/small_100m/{length}/checkpoint_last.pt", weights_only=False)
+        assert state["cfg"]["task"]["tokens_per_sample"] == length
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)

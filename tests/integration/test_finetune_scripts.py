@@ -9,7 +9,7 @@ import torch
 from roberta_plugin.finetuning.glue.submission import expected_files
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from tests.conftest import REPOSITORY
-from tests.integration.test_documents import shell
+from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_glue import write_official

@@ -1,20 +1,20 @@
-"""`roberta study`, the real command: killed in the middle, resumed, extended; its report alone."""
+"""`roberta study`, the real command: stopped in the middle, resumed, extended; its report alone. Trainings are forks."""
 
 import json
 import os
 import re
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.experiments.sweeps import run as sweep_run
-from roberta_plugin.locks import holders
-from tests.forked_training import ForkedProcess, ForkedTrainings
+from roberta_plugin.locks import is_locked
+from tests.forked_training import ForkedProcess
 from tests.slurm_cluster import wait_for
 from tests.tiny_benchmarks import write_tokenizer
-from tests.tiny_corpus import command, environment, run
 from tests.tiny_glue import write_task
 from tests.tiny_study import write_study
 
@@ -30,41 +30,45 @@ def work(tmp_path_factory):
     (folder / "text.txt").write_text("good bad good\nbad good bad\n\n" * 60)
     (folder / "valid.txt").write_text("good bad good bad\nbad good bad\n\n" * 10)
     words = ["--train", str(folder / "text.txt"), "--valid", str(folder / "valid.txt"), "--tokenizer", str(tokenizer)]
-    done = run([*command("roberta"), "binarize", *words, "--output-dir", str(folder / "bin"), "--no-progress"])
-    assert done.returncode == 0, done.stderr
+    assert main(["binarize", *words, "--output-dir", str(folder / "bin"), "--no-progress"]) == 0
     write_task(folder / "glue", "SST-2", train=48, dev=24, test=4)
     return folder
 
 
 @pytest.fixture(scope="module")
 def finished(work):
-    """A study that was killed in its first pretraining, and then done: its file's content, and what it found.
+    """A study that got SIGTERM in its first pretraining, and was then done: its file's content, and what it found.
 
-    The two variants differ in nothing that matters, so the one that is never killed is the reference for the other. The
-    training that is killed is a process of its own; after that, trainings are forks.
+    The two variants differ in nothing that matters, so the one that is never stopped is the reference for the other.
     """
     tuning = {"kind": "fine-tuning", "task": "SST-2", "raw": str(work / "glue"), "tokenizer": str(work / "tokenizer")}
     tuning |= {"max-length": "64", "epochs": "1", "seeds": ["1"], "grid": {"lr": "1e-3", "batch": "16"}}
     content = {
         "data": work / "bin",
-        "variants": {"killed": {"paper": "table1/static"}, "calm": {"log-interval": "2", "paper": "table1/dynamic"}},
+        "variants": {"stopped": {"paper": "table1/static"}, "calm": {"log-interval": "2", "paper": "table1/dynamic"}},
         "probes": {"held-out": {"kind": "perplexity"}, "sentiment": tuning},
         "seeds": ["1"],
         "budget": {"equal": "updates", "amount": "60"},
     }
-    study, root = write_study(work / "study.yaml", **content), work / "out"
-    call = [*command("roberta"), "study", str(study), "--output-dir", str(root)]
-    process = ForkedTrainings([call], cwd=work, environment=environment())
-    pretraining = root / "pretraining" / "variant-killed" / "seed-1"
+    write_study(work / "study.yaml", **content)
+    pretraining = work / "out" / "pretraining" / "variant-stopped" / "seed-1"
     saved = pretraining / "checkpoints" / "checkpoint_last.pt"
-    wait_for(lambda: process.codes() or saved.is_file(), 200, "a checkpoint")
-    process.kill()
-    for training in holders(pretraining / "lock"):
-        os.kill(training, signal.SIGKILL)
-    assert not (pretraining / "result.json").exists() and not (root / "results.json").exists()
+
+    def terminate():
+        wait_for(saved.is_file, 200, "a checkpoint")
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # it would end pytest
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    killer = threading.Thread(target=terminate, daemon=True)
+    killer.start()
+    assert do(work) == 130
+    killer.join()
+    assert not is_locked(pretraining / "lock"), "the training was left running"
+    assert not (pretraining / "result.json").exists()
+    assert "1 of 2 pretrainings done" in (work / "out" / "report.md").read_text()
     assert do(work) == 0
     assert f"Loaded checkpoint {saved}" in (pretraining / "log.txt").read_text()
-    return content, json.loads((root / "results.json").read_text())
+    return content, json.loads((work / "out" / "results.json").read_text())
 
 
 def do(work, *options):
@@ -80,12 +84,12 @@ def files_of(work):
     return {path: time for path, time in found.items() if path.parent != Path("out") or path.name not in REPORT}
 
 
-def test_a_killed_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, finished):
+def test_a_stopped_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, finished):
     _, results = finished
     for probe in ("held-out", "sentiment"):
-        killed, calm = (results["values"][probe][name] for name in ("killed", "calm"))
-        assert set(killed) == {"1"}
-        assert {seed: found["value"] for seed, found in killed.items()} == {s: f["value"] for s, f in calm.items()}
+        stopped, calm = (results["values"][probe][name] for name in ("stopped", "calm"))
+        assert set(stopped) == {"1"}
+        assert {seed: found["value"] for seed, found in stopped.items()} == {s: f["value"] for s, f in calm.items()}
     assert results["comparisons"]["held-out"]["pairs"][0]["difference"] == 0
     report = (work / "out" / "report.md").read_text()
     assert "| variant | held-out (perplexity) | sentiment (accuracy) | paper |" in report

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +14,7 @@ import yaml
 
 from roberta_plugin.training.log import parse_line
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.tiny_corpus import command as console_script
 from tests.tiny_corpus import environment, run, train_command, write_data_bin
 
 pytestmark = pytest.mark.integration
@@ -39,7 +39,7 @@ def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, **sections):
 
 
 def command(grid, folder, *options):
-    return [sys.executable, "-m", "roberta_plugin.cli", "sweep", str(grid), "--output-dir", str(folder), *options]
+    return [*console_script("roberta"), "sweep", str(grid), "--output-dir", str(folder), *options]
 
 
 def report_of(folder):

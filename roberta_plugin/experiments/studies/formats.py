@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -61,4 +62,20 @@ def check_format(parsed: Namespace, *, variant: str) -> None:
                 f"The variant {variant} has the input format {input_format}, and the documents of {folder} are not "
                 f"split into sentences ({found.num_lines:,} lines in {found.num_documents:,} documents): binarize "
                 "with one sentence a line."
+            )
+        if input_format in _BY_PAIR:
+            _check_validation(parsed, folder, variant=f"The variant {variant} has the input format {input_format}")
+
+
+def _check_validation(parsed: Namespace, folder: Path, *, variant: str) -> None:
+    """Refuse a validation split of which no pairs can be made: every run would end at its start."""
+    for split in str(parsed.valid_subset).split(","):
+        if not (folder / f"{split}.idx").is_file():
+            continue
+        found = structure_of(np.asarray(MmapTokens(folder / split).sizes[:_LINES]))
+        if found.num_documents < 2 or found.num_lines == found.num_documents:
+            raise ValueError(
+                f"{variant}, and the split {split} of {folder} has {found.num_lines:,} lines in "
+                f"{found.num_documents:,} documents: pairs need several documents, and documents of several sentences, "
+                "one a line. Binarize it with a blank line between documents and with --split-sentences."
             )

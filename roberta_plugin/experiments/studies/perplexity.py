@@ -25,6 +25,7 @@ from roberta_plugin.tasks.block_task import load_vocabulary
 
 MASK_SEED = 20190726
 _TOKENS_IN_BATCH = 8192
+_LARGEST_EXPONENT = 709.0  # of exp in float64
 
 
 class HeldOut(NamedTuple):
@@ -47,6 +48,7 @@ class Perplexity(NamedTuple):
     """How well a model predicts the masked tokens of a split."""
 
     perplexity: float
+    """Infinite, if the model has diverged."""
     accuracy: float
     """Percent of the predicted tokens whose most probable token is right."""
     num_predicted: int
@@ -118,4 +120,6 @@ def perplexity_of(
         look()
     if not num_predicted:
         raise ValueError("No token of the held-out text could be masked: take a longer split.")
-    return Perplexity(math.exp(-log_prob / num_predicted), 100.0 * num_correct / num_predicted, num_predicted)
+    loss = -log_prob / num_predicted
+    perplexity = math.exp(loss) if loss < _LARGEST_EXPONENT else math.inf  # also for nan
+    return Perplexity(perplexity, 100.0 * num_correct / num_predicted, num_predicted)

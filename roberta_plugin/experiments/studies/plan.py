@@ -53,6 +53,8 @@ class VariantPlan:
     is_measured: bool
     """Whether `size` is of the data; else blocks are taken to be full."""
     num_updates: int
+    num_ranks: int
+    """Processes of a pretraining."""
 
     @property
     def tokens(self) -> float:
@@ -79,7 +81,7 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
 
     Args:
         study: the study.
-        num_ranks: processes of a pretraining.
+        num_ranks: processes of a pretraining on GPUs; on the CPU it is one.
 
     Raises:
         FileNotFoundError: if a tokenizer's or data file is missing that is needed.
@@ -103,6 +105,7 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
                 size=size,
                 is_measured=is_measured,
                 num_updates=int(parsed.max_update),
+                num_ranks=1 if parsed.cpu else num_ranks,
             )
         )
     check_budget(plans, study)
@@ -176,7 +179,7 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace
     is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in folders)
     if is_here:
         check_format(parsed, variant=variant.name)
-    size = (measured_size if is_here else nominal_size)(parsed, num_ranks=num_ranks)
+    size = (measured_size if is_here else nominal_size)(parsed, num_ranks=1 if parsed.cpu else num_ranks)
     return parsed, size, is_here
 
 

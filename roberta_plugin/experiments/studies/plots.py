@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,7 +64,8 @@ def _draw_probe(axes: Any, probe: Probe, values: Mapping[str, Mapping[str, float
             points.append(number)
     low, high = min(points), max(points)
     margin = 0.15 * (high - low) or 0.05 * abs(high) or 1.0
-    axes.set_ylim(max(0.0, low - margin), high + margin)  # differences are small beside the values
+    floor = 0.0 if low >= 0 else -math.inf  # correlations may be negative
+    axes.set_ylim(max(floor, low - margin), high + margin)  # differences are small beside the values
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
     axes.set_title(f"{probe.name} ({probe.better} is better)", fontsize=9)
     axes.grid(alpha=0.3, axis="y")

@@ -24,6 +24,8 @@ NAME = "study.json"
 PRETRAINING, PERPLEXITY, FINE_TUNING = "pretraining", "perplexity", "fine-tuning"
 VARIANT_AXIS = "variant"
 _DIGITS = 16  # of a hash
+_PROCESSES = "processes"
+_NAMED = {"variants": "variant", "probes": "probe", "ranks": "pretraining of"}  # in messages
 _NOT_RECORDED = ("name", "seeds")  # of a probe: more seeds extend it
 
 
@@ -32,7 +34,14 @@ def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[st
     return {
         "variants": {plan.variant.name: _of_variant(plan) for plan in plans},
         "probes": {probe.name: _of_probe(probe, plans) for probe in study.probes},
+        "ranks": {plan.variant.name: {_PROCESSES: str(plan.num_ranks)} for plan in plans},
     }
+
+
+def recorded_ranks(root: Path) -> int | None:
+    """Processes of the pretrainings of an earlier start: its report may be asked for where there are no GPUs."""
+    known = (_record(root) or {}).get("ranks", {})
+    return max((int(found[_PROCESSES]) for found in known.values()), default=None)
 
 
 def contents_of(folder: Path, split: str) -> dict[str, str]:
@@ -102,8 +111,8 @@ def check_record(root: Path, now: Mapping[str, Mapping[str, Mapping[str, Any]]],
         _refuse(root, changed)
     removed = []
     for kind, name in changed:
-        removed += remove_variant(root, name) if kind == "variants" else remove_probe(root, name)
-    kept = {kind: {**before[kind], **parts} for kind, parts in now.items()}
+        removed += remove_probe(root, name) if kind == "probes" else remove_variant(root, name)
+    kept = {kind: {**before.get(kind, {}), **parts} for kind, parts in now.items()}
     with atomic_write(root / NAME, "w") as file:
         json.dump(kept, file, indent=2)
     return removed
@@ -129,7 +138,7 @@ def _record(root: Path) -> dict[str, Any] | None:
 
 def _refuse(root: Path, changed: Mapping[tuple[str, str], Sequence[str]]) -> None:
     if changed:
-        lines = [f"{kind[:-1]} {name}: {', '.join(found)}" for (kind, name), found in changed.items()]
+        lines = [f"{_NAMED[kind]} {name}: {', '.join(found)}" for (kind, name), found in changed.items()]
         raise ValueError(
             f"{root} holds results of other settings or data. Changed since: {'; '.join(lines)}. Change it back, give "
             "another --output-dir, or give --redo-changed, which deletes the results of what has changed and makes "
@@ -140,12 +149,12 @@ def _refuse(root: Path, changed: Mapping[tuple[str, str], Sequence[str]]) -> Non
 def changes(
     before: Mapping[str, Mapping[str, Mapping[str, Any]]], now: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> dict[tuple[str, str], list[str]]:
-    """How the parts that are in both have changed: (variants or probes, name) -> differences."""
+    """How the parts that are in both have changed: (variants, probes or ranks; name) -> differences."""
     return {
         (kind, name): found
         for kind, parts in now.items()
         for name, settings in parts.items()
-        if name in before[kind] and (found := differences(before[kind][name], settings))
+        if name in before.get(kind, {}) and (found := differences(before[kind][name], settings))
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from roberta_plugin.experiments.studies.plan import VariantPlan
 from roberta_plugin.experiments.studies.plots import draw_bars, draw_curves
 from roberta_plugin.experiments.studies.record import VARIANT_AXIS, all_contents
 from roberta_plugin.experiments.studies.settings import Probe, Study
-from roberta_plugin.experiments.studies.statistics import Comparison, compare, conclusions
+from roberta_plugin.experiments.studies.statistics import Comparison, Pair, compare, conclusions
 from roberta_plugin.experiments.studies.work import Work
 from roberta_plugin.experiments.sweeps.run import DONE, RunFolder
 from roberta_plugin.files import atomic_write
@@ -34,7 +35,7 @@ def write_report(work: Work) -> tuple[dict[str, Any], str]:
         for probe in study.probes
         if any(numbers(work.values, probe, study).values())
     }
-    results = {
+    results: dict[str, Any] = {
         "title": study.title,
         "machine": machine(),
         "data": all_contents(study, plans),
@@ -52,11 +53,12 @@ def write_report(work: Work) -> tuple[dict[str, Any], str]:
         },
         "failures": work.failures,
     }
+    results = plain(results)
     tokens = {plan.variant.name: plan.size.tokens for plan in plans}  # of an update
     has_curves = any(found.updates for found in curves.values())
     text = as_markdown(study, plans, work.values, comparisons, results, has_curves=has_curves)
     with atomic_write(root / "results.json", "w") as file:
-        json.dump(results, file, indent=1)
+        json.dump(results, file, indent=1, allow_nan=False)
     if has_curves:
         with atomic_write(root / "curves.png") as file:
             draw_curves(file, curves_by_variant(work.runs, curves), tokens)
@@ -66,6 +68,19 @@ def write_report(work: Work) -> tuple[dict[str, Any], str]:
     with atomic_write(root / "report.md", "w") as file:
         file.write(text)
     return results, text
+
+
+def plain(value: Any) -> Any:
+    """The same with null where a number is not finite, as the loss of a run that has diverged: JSON has no nan.
+
+    Example:
+        plain({"loss": [9.1, math.nan]})  ->  {"loss": [9.1, None]}
+    """
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def numbers(values: Values, probe: Probe, study: Study) -> dict[str, dict[str, float]]:
@@ -211,7 +226,7 @@ def pair_table(study: Study, comparisons: Mapping[str, Comparison]) -> str:
                 "-" if pair.low is None or pair.high is None else f"{pair.low:.3g} to {pair.high:.3g}",
                 "-" if pair.p_tukey is None else f"{pair.p_tukey:.2g}",
                 "-" if pair.p_permutation is None else f"{pair.p_permutation:.2g}",
-                "" if paper is None else f"{paper:+.3g}, {_agreement(paper, pair.difference)}",
+                "" if paper is None else f"{paper:+.3g}, {_agreement(paper, pair)}",
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -226,13 +241,17 @@ def paper_difference(study: Study, probe: Probe, first: str, second: str) -> flo
     return None if a is None or b is None else round(a - b, 6)
 
 
-def _agreement(paper: float, ours: float) -> str:
-    return "same sign" if paper * ours > 0 else "other sign" if paper * ours < 0 else "one of them is 0"
+def _agreement(paper: float, pair: Pair) -> str:
+    sign = paper * pair.difference
+    found = "same sign" if sign > 0 else "other sign" if sign < 0 else "one of them is 0"
+    if pair.p_tukey is None:
+        return f"{found}, noise unknown"
+    return found if pair.exceeds_noise else f"{found}, ours within the noise"
 
 
 def cost_section(plans: Sequence[VariantPlan], results: Mapping[str, Any]) -> str:
     """FLOPs, tokens and hours of each variant's pretraining, the machine, and the data."""
-    head = ["variant", "updates", "tokens/update", "tokens", "epochs", "lr", "FLOPs", "hours, median"]
+    head = ["variant", "updates", "tokens/update", "tokens", "epochs", "lr", "FLOPs", "hours"]
     lines = ["## Cost of one pretraining", "", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for plan in plans:
         facts = results["variants"][plan.variant.name]
@@ -252,8 +271,9 @@ def cost_section(plans: Sequence[VariantPlan], results: Mapping[str, Any]) -> st
     lines += [
         "",
         f"All together {cost['flops']:.3g} FLOPs, of which {cost['flops_fine_tuning']:.3g} for fine-tuning "
-        f"({cost['fine_tuning_hours']:.3g} hours of runs). Hours are those of training steps, validation and start-up "
-        f"left out. Machine of this report: {where['processor']}, {where['cores']} cores, "
+        f"({cost['fine_tuning_hours']:.3g} hours of runs). Hours of a variant: median of its seeds' wall-clock time "
+        "in training steps, without validation and start-up; other work on the machine at that time, such as runs in "
+        f"parallel, lengthens them. Machine of this report: {where['processor']}, {where['cores']} cores, "
         f"GPU: {where['gpu'] or 'none'}; torch {where['torch']}.",
         "",
         "Data: "
@@ -265,7 +285,7 @@ def cost_section(plans: Sequence[VariantPlan], results: Mapping[str, Any]) -> st
 
 def _sentences(study: Study, probe: Probe, values: Values, found: Comparison) -> list[str]:
     by_variant = {name: list(seeds.values()) for name, seeds in numbers(values, probe, study).items() if seeds}
-    return conclusions(probe.name, by_variant, found, reference=study.reference)
+    return conclusions(probe.name, by_variant, found, reference=study.reference, better=probe.better)
 
 
 def curves_by_variant(runs: Sequence[RunFolder], curves: Mapping[str, Curve]) -> dict[str, list[Curve]]:

@@ -29,6 +29,7 @@ EQUAL = ("tokens", "updates", "flops")
 _ACCURACY = "accuracy"
 # The official metric of a task that the report shows; of the others, accuracy.
 _METRICS = {"CoLA": "mcc", "STS-B": "pearson", **dict.fromkeys(("squad1", "squad2", "conll2003", "wnut17"), "f1")}
+_METRICS |= {"summaries": "rouge1", "cnn_dailymail": "rouge1"}
 T = TypeVar("T")
 
 
@@ -264,7 +265,11 @@ def _probe_of(name: str, content: Any, path: Path) -> Probe:
         place = locate(path, f"--{name}")
         raise ValueError(f"{place}: {where}: there is no task {values['task']!r}; there are {', '.join(TASKS)}.")
     tuned = _section(TuningProbe, {**values, "name": name}, path, where)
-    choices = {axis: ",".join(found) if isinstance(found, list) else str(found) for axis, found in grid.items()}
+    for axis, found in grid.items():
+        if not all(isinstance(one, str) for one in (found if isinstance(found, list) else [found])):
+            place = locate(path, f"--{axis}")
+            raise ValueError(f"{place}: {where}: grid: {axis} must be a value or a list of values, got {found!r}.")
+    choices = {axis: ",".join(found) if isinstance(found, list) else found for axis, found in grid.items()}
     return replace(tuned, seeds=seeds, grid=choices, options=options, train=train)
 
 

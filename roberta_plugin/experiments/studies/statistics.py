@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 LEVEL = 0.05
 _RESAMPLES = 9_999  # of the test of all variants, where there are more arrangements than that
+_DIGITS = 9  # accuracies are multiples of 1 / examples: arrangements often tie, but for the rounding of their sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,8 @@ def pooled_deviation(samples: Sequence[NDArray[np.float64]]) -> float | None:
     freedom = sum(len(sample) - 1 for sample in samples)
     if not freedom:
         return None
-    return math.sqrt(sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples) / freedom)
+    shifted = [sample - sample[0] for sample in samples]  # so that equal values have exactly no spread
+    return math.sqrt(sum(float(((sample - sample.mean()) ** 2).sum()) for sample in shifted) / freedom)
 
 
 def smallest_p(num_first: int, num_second: int) -> float:
@@ -132,8 +134,10 @@ def _tukey(samples: Mapping[str, NDArray[np.float64]]) -> dict[tuple[str, str], 
 def _permutation_of_pair(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     from scipy.stats import permutation_test
 
+    spread = float(np.ptp(np.concatenate([a, b]))) or 1.0
+
     def difference(x: Any, y: Any, axis: int) -> Any:
-        return np.mean(x, axis=axis) - np.mean(y, axis=axis)
+        return np.round((np.mean(x, axis=axis) - np.mean(y, axis=axis)) / spread, _DIGITS)
 
     return _p_value(permutation_test((a, b), difference, vectorized=True, n_resamples=np.inf))
 
@@ -142,9 +146,12 @@ def _permutation_of_all(samples: Sequence[NDArray[np.float64]]) -> float:
     """p of the sum of squares between samples; exact, or of a fixed sample where there are many arrangements."""
     from scipy.stats import permutation_test
 
+    pooled = np.concatenate(samples)
+    grand, total = np.mean(pooled), float(np.var(pooled)) * len(pooled) or 1.0
+
     def between(*arrays: Any, axis: int) -> Any:
-        grand = np.mean(np.concatenate(arrays, axis=axis), axis=axis)
-        return sum(array.shape[axis] * (np.mean(array, axis=axis) - grand) ** 2 for array in arrays)
+        found = sum(array.shape[axis] * (np.mean(array, axis=axis) - grand) ** 2 for array in arrays)
+        return np.round(found / total, _DIGITS)
 
     num_resamples: Any = np.inf if _num_arrangements([len(s) for s in samples]) <= _RESAMPLES else _RESAMPLES
     return _p_value(
@@ -168,7 +175,9 @@ def _p_value(result: Any) -> float:
     return float(result.pvalue)
 
 
-def conclusions(name: str, values: Mapping[str, Sequence[float]], found: Comparison, *, reference: str) -> list[str]:
+def conclusions(
+    name: str, values: Mapping[str, Sequence[float]], found: Comparison, *, reference: str, better: str
+) -> list[str]:
     """Sentences on what differs by more than the seeds' noise, and on what these seeds cannot show.
 
     Args:
@@ -176,6 +185,7 @@ def conclusions(name: str, values: Mapping[str, Sequence[float]], found: Compari
         values: as for `compare`.
         found: its result.
         reference: the variant that the others are compared with.
+        better: values that are better, "smaller" or "larger".
     """
     counts = sorted({len(seeds) for seeds in values.values() if len(seeds)})
     if found.noise is None or len([seeds for seeds in values.values() if len(seeds) > 1]) < 2:
@@ -188,8 +198,8 @@ def conclusions(name: str, values: Mapping[str, Sequence[float]], found: Compari
         f"variant). That all variants are alike has p = {found.p_all:.3g} (permutation test of all of them together)."
     ]
     beyond = [pair for pair in found.pairs if pair.exceeds_noise]
-    described = "; ".join(describe(pair, reference=reference) for pair in beyond)
-    num_pairs = len(found.pairs)
+    described = "; ".join(describe(pair, reference=reference, better=better) for pair in beyond)
+    num_pairs = sum(pair.p_tukey is not None for pair in found.pairs)
     sentences.append(
         f"Beyond the seeds' noise (Tukey's HSD over {num_pairs} pair{'s' * (num_pairs > 1)}, p < {LEVEL}): {described}."
         if beyond
@@ -206,16 +216,22 @@ def conclusions(name: str, values: Mapping[str, Sequence[float]], found: Compari
     return sentences
 
 
-def describe(pair: Pair, *, reference: str) -> str:
-    """As in `dynamic below static by 3.1 (95 % interval 1.2 to 5, p = 0.01)`; the reference comes second."""
+def describe(pair: Pair, *, reference: str, better: str) -> str:
+    """As in `dynamic is better than static by 3.1 (95 % interval 1.2 to 5, p = 0.01)`; the reference comes second."""
     first, second, difference, low, high = pair.first, pair.second, pair.difference, pair.low, pair.high
     assert low is not None
     assert high is not None
     if first == reference:
         first, second, difference, low, high = second, first, -difference, -high, -low
+    is_better = (difference > 0) == (better == "larger")
     if difference < 0:
         low, high = -high, -low
     return (
-        f"{first} {'above' if difference > 0 else 'below'} {second} by {abs(difference):.3g} (95 % interval "
-        f"{low:.3g} to {high:.3g}, p = {pair.p_tukey:.2g})"
+        f"{first} is {'better' if is_better else 'worse'} than {second} by {abs(difference):.3g} (95 % interval "
+        f"{low:.3g} to {high:.3g}, p {_shown(pair.p_tukey)})"
     )
+
+
+def _shown(p: float | None) -> str:
+    assert p is not None
+    return f"= {p:.2g}" if p >= 1e-4 else "< 0.0001"

@@ -41,6 +41,7 @@ from roberta_plugin.experiments.studies.record import (
     PRETRAINING,
     check_record,
     check_unchanged,
+    recorded_ranks,
     settings_of,
 )
 from roberta_plugin.experiments.studies.report import write_report
@@ -51,6 +52,7 @@ from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.locks import try_lock
+from roberta_plugin.prediction.opening import usable_device
 
 Say = Callable[[str], None]
 
@@ -76,7 +78,8 @@ def plan_study(settings: StudySettings) -> PlannedStudy:
     """
     roberta_plugin.register()
     study = read_study(settings.study)
-    num_ranks = ranks_of(study, slurm=settings.slurm, gpus_per_run=settings.gpus_per_run)
+    num_ranks = recorded_ranks(settings.output_dir) if settings.report_only else None
+    num_ranks = num_ranks or ranks_of(study, slurm=settings.slurm, gpus_per_run=settings.gpus_per_run)
     return PlannedStudy(study=study, plans=plan_variants(study, num_ranks=num_ranks), num_ranks=num_ranks)
 
 
@@ -102,6 +105,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     if settings.report_only:
         return _report(settings, planned, grid, say)
     check_options(grid)
+    usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
         check_slurm(grid.slurm)
     with only_one(root):

@@ -31,7 +31,7 @@ from roberta_plugin.experiments.studies.checks import task_options
 from roberta_plugin.experiments.studies.settings import TuningProbe
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
-from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RunFolder
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, OUTPUTS, RunFolder
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
@@ -87,14 +87,18 @@ def prepared_folder(probe: TuningProbe, folder: Path) -> Prepared:
 def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:
     """The content of the grid file: axes are the models, then those of the paper's grid.
 
+    Of a model whose checkpoint is not there any more, only the names of the runs are right: enough to read results.
+
     Raises:
         ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
     """
     choices = {}
     for model in models:
-        start = starting_model(model.checkpoint)
-        check_model(start, prepared)
-        choices[model.label] = {**start.options, "finetune-from-model": str(model.checkpoint.resolve())}
+        choices[model.label] = {"finetune-from-model": str(model.checkpoint.resolve())}
+        if model.checkpoint.is_file():
+            start = starting_model(model.checkpoint)
+            check_model(start, prepared)
+            choices[model.label] = {**start.options, **choices[model.label]}
     recipe = benchmark_of(probe.task).recipe(probe.task, prepared, epochs=probe.epochs)
     content = grid_of(
         recipe,
@@ -148,6 +152,7 @@ def results_of(
 ) -> dict[str, Any] | None:
     """Official metrics of a model's best cell; None while runs of it are left to do.
 
+    A cell with a failed run is left out: a learning rate at which a run diverges is not the best one.
     The raw outputs of every run are stored first, and then the weights are deleted: more cells or seeds may be added.
     With `only_read` nothing is written or deleted, and a cell that is not evaluated yet gives None as well.
 
@@ -155,11 +160,10 @@ def results_of(
         "value": the median over seeds; "seeds": the value of each; "cell"; "medians" of all cells by the log's metric.
     """
     folders = [one for one in run_folders(grid, folder) if one.run.settings[MODEL_AXIS] == model.label]
-    if any(one.state() != DONE for one in folders):
-        return None
-    cells = [cell for cell in cells_of(grid, folders) if cell.values]
+    cells = [cell for cell in cells_of(grid, folders) if cell.values and cell.is_complete]
     best = best_cell(cells, grid.metric)
-    assert best is not None, "all runs are done"
+    if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
+        return None
 
     def of(runs: Sequence[RunFolder]) -> EvaluateSettings:
         return EvaluateSettings(
@@ -193,11 +197,12 @@ def results_of(
 def _give_up_weights(
     folders: Sequence[RunFolder], chosen: Sequence[RunFolder], of: Callable[[Sequence[RunFolder]], EvaluateSettings]
 ) -> None:
-    """Store the raw outputs of the runs that were not evaluated, and delete the weights of all."""
-    others = [one for one in folders if one not in chosen and one.checkpoint() is not None]
+    """Store the raw outputs of the runs that were not evaluated, and delete the weights of all that are done."""
+    done = [one for one in folders if one.state() == DONE]
+    others = [one for one in done if one not in chosen and one.checkpoint() is not None]
     if others:
         store_outputs(of(others))
-    for one in folders:
+    for one in done:
         for path in sorted((one.path / "checkpoints").glob("checkpoint*.pt")):
             path.unlink()
 

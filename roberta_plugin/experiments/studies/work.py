@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +95,15 @@ class Work:
 
     @property
     def models(self) -> list[Model]:
-        """The pretrained models that are there."""
+        """The models whose pretraining is done; the checkpoint may have been deleted since."""
         return [
-            Model(variant=run.run.settings[VARIANT_AXIS], seed=run.run.seed, checkpoint=checkpoint)
+            Model(
+                variant=run.run.settings[VARIANT_AXIS],
+                seed=run.run.seed,
+                checkpoint=run.checkpoint() or run.path / "checkpoints" / "checkpoint_last.pt",
+            )
             for run in self.runs
-            if run.state() == DONE and (checkpoint := run.checkpoint()) is not None
+            if run.state() == DONE
         ]
 
     def do(self) -> None:
@@ -127,6 +132,8 @@ class Work:
             path = self.root / PERPLEXITY / probe.name / model.variant / f"seed-{model.seed}.json"
             remedy = "delete it and run the same command again"
             found = read_json(path, keys=("value",), remedy=remedy)
+            if found is None and not self._is_there(model):
+                continue
             if found is None and not self.settings.report_only:
                 text = text or study_perplexity.held_out(
                     data_of(probe, self.plans),
@@ -138,7 +145,8 @@ class Work:
                 )
                 device = self.settings.device or _default_device()
                 score = study_perplexity.perplexity_of(model.checkpoint, text, device=device)
-                found = {"value": score.perplexity, "accuracy": score.accuracy, "num_predicted": score.num_predicted}
+                value = score.perplexity if math.isfinite(score.perplexity) else None
+                found = {"value": value, "accuracy": score.accuracy, "num_predicted": score.num_predicted}
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path, "w") as file:
                     json.dump(found, file, indent=2)
@@ -150,16 +158,22 @@ class Work:
         models, folder = self.models, self.root / FINE_TUNING / probe.name
         if not models or probe.name not in self.prepared:
             return
-        content = study_tuning.tuning_grid(probe, self.prepared[probe.name], models, num_ranks=min(1, self.num_gpus))
-        path, only_read = folder / "grid.json", self.settings.report_only
-        grid = grid_from(content, path)
-        runs = study_tuning.run_folders(grid, folder)
-        work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
-        self._sweep(content, path, folder / "runs", runs, work, num_gpus=min(1, self.num_gpus))
-        for model in models:
-            device = self.settings.device
-            found = study_tuning.results_of(probe, model, grid, folder, device=device, only_read=only_read)
-            self._note(probe.name, model, found)
+        prepared, path = self.prepared[probe.name], folder / "grid.json"
+        there = [model for model in models if model.checkpoint.is_file()]
+        for group in (there, [model for model in models if model not in there]):
+            if not group:
+                continue
+            content = study_tuning.tuning_grid(probe, prepared, group, num_ranks=min(1, self.num_gpus))
+            grid = grid_from(content, path)
+            if group is there:
+                runs = study_tuning.run_folders(grid, folder)
+                work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
+                self._sweep(content, path, folder / "runs", runs, work, num_gpus=min(1, self.num_gpus))
+            only_read, device = self.settings.report_only or group is not there, self.settings.device
+            for model in group:
+                found = study_tuning.results_of(probe, model, grid, folder, device=device, only_read=only_read)
+                if found is not None or self._is_there(model):
+                    self._note(probe.name, model, found)
 
     @property
     def num_gpus(self) -> int:
@@ -208,9 +222,25 @@ class Work:
         self.progress.finish(sum(work.values()))
         self.failures |= {str(folder / name): failure["reason"] for name, failure in report.failures.items()}
 
+    def _is_there(self, model: Model) -> bool:
+        """Whether a model that has to be measured still has its checkpoint; if not, that counts as a failure."""
+        folder = model.checkpoint.parent.parent
+        if not model.checkpoint.is_file():
+            self.failures[str(folder)] = (
+                f"{model.checkpoint} is gone, and not measured by every probe. To pretrain the model again, "
+                f"delete {folder / 'result.json'} and run the same command again."
+            )
+        return model.checkpoint.is_file()
+
     def _note(self, probe: str, model: Model, found: dict[str, Any] | None) -> None:
-        if found is not None:
-            self.values.setdefault(probe, {}).setdefault(model.variant, {})[model.seed] = found
+        if found is None:
+            return
+        if found["value"] is None or not math.isfinite(found["value"]):
+            self.failures[f"{probe}: {model.variant}, seed {model.seed}"] = (
+                "the value is not a finite number: the model has diverged"
+            )
+            return
+        self.values.setdefault(probe, {}).setdefault(model.variant, {})[model.seed] = found
 
 
 def _default_device() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from roberta_plugin.experiments.sweeps.run import FAILED, POLL_S, Attempt, RunFolder
@@ -53,8 +54,9 @@ def run_locally(
             look()
             time.sleep(POLL_S if running else 0)
     finally:
-        for attempt, _ in running.values():
-            attempt.stop()
+        if running:  # together, for each may be saving; and to the end, though a second Ctrl-C comes
+            with ThreadPoolExecutor(len(running)) as pool:
+                list(pool.map(lambda found: found[0].stop(), running.values()))
 
 
 def environments(num_parallel: int, *, gpus_per_run: int) -> list[dict[str, str]]:

@@ -126,17 +126,25 @@ def sweep(
             check_slurm(grid.slurm)
     folders = prepare(grid, root)
     chosen: list[RunFolder] = []
+    waited_for: list[RunFolder] = []
     if not settings.report_only:
         stop_orphans(folders, say)
         chosen = to_do(folders, root=root)
+        if settings.wait:  # also for what an earlier call has submitted
+            queued = queued_runs(root)
+            waited_for = [folder for folder in folders if folder in chosen or folder.run.name in queued]
     if chosen and use_snapshot(chosen, root=root, renew=settings.renew_code):
         say(f"the runs use the code in {root / 'snapshots'}, which differs from the present one: see --renew-code")
     jobs: dict[str, str] = {}
     try:
         if chosen and settings.slurm is not None:
-            jobs = _train_on_slurm(chosen, grid, root=root, settings=settings, say=say, show=progress)
+            jobs = _submit(chosen, grid, root=root, settings=settings, say=say)
         elif chosen:
             _train_here(chosen, settings=settings, num_runs=len(folders), say=say, show=progress)
+        if waited_for:
+            if len(waited_for) > len(chosen):
+                say(f"{len(waited_for) - len(chosen)} runs of an earlier submission are in the queue: waiting for them")
+            _wait_for_queue(waited_for, root=root, keep=settings.keep, show=progress)
     finally:
         if settings.keep != "all":
             keep_weights(folders)
@@ -197,16 +205,10 @@ def _train_here(
         )
 
 
-def _train_on_slurm(
-    folders: Sequence[RunFolder],
-    grid: Grid,
-    *,
-    root: Path,
-    settings: SweepSettings,
-    say: Callable[[str], None],
-    show: Callable[[Sequence[RunFolder]], SweepProgress],
+def _submit(
+    folders: Sequence[RunFolder], grid: Grid, *, root: Path, settings: SweepSettings, say: Callable[[str], None]
 ) -> dict[str, str]:
-    """Submit the runs as a job array, and wait for them where asked."""
+    """Submit the runs as a job array."""
     code, resources = folders[0].code, grid.slurm
     assert code is not None
     assert resources is not None
@@ -215,15 +217,18 @@ def _train_on_slurm(
     )
     array = next(iter(jobs.values())).split("_")[0]
     say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
-    if not settings.wait:
-        return jobs
+    return jobs
+
+
+def _wait_for_queue(
+    folders: Sequence[RunFolder], *, root: Path, keep: str, show: Callable[[Sequence[RunFolder]], SweepProgress]
+) -> None:
     with show(folders) as progress:
         while queued_runs(root):
             time.sleep(_SLURM_POLL_S)
             progress.look()
-            if settings.keep != "all":
+            if keep != "all":
                 keep_weights(folders)
-    return jobs
 
 
 def check_options(grid: Grid) -> None:

@@ -13,6 +13,8 @@ from roberta_plugin.finetuning.raw_files import check_text, short
 
 logger = logging.getLogger(__name__)
 
+_EXACT = 2.0**53  # up to which floating point numbers have all whole numbers
+
 
 class Example(NamedTuple):
     """A row that was read and checked."""
@@ -43,19 +45,19 @@ def text_of(row: Row, column: str, *, option: str) -> str:
 
 
 def label_of(value: Any, column: str, place: str) -> str:
-    """A label as text: 1, 1.0 and "1" are the same label, true is "true".
+    """A label as text: the numbers 1 and 1.0 and the text "1" are the same label, true is "true".
 
     Raises:
         ValueError: if it is empty, a list or an object.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return str(int(value))
-    if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return str(value)
     if isinstance(value, str) and value.strip():
-        return value.strip()
+        return check_text(value, f"the column {column!r}", place).strip()
     if is_missing(value):
         raise ValueError(f"{place}: the label in the column {column!r} is empty. Fill it in, or leave the row out.")
     raise ValueError(f"{place}: the column {column!r} must hold a label, found {short(value)}.")

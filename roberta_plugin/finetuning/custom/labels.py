@@ -15,21 +15,25 @@ from roberta_plugin.finetuning.custom.examples import Example
 logger = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"-?\d{1,15}")
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 _MOST_LABELS = 1000  # more are taken for texts or numbers
 _FEW_ROWS = 20
 
 
-def found_labels(pairs: Iterable[tuple[str, Example]], given: Sequence[str] | None, *, path: object) -> list[str]:
+def found_labels(
+    pairs: Iterable[tuple[str, Example]], given: Sequence[str] | None, *, path: object, least: int = 2
+) -> list[str]:
     """The labels in the order of their numbers.
 
     Args:
         pairs: each label of a training table, and its example.
         given: the labels as the user has ordered them; None: those found, sorted: as numbers if all are whole.
         path: the table, for messages.
+        least: how many labels there must be.
 
     Raises:
-        ValueError: if a label is not among `given`, if there is one label only, or if there are so many that the column
-            cannot be one of labels.
+        ValueError: if a label is not among `given`, if there are fewer than `least`, or if there are so many that the
+            column cannot be one of labels.
 
     Example: labels 10, 9 and 9 -> ["9", "10"]; with "x" among them -> ["10", "9", "x"].
     """
@@ -54,11 +58,16 @@ def found_labels(pairs: Iterable[tuple[str, Example]], given: Sequence[str] | No
     else:
         are_numbers = all(_NUMBER.fullmatch(label) for label in seen)
         found = sorted(seen, key=int) if are_numbers else sorted(seen)
-    if len(found) < 2:
+    if len(found) < least:
         raise ValueError(
-            f"{path}: every row has the label {found[0]!r}, so there is nothing to learn. Is --label-column right?"
+            f"{path}: there is no other label than {found[0]!r}, so there is nothing to learn. Is --label-column right?"
             if found
             else f"{path}: no row has a label. Is --label-column right?"
+        )
+    for one, other in look_alikes(seen):
+        logger.warning(
+            f"{seen[other].where}: the label {other!r} differs from {one!r} ({seen[one].where}) in its spelling only, "
+            "and counts as another one. Spell them alike if they are meant to be the same."
         )
     if given is None and (len(found) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(found) > num_labels / 2)):
         raise ValueError(
@@ -79,10 +88,29 @@ def number_of(label: str, labels: Sequence[str], example: Example) -> int:
         return labels.index(label)
     except ValueError:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        meant = next((known for known in labels if _loosely(known) == _loosely(label)), None)
         raise ValueError(
-            f"{example.where}: no row of the training table has the label {label!r}; it has {shown}. Correct the row, "
-            "or name all labels by --labels."
+            f"{example.where}: no row of the training table has the label {label!r}; it has {shown}. "
+            + (f"Is {meant!r} meant? " if meant is not None else "")
+            + "Correct the row, or name all labels by --labels."
         ) from None
+
+
+def look_alikes(labels: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of labels that are the same number, or the same text but for upper and lower case and white space.
+
+    Example: "1", "Pos", "1.0", "pos" -> [("1", "1.0"), ("Pos", "pos")].
+    """
+    first: dict[str, str] = {}
+    return [(first[key], label) for label in labels if first.setdefault(key := _loosely(label), label) != label]
+
+
+def _loosely(label: str) -> str:
+    """What labels have in common that differ in spelling only."""
+    number = label.strip()
+    if _DECIMAL.fullmatch(number):
+        return str(float(number))
+    return " ".join(label.split()).casefold()
 
 
 def balanced_weights(labels: Sequence[str], occurrences: Counter[str]) -> list[float]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.option_fields import TaskOptions, option
+from roberta_plugin.finetuning.option_fields import FileOptions, option
 
 # Kinds of own data, as --kind names them; `pair` is a classification of two texts.
-OWN_KINDS = ("classification", "multi-label", "regression", "pair", "multiple-choice", "question-answering")
+OWN_KINDS = ("classification", "multi-label", "regression", "pair", "multiple-choice", "question-answering", "tagging")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CustomOptions(TaskOptions):
+class CustomOptions(FileOptions):
     """Options of custom: tables of your own."""
 
     kind: str | None = option(None, "what is learned (classification)", stage="prepare", choices=OWN_KINDS)
     train: str | None = option(
         None,
-        "table to train on: .csv, .tsv, .jsonl or .parquet, also .gz, .zst, .xz, .bz2; relative to --raw, if given",
+        "table to train on: .csv, .tsv, .jsonl or .parquet, also .gz, .zst, .xz, .bz2 (tagging: .jsonl, .parquet, or "
+        "CoNLL columns); relative to --raw, if given",
         stage="prepare",
         metavar="FILE",
     )
@@ -28,7 +29,10 @@ class CustomOptions(TaskOptions):
         None, "the same for the test set; it may lack the label column", stage="prepare", metavar="FILE"
     )
     text_column: str | None = option(
-        None, "column of the text (text; question-answering: context)", stage="prepare", metavar="COLUMN"
+        None,
+        "column of the text (text; question-answering: context; tagging: the words, tokens)",
+        stage="prepare",
+        metavar="COLUMN",
     )
     text_pair_column: str | None = option(
         None,
@@ -39,7 +43,7 @@ class CustomOptions(TaskOptions):
     label_column: tuple[str, ...] | None = option(
         None,
         "column of the label or number (label); with multi-label, of a list of labels, or one column of 0 and 1 for "
-        "each label; with question-answering, of the answer (answer)",
+        "each label; with question-answering, of the answer (answer); with tagging, of the tags (tags)",
         stage="prepare",
         metavar="COLUMN",
         nargs="+",
@@ -118,13 +122,15 @@ class CustomOptions(TaskOptions):
             "choices_columns": ("multiple-choice",),
             "label_separator": ("multi-label",),
             "threshold": ("multi-label", "question-answering"),
-            "labels": ("classification", "pair", "multi-label", "multiple-choice"),
+            "labels": ("classification", "pair", "multi-label", "multiple-choice", "tagging"),
         }
         for name, kinds in of_kinds.items():
             if self.kind is not None and getattr(self, name) is not None and kind not in kinds:
                 raise ValueError(f"--{name.replace('_', '-')} goes with --kind {' or '.join(kinds)}, not {kind}.")
         if self.class_weights == "balanced" and kind not in ("classification", "pair", "multi-label"):
             raise ValueError(f"--class-weights balanced goes with labels, and --kind {kind} has none of its own.")
+        if kind == "tagging" and self.text_pair_column is not None:
+            raise ValueError("--text-pair-column: --kind tagging has no second text. Leave it out.")
         if kind == "pair" and self.text_pair_column is None:
             raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
         if self.delimiter is not None and len(self.delimiter) != 1:
@@ -141,12 +147,6 @@ class CustomOptions(TaskOptions):
         if len(cut_by) > 1:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in cut_by)
             raise ValueError(f"{named} both say what the development set is: give one of them.")
-
-    @property
-    def files(self) -> dict[str, str]:
-        """The tables by split."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {split: name for split, name in named.items() if name is not None}
 
     def part(self) -> tuple[int, int]:
         """Which part is the development set, and of how many.

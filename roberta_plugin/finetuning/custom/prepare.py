@@ -18,7 +18,6 @@ from roberta_plugin.finetuning.custom.examples import Example, warn_of_duplicate
 from roberta_plugin.finetuning.custom.kinds import kind_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import format_of, read_table
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
@@ -31,7 +30,11 @@ _RECORDED = ("text_column", "text_pair_column", "label_column", "id_column", "de
 
 
 def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str, Any]:
-    """See `benchmarks.Benchmark.settings`; `labels` are among them if they are given."""
+    """See `benchmarks.Benchmark.settings`; `labels` are among them if they are given.
+
+    Raises:
+        ValueError: if the text is its own label, or what `CustomKind.settings_of` refuses.
+    """
     name = (options.kind or "classification").replace("-", "_")
     name = "classification" if name == "pair" else name
     plain = {item: getattr(options, item) for item in _RECORDED}
@@ -46,7 +49,13 @@ def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str,
         "class_weights": options.class_weights or "none",
         **({"labels": list(options.labels)} if options.labels else {}),
     }
-    return {**found, **type(kind_of(found)).settings_of(options, max_length=max_length)}
+    found |= type(kind_of(found)).settings_of(options, max_length=max_length)
+    if found["text_column"] in found["label_column"]:
+        raise ValueError(
+            f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
+            "Name two columns."
+        )
+    return found
 
 
 def raw_files(task: str, raw: Path, options: CustomOptions) -> list[Path]:
@@ -73,7 +82,9 @@ def prepare(
     recorded = settings(task, max_length=max_length, options=options)
     tables = _tables(raw, options)
     reading = kind_of(recorded)
-    splits = {split: _read(path, reading, options, split=split) for split, path in tables.items()}
+    for path in tables.values():
+        reading.check_name(path)
+    splits = {split: _read(path, reading, split=split) for split, path in tables.items()}
     table = splits["train"]
     if "valid" not in splits:
         splits |= _cut(table, reading, options)
@@ -101,15 +112,14 @@ def _tables(raw: Path, options: CustomOptions) -> dict[str, Path]:
     for split, path in found.items():
         if not path.is_file():
             raise FileNotFoundError(f"--{split} {path} does not exist: check the path.")
-        format_of(path)
     return found
 
 
-def _read(path: Path, kind: CustomKind, options: CustomOptions, *, split: str) -> list[Example]:
+def _read(path: Path, kind: CustomKind, *, split: str) -> list[Example]:
     """The examples of a table; a test table whose first row has no label has none at all."""
     examples: list[Example] = []
     is_labelled = True
-    for row in read_table(path, delimiter=options.delimiter):
+    for row in kind.rows(path):
         if not examples and split == "test":
             is_labelled = kind.is_labelled(row)
         examples.append(kind.read(row, is_labelled=is_labelled))

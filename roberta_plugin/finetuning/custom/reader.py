@@ -41,7 +41,14 @@ class Row(NamedTuple):
 
 def where(path: Path, line: int) -> str:
     """A row for messages, such as `my.csv, line 7`."""
-    return f"{path}, {'row' if format_of(path) == 'parquet' else 'line'} {line}"
+    return f"{path}, {'row' if named_format(path) == 'parquet' else 'line'} {line}"
+
+
+def named_format(path: Path) -> str | None:
+    """The format that the name of a table gives, also of a compressed one; None if it gives none."""
+    name = path.name.lower()
+    suffix = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
+    return ENDINGS.get(Path(name.removesuffix(suffix)).suffix)
 
 
 def format_of(path: Path) -> str:
@@ -50,15 +57,13 @@ def format_of(path: Path) -> str:
     Raises:
         ValueError: if the name gives none.
     """
-    name = path.name.lower()
-    suffix = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
-    found = ENDINGS.get(Path(name.removesuffix(suffix)).suffix)
+    found = named_format(path)
     if found is None:
         raise ValueError(
             f"{path}: the name does not say the format. Let it end in {', '.join(ENDINGS)}; all but Parquet may be "
             f"compressed ({', '.join(COMPRESSIONS)})."
         )
-    if found == "parquet" and suffix:
+    if found == "parquet" and path.suffix.lower() in COMPRESSIONS:
         raise ValueError(f"{path}: Parquet is compressed within. Unpack the file.")
     return found
 
@@ -96,7 +101,7 @@ def value_of(row: Row, column: str, *, option: str) -> Any:
         ValueError: naming the columns that there are, if it is not among them.
     """
     if column not in row.values:
-        place = row.where if format_of(row.path) == "jsonl" else str(row.path)
+        place = row.where if named_format(row.path) == "jsonl" else str(row.path)
         found = ", ".join(map(repr, row.values)) or "none"
         raise ValueError(f"{place}: there is no column {column!r}; there are {found}. Name one of them by {option}.")
     return row.values[column]
@@ -109,14 +114,23 @@ def _lines(path: Path, source: TextInput) -> Iterator[str]:
         try:
             text = block.decode("utf-8")
         except UnicodeDecodeError as error:
-            before = block[: error.start]
-            line = number + before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
+            line = number + _num_line_ends(block[: error.start])
             raise ValueError(
                 f"{path}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8. Save the table as UTF-8, for "
                 "instance by `iconv -f latin1 -t utf-8`, with the encoding that it has in the place of latin1."
             ) from None
+        if "\0" in text:
+            line = number + _num_line_ends(block[: block.index(b"\0")])
+            raise ValueError(
+                f"{path}, line {line}: it holds byte 0x00, so it is a binary file, or UTF-16, which `iconv -f UTF-16LE "
+                "-t UTF-8` converts."
+            )
         yield from io.StringIO(text.removeprefix("\ufeff") if number == 1 else text, newline="")
         number += count_lines(block)
+
+
+def _num_line_ends(data: bytes) -> int:
+    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
 
 
 def _separated(path: Path, source: TextInput, delimiter: str, quoting: int) -> Iterator[Row]:
@@ -153,7 +167,7 @@ def _remedy(quoting: int) -> str:
 
 
 def _header(path: Path, names: list[str], delimiter: str) -> list[str]:
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name in names if name and names.count(name) > 1]  # spreadsheets add columns without a name
     if twice:
         raise ValueError(f"{path}, line 1: the column {twice[0]!r} occurs twice. Columns need different names.")
     other = next((mark for mark in ";\t|" if mark != delimiter and mark in names[0]), None)

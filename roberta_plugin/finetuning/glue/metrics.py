@@ -54,9 +54,14 @@ def mcc(counts: Numbers) -> float:
 
 def macro_f1(counts: Numbers) -> float:
     """Mean of the F1 of the classes, from counts (C, C); a class without an answer or a prediction does not count."""
-    answered, predicted = counts.sum(axis=1), counts.sum(axis=0)  # (C, C) -> (C,), (C,)
-    total = (answered + predicted).astype(np.float64)
-    return float(np.mean(2 * np.diagonal(counts)[total > 0] / total[total > 0])) if total.any() else 0.0
+    occurs = (counts.sum(axis=1) + counts.sum(axis=0)) > 0  # (C,)
+    return float(np.mean(class_f1s(counts)[occurs])) if occurs.any() else 0.0
+
+
+def class_f1s(counts: Numbers) -> NDArray[np.float64]:
+    """F1 of each class (C,), from counts (C, C); 0 for a class without an answer or a prediction."""
+    total = (counts.sum(axis=1) + counts.sum(axis=0)).astype(np.float64)  # right answers + predictions
+    return np.divide(2 * np.diagonal(counts), total, out=np.zeros_like(total), where=total > 0)
 
 
 def pearson(predictions: Numbers, answers: Numbers) -> float:

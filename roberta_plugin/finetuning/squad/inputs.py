@@ -98,11 +98,14 @@ def cut(num_tokens: int, *, room: int, stride: int) -> list[Window]:
 
 def best_windows(spans: NDArray[np.int64], num_tokens: int) -> NDArray[np.int64]:
     """Windows (W, 2), each a first token and a length -> index of the best window of each token (num_tokens,)."""
-    tokens = np.arange(num_tokens)
-    starts, length = spans[:, :1], spans[:, 1:]  # (W, 1)
-    context = np.minimum(tokens - starts, starts + length - 1 - tokens).astype(np.float64)  # (W, num_tokens)
-    scores = np.where(context >= 0, context + _LENGTH_BONUS * length, -np.inf)
-    owners: NDArray[np.int64] = scores.argmax(axis=0)
+    best = np.full(num_tokens, -np.inf)
+    owners = np.zeros(num_tokens, dtype=np.int64)
+    for number, (start, length) in enumerate(spans.tolist()):
+        left = np.arange(length)
+        scores = np.minimum(left, length - 1 - left) + _LENGTH_BONUS * length  # (length,)
+        own = slice(start, start + length)
+        is_better = scores > best[own]
+        best[own][is_better], owners[own][is_better] = scores[is_better], number
     return owners
 
 

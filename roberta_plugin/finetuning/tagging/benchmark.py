@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from scipy.special import softmax
-
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.tagging.decoding import best_valid
 from roberta_plugin.finetuning.tagging.labels import types_of
 from roberta_plugin.finetuning.tagging.metrics import evaluate
 from roberta_plugin.finetuning.tagging.predictions import report, write_predictions
@@ -69,16 +65,8 @@ def score(
     """
     sentences = Sentences(prepared.split(split))
     labels = prepared.settings["labels"]
-    logits = [member.token_logits for member in members if member.token_logits is not None]
-    assert len(logits) == len(members) > 0, "these are not outputs of a tagging head"
-    probabilities = np.mean(
-        [sentences.rows([softmax(each.astype(np.float64), axis=1) for each in outputs]) for outputs in logits], axis=0
-    )  # (W, C)
     types = types_of(labels)
-    if options.valid_sequences and types is not None:
-        found = best_valid(probabilities, sentences.offsets, labels)
-    else:
-        found = probabilities.argmax(axis=1)
+    found = sentences.decided(members, labels, valid_sequences=options.valid_sequences and types is not None)
     if folder is not None:
         write_predictions(folder / prediction_files(task, split)[0], sentences, found, labels)
     if not sentences.is_labelled:

@@ -71,6 +71,11 @@ def convert(
         for name, found in used.items():
             if unseen := sorted(found - used.get("train", found)):
                 logger.warning(f"{name} has the types {', '.join(unseen)}, which no entity of train has")
+    if len(labels) < 2:
+        raise ValueError(
+            f"{next(iter(splits.values()))[0].path}: every word has the tag {''.join(labels) or 'O'!r}, so there is "
+            "nothing to learn. Name the column of the tags by --tags-column."
+        )
     ids = {label: number for number, label in enumerate(labels)}
     numbers = {name: [[ids[tag] for tag in tags] for tags in sentences] for name, sentences in read.items()}
     return labels, {name: numbers.get(name) for name in splits}

@@ -3,7 +3,7 @@
 An entity is right if its first word, its last word and its type are. Labels are numbered as in `labels`, and sequences
 that are not valid are read as conlleval reads them.
 
-Shapes: W words, sentence after sentence; K types.
+Shapes: W words, sentence after sentence; S sentences; K types.
 """
 
 from __future__ import annotations
@@ -38,15 +38,27 @@ def count_entities(
     gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
     """How many entities of each type are correct, found and there (K, 3), from labels of words (W,)."""
-    counts = np.zeros((num_types, 3))
+    return entities_by_sentence(gold, found, is_first, num_types=num_types).sum(axis=0)
+
+
+def entities_by_sentence(
+    gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
+) -> NDArray[np.float64]:
+    """The same for each sentence with words (S, K, 3)."""
+    sentence = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
+    counts = np.zeros((max(1, int(is_first.sum())), num_types, 3))
     (gold_starts, gold_stops), (starts, stops) = spans(gold, is_first), spans(found, is_first)
     stop_at = np.full(len(gold) + 1, -1)
     stop_at[gold_starts] = gold_stops
     types = (found[starts] - 1) // 2
     # an entity of the same type as its first word's label, which may be B in one and I in the other
     is_correct = (stop_at[starts] == stops) & (types == (gold[starts] - 1) // 2)
-    for column, chosen in ((CORRECT, types[is_correct]), (FOUND, types), (GOLD, (gold[gold_starts] - 1) // 2)):
-        counts[:, column] = np.bincount(chosen, minlength=num_types)
+    for column, first, chosen in (
+        (CORRECT, starts[is_correct], types[is_correct]),
+        (FOUND, starts, types),
+        (GOLD, gold_starts, (gold[gold_starts] - 1) // 2),
+    ):
+        np.add.at(counts, (sentence[first], chosen, column), 1)
     return counts
 
 

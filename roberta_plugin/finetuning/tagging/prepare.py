@@ -14,7 +14,7 @@ The settings have `labels`, in IOB2 (see `labels`), whichever scheme the files a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -65,7 +65,7 @@ def prepare(
     ) as writer:
         for name, sentences in splits.items():
             with writer.split(name) as split:
-                _SplitOfWindows(split, layout, encoder, labels).write(sentences, numbers[name], name)
+                SplitOfWindows(split, layout, encoder, labels).write(sentences, numbers[name], name)
 
 
 def settings(task: str, *, max_length: int, options: TaggingOptions) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def raw_files(task: str, raw: Path, options: TaggingOptions) -> list[Path]:
     return list(find_files(task, raw, options.files).values())
 
 
-class _SplitOfWindows:
+class SplitOfWindows:
     """Writes the windows of the texts of a split."""
 
     def __init__(self, split: SplitWriter, layout: TaggingLayout, encoder: Encoder, labels: Sequence[str]) -> None:
@@ -91,8 +91,22 @@ class _SplitOfWindows:
             numbers = np.arange(len(labels))
             self._continuing = numbers + (is_entities & (numbers % 2 == 1))  # B-TYPE -> I-TYPE
 
-    def write(self, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]] | None, name: str) -> None:
-        """Write a split, and log what it holds."""
+    def write(
+        self,
+        sentences: Sequence[Sentence],
+        labels: Sequence[Sequence[int]] | None,
+        name: str,
+        *,
+        records: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Write a split, and log what it holds.
+
+        Args:
+            sentences: of the split.
+            labels: of the words of each sentence; None: they are not known.
+            name: of the split.
+            records: what the record of each sentence has besides its words.
+        """
         positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
         texts = list(_texts(sentences, labels, self._layout.context))
         num_words = num_windows = 0
@@ -117,8 +131,8 @@ class _SplitOfWindows:
         self._split.array("sentences", np.cumsum([0, *(len(each.words) for each in sentences)]))
         if labels is not None:
             self._split.array("tags", np.array([tag for tags in labels for tag in tags], dtype=np.int16))
-        for each in sentences:
-            self._split.record({"words": each.words})
+        for each, more in zip(sentences, records or [{}] * len(sentences), strict=True):
+            self._split.record({"words": each.words, **more})
         logger.info(
             f"{name}: {len(sentences):,} sentences, {num_words:,} words, {num_windows:,} windows of at most "
             f"{self._layout.max_length} tokens for {len(texts):,} texts; {int((of_words == 0).sum()):,} words have no "

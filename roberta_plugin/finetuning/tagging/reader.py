@@ -4,21 +4,24 @@
                     -DOCSTART- begins a document
     JSON Lines      {"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, perhaps with "document"
 
-By ending of the name: .jsonl, .ndjson and .json are JSON Lines, all else columns. Lines end with LF or CRLF; a byte
-order mark is ignored. Columns are cut at tabs if the line has any, so that words may then hold spaces, else at spaces;
-other white space and invisible characters are part of a word. A line of white space alone is blank (WNUT-17 ends its
-sentences with a tab).
+By ending of the name: .jsonl, .ndjson and .json are JSON Lines, all else columns; also compressed (.gz, .zst, .xz,
+.bz2). Lines end with LF, CRLF or CR; a byte order mark is ignored. Columns are cut at tabs if the line has any, so that
+words may then hold spaces, else at spaces; other white space and invisible characters are part of a word. A line of
+white space alone is blank (WNUT-17 ends its sentences with a tab).
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.data.text_inputs import read_blocks
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS, find_inputs
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.raw_files import check_list, check_text, short
 
@@ -28,6 +31,7 @@ SPLITS = ("train", "valid", "test")
 _JSON = (".jsonl", ".ndjson", ".json")
 _ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", *_JSON)
 _DOCUMENT = "-DOCSTART-"
+_LINE_END = re.compile("\r\n|\n|\r")
 # task -> split -> names that its file may have, the first one that exists
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "conll2003": {
@@ -64,9 +68,15 @@ class Sentence:
 
     def where(self, place: int) -> str:
         """The file and line of a word."""
-        if self.path.suffix.lower() in _JSON:
+        if _is_json(self.path):
             return f"{self.path}, line {self.line}, word {place + 1}"
         return f"{self.path}, line {self.line + place}"
+
+
+def _is_json(path: Path) -> bool:
+    name = path.name.lower()
+    suffix = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
+    return name.removesuffix(suffix).endswith(_JSON)
 
 
 def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path]:
@@ -82,7 +92,8 @@ def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path
         return {split: raw / named[split] for split in SPLITS if split in named}
     found = {}
     for split, names in _FILES[task].items():
-        path = next((raw / name for name in names if (raw / name).is_file()), None)
+        paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
+        path = next((path for path in paths if path.is_file()), None)
         if path is not None:
             found[split] = path
     if not found:
@@ -105,13 +116,21 @@ def read_file(path: Path, *, options: TaggingOptions, needs_tags: bool) -> list[
     Raises:
         ValueError: naming the file, the line and what would be right.
     """
+    (source,) = find_inputs([path], text_format="text")
+    content = b"".join(read_blocks(source))
     try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = path.read_bytes().count(b"\n", 0, error.start) + 1
+        line = _LINE_END.sub("\n", content[: error.start].decode("latin-1")).count("\n") + 1
         raise ValueError(f"{path}, line {line} is not UTF-8 ({error.reason}): save the file as UTF-8.") from None
-    lines = [line.removesuffix("\r") for line in lines]
-    read = _read_json if path.suffix.lower() in _JSON else _read_columns
+    lines = _LINE_END.split(text)
+    if "\0" in text:
+        line = next(number for number, line in enumerate(lines, start=1) if "\0" in line)
+        raise ValueError(
+            f"{path}, line {line}: it holds byte 0x00, so it is a binary file, or UTF-16, which `iconv -f UTF-16LE -t "
+            "UTF-8` converts."
+        )
+    read = _read_json if _is_json(path) else _read_columns
     sentences = list(read(path, lines, options))
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")
@@ -165,7 +184,7 @@ class _Columns:
     def __init__(self, path: Path, options: TaggingOptions) -> None:
         self._path, self._num_cells = path, 0
         self._wanted = (options.tokens_column, options.tags_column)
-        self._has_header = any(name is not None and not name.isdigit() for name in self._wanted)
+        self._has_header = any(name is not None and not name.isdecimal() for name in self._wanted)
         self._words = self._tags = 0
         self.has_tags = True
 
@@ -186,7 +205,7 @@ class _Columns:
         return not self._has_header
 
     def _place(self, name: str, option: str, cells: list[str]) -> int:
-        if not name.isdigit():
+        if not name.isdecimal():
             if name not in cells:
                 raise ValueError(
                     f"{self._path}: {option} {name}, but the first line names the columns {', '.join(cells)[:200]}. "
@@ -218,7 +237,7 @@ def _read_json(path: Path, lines: list[str], options: TaggingOptions) -> Iterato
         where = f"{path}, line {number}"
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{where} is not valid JSON ({error}): write one object per line.") from None
         if not isinstance(record, dict):
             raise ValueError(f"{where} holds {short(record)} and not a JSON object: write one object per line.")

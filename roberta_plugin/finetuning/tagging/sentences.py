@@ -10,8 +10,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
+from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.tagging.decoding import best_valid
 
 
 class Sentences:
@@ -81,3 +84,22 @@ class Sentences:
         rows: NDArray[np.float64] = flat[starts[self.windows] + self.positions]
         rows[self.positions == 0] = np.eye(1, rows.shape[1])
         return rows
+
+    def decided(
+        self, members: Sequence[RawOutputs], labels: Sequence[str], *, valid_sequences: bool = False
+    ) -> NDArray[np.int64]:
+        """The most probable label of each word (W,); the probabilities of several members are averaged.
+
+        Args:
+            members: raw outputs of each model.
+            labels: names of the labels.
+            valid_sequences: choose among the sequences that are valid in IOB2.
+        """
+        logits = [member.token_logits for member in members if member.token_logits is not None]
+        assert len(logits) == len(members) > 0, "these are not outputs of a tagging head"
+        probabilities: NDArray[np.float64] = np.mean(
+            [self.rows([softmax(each.astype(np.float64), axis=1) for each in outputs]) for outputs in logits], axis=0
+        )  # (W, C)
+        if valid_sequences:
+            return best_valid(probabilities, self.offsets, labels)
+        return probabilities.argmax(axis=1)

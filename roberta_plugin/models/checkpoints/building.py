@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS, positions_of, sizes_of
 from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.models.checkpoints.pairs import SEGMENTS
 from roberta_plugin.models.config import SIZES, FastRobertaConfig
 
 OUR_MODELS = ("fast_roberta", *(f"fast_roberta_{size}" for size in SIZES))
@@ -55,6 +56,8 @@ _NAMES = ("activation_fn", "pooler_activation_fn")
 
 class ModelOnlyTask(FairseqTask):  # type: ignore[misc]
     """The part of a task that building a model needs: a dictionary and a number of positions."""
+
+    num_segments = 0
 
     def __init__(self, dictionary: Any, max_positions: int) -> None:
         super().__init__(None)
@@ -121,11 +124,18 @@ def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.
     arguments = model_arguments(state, path)
     arguments.load_checkpoint_heads = True
     task = ModelOnlyTask(dictionary, arguments.max_positions)
+    task.num_segments = num_segments_of(state)
     on_meta = torch.device("meta") if arguments.arch in OUR_MODELS else nullcontext()
     with on_meta, NoInitialization():  # random numbers on the meta device make torch import its compiler, for seconds
         model: nn.Module = task.build_model(arguments, from_checkpoint=True)
     assign_parameters(model, state, path)
     return model.eval()
+
+
+def num_segments_of(state: Mapping[str, Any]) -> int:
+    """Segment embeddings that the checkpoint's task needs for its answers; 0: all tokens are of the first segment."""
+    needs_them = saved_options(state)[0].get("alternating_segments") is True
+    return len(state["model"][SEGMENTS]) if needs_them and SEGMENTS in state["model"] else 0
 
 
 def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:

@@ -14,8 +14,8 @@ from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSIT
 
 logger = logging.getLogger(__name__)
 
-CLASSIFICATION, SPAN, TOKEN = "classification_heads.", "span_heads.", "token_heads."
-_ALL = (CLASSIFICATION, SPAN, TOKEN)
+CLASSIFICATION, SPAN, TOKEN, SENTENCE = "classification_heads.", "span_heads.", "token_heads.", "sentence_heads."
+_ALL = (CLASSIFICATION, SPAN, TOKEN, SENTENCE)
 
 
 class HasHeads(Protocol):
@@ -24,6 +24,7 @@ class HasHeads(Protocol):
     classification_heads: nn.ModuleDict
     span_heads: nn.ModuleDict
     token_heads: nn.ModuleDict
+    sentence_heads: nn.ModuleDict
     cfg: Any
 
     def register_classification_head(self, name: str, num_classes: int | None, inner_dim: int | None) -> None:
@@ -34,6 +35,9 @@ class HasHeads(Protocol):
 
     def register_token_head(self, name: str, num_classes: int) -> None:
         """Add a head with classes for each token, with fresh weights."""
+
+    def register_sentence_head(self, name: str, *, num_layers: int) -> None:
+        """Add a head that scores sentences, with fresh weights."""
 
     def state_dict(self) -> dict[str, Tensor]:  # type: ignore[empty-body]
         """All parameters by name."""
@@ -65,6 +69,10 @@ def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
     for name in sorted({key.split(".")[1] for key in state if key.startswith(TOKEN)}):
         if name not in model.token_heads:
             model.register_token_head(name, len(state[f"{TOKEN}{name}.out_proj.weight"]))
+    for name in sorted({key.split(".")[1] for key in state if key.startswith(SENTENCE)}):
+        if name not in model.sentence_heads:
+            layers = {key.split(".")[3] for key in state if key.startswith(f"{SENTENCE}{name}.layers.")}
+            model.register_sentence_head(name, num_layers=len(layers))
 
 
 def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:

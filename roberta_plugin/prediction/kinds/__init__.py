@@ -11,6 +11,7 @@ regression          a text or a pair           -> a number
 multiple_choice     context, question, options -> the best option
 question_answering  question, context          -> a span of the context
 tagging             a text or its words        -> a tag for each word, and entities
+summary             a text                     -> the sentences that sum it up
 pronoun             a sentence with [it]       -> the phrase that the pronoun stands for
 embedding           a text                     -> a vector
 """
@@ -48,6 +49,7 @@ KINDS: dict[str, Entry] = {
     ),
     "question_answering": Entry("QuestionAnswering", "question context", ("squad1", "squad2", "question_answering")),
     "tagging": Entry("Tagging", "text or words", ("tagging",)),
+    "summary": Entry("Summary", "text", ("summaries", "cnn_dailymail")),
     "pronoun": Entry("Pronoun", "text [candidates]", ("phrase_ranking",)),
     "embedding": Entry("Embedding", "text [text_pair]"),
 }

@@ -17,7 +17,11 @@ from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.superglue.entries import Entry
 from roberta_plugin.finetuning.superglue.texts import TEXTS
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.json_files import read_json
 from roberta_plugin.prediction.settings import PredictSettings
+
+DEFAULT_THRESHOLD = 0.5
+THRESHOLDS = {"threshold": "models of several labels", "null_threshold": "models that find answers"}
 
 Answer = dict[str, Any] | ValueError
 """What is written for a record, or why there is nothing to write."""
@@ -27,6 +31,8 @@ class Kind(ABC):
     """Answers of one kind, by one model."""
 
     name: ClassVar[str]
+    threshold: ClassVar[str] = ""
+    """Name of the setting that is its threshold; empty if it has none."""
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         """Check that the model can answer so.
@@ -35,6 +41,9 @@ class Kind(ABC):
             ValueError: if it cannot.
         """
         self.hub, self.settings = hub, settings
+        for name, what in THRESHOLDS.items():
+            if getattr(settings, name) is not None and name != self.threshold:
+                raise ValueError(f"--{name.replace('_', '-')} goes with {what}, and this one is for {self.name}.")
         self.trained = hub.trained_on.get("settings", {})
         self.max_length = settings.max_length or min(
             self.trained.get("max_length", hub.max_positions), hub.max_positions
@@ -43,6 +52,21 @@ class Kind(ABC):
             raise ValueError(
                 f"--max-length {self.max_length}: the model has {hub.max_positions} positions. Give at most that."
             )
+
+    def chosen_threshold(self) -> float:
+        """The threshold that is given, or that of the development set if the model is the output folder of `roberta
+        finetune`, or 0.5.
+
+        Raises:
+            ValueError: if the file that has it is damaged.
+        """
+        given: float | None = getattr(self.settings, self.threshold)
+        if given is not None or not self.settings.model.is_dir():
+            return DEFAULT_THRESHOLD if given is None else given
+        path = self.settings.model / "results" / "evaluation_valid.json"
+        remedy = f"give --{self.threshold.replace('_', '-')}"
+        metrics = (read_json(path, keys=["ensemble"], remedy=remedy) or {}).get("ensemble", {})
+        return float(next((metrics[name] for name in THRESHOLDS if name in metrics), DEFAULT_THRESHOLD))
 
     @abstractmethod
     def read(self, record: Mapping[str, Any]) -> Any:
@@ -160,8 +184,8 @@ def texts_of(record: Mapping[str, Any], hub: RobertaHub) -> Texts:
     if not names:
         if len(columns) == 2:
             raise ValueError(
-                "the field 'text_pair' is missing, and the model was fine-tuned on the pairs of "
-                f"{hub.trained_on['task']}. Add it."
+                f"the field {columns[1]!r} is missing, and the model was fine-tuned on pairs of texts; text_pair is "
+                "read too. Add one."
             )
         return Texts(first)
     if len(columns) == 1:

@@ -11,32 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.json_files import read_json
 from roberta_plugin.prediction.kinds.base import Answer, TextKind, Texts, marked
 from roberta_plugin.prediction.settings import PredictSettings
-
-DEFAULT_THRESHOLD = 0.5
 
 
 class MultiLabel(TextKind):
     """The labels of a head, each by itself."""
 
     name = "multi_label"
+    threshold = "threshold"
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
         self.head = self.class_head()
         number = hub.num_classes(self.head)
         self.labels = hub.labels if len(hub.labels) == number else [str(label) for label in range(number)]
-        self.threshold = self._tuned() if settings.threshold is None else settings.threshold
-
-    def _tuned(self) -> float:
-        if not self.settings.model.is_dir():
-            return DEFAULT_THRESHOLD
-        evaluation = self.settings.model / "results" / "evaluation_valid.json"
-        content = read_json(evaluation, keys=["ensemble"], remedy="give --threshold")
-        found = (content or {}).get("ensemble", {}).get("threshold")
-        return DEFAULT_THRESHOLD if found is None else float(found)
+        self.limit = self.chosen_threshold()
 
     def answer(self, questions: Sequence[Texts]) -> list[Answer]:
         """See `Kind.answer`."""
@@ -44,6 +34,6 @@ class MultiLabel(TextKind):
         answers: list[Answer] = []
         for row, is_cut in zip(logits.double().sigmoid().tolist(), were_cut, strict=True):
             probabilities = {label: round(value, 6) for label, value in zip(self.labels, row, strict=True)}
-            chosen = [label for label, value in zip(self.labels, row, strict=True) if value >= self.threshold]
+            chosen = [label for label, value in zip(self.labels, row, strict=True) if value >= self.limit]
             answers.append(marked({"labels": chosen, "probabilities": probabilities}, is_cut=is_cut))
         return answers

@@ -1,7 +1,8 @@
 """A question and a context of any length -> a span of the context, and the probability that it holds no answer.
 
 The context is cut into overlapping windows as in fine-tuning (`finetuning/squad/inputs.py`), and the spans of all
-windows compete (`finetuning/squad/predictions.py`).
+windows compete (`finetuning/squad/predictions.py`). No answer is given above a probability of none of --null-threshold,
+or of the threshold of the development set if the model is the output folder of `roberta finetune`, or of 0.5.
 
 Example: {"question": "Who?", "context": "It was Ann."} -> {"answer": "Ann", "probability": 0.9, "start": 7, "end": 10,
 "no_answer_probability": 0.1, "candidates": [{"text": "Ann", "probability": 0.9, "start": 7, "end": 10}, ...]}
@@ -75,6 +76,7 @@ class QuestionAnswering(Kind):
     """A span head over windows of the context."""
 
     name = "question_answering"
+    threshold = "null_threshold"
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
@@ -82,6 +84,7 @@ class QuestionAnswering(Kind):
         known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if it is not known
         known |= {name: self.trained[name] for name in ("question_length", "doc_stride") if name in self.trained}
         self.layout = WindowLayout.of(self.max_length, SquadOptions(**known))
+        self.limit = self.chosen_threshold()
         self.may_be_unanswerable = hub.trained_on.get("task") != "squad1"
 
     def read(self, record: Mapping[str, Any]) -> Question:
@@ -161,7 +164,7 @@ class QuestionAnswering(Kind):
             entry = {"answer": best["text"], **{name: best[name] for name in ("probability", "start", "end")}}
         if self.may_be_unanswerable:
             null = decoded.null_probability
-            if null > self.settings.null_threshold:
+            if null > self.limit:
                 entry = {"answer": "", "probability": round(null, 6)}
             entry["no_answer_probability"] = round(null, 6)
         return {**entry, "candidates": candidates}

@@ -55,7 +55,8 @@ class Tagging(Kind):
 
     def read(self, record: Mapping[str, Any]) -> TextOfWords:
         """See `Kind.read`."""
-        name = next((name for name in ("words", "tokens") if name in record), None)
+        own = self.trained.get("text_column")  # of own data
+        name = next((name for name in ("words", "tokens", own) if name in record), None)
         if name is None:
             text = text_of(record, "text")
             words = split_words(text)

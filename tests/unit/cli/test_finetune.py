@@ -99,6 +99,19 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, i
     assert (grid_of(args)["train"].get("cpu") == "true") is is_cpu
 
 
+def test_data_without_a_development_set_are_refused_before_anything_is_trained(words):
+    edit(words[2] / "prepared.json", '"valid"', '"dev"')
+    args = parse(*words)
+    with pytest.raises(ValueError, match="has no split 'valid' to choose checkpoints by; it has train, dev"):
+        args.run(args)
+
+
+def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
+    words = ["evaluate", "--results", str(tmp_path), "--output-dir", str(tmp_path / "out"), "--valid-sequences"]
+    assert main(words) == 2
+    assert "--valid-sequences goes with --data and --checkpoint" in capsys.readouterr().err
+
+
 def test_epochs_change_the_schedule(words):
     args = parse(*words, "--epochs", 3, "--only", "batch=16")
     write_grid(args)
@@ -213,7 +226,9 @@ def test_options_of_other_tasks_are_refused_also_where_the_data_exist(words):
     with pytest.raises(ValueError, match="--doc-stride is not an option of RTE: it has none"):
         args.run(args)
     args = parse("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9", "--order", "question")
-    with pytest.raises(ValueError, match=r"--order is not an option of squad2: it has --question-length, .*--n-best"):
+    with pytest.raises(
+        ValueError, match=r"--order is not an option of squad2: it has --train, .*--question-length, .*--n-best"
+    ):
         args.run(args)
     args = parse("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9", "--strict")
     assert finetune.settings_of(args).options == SquadOptions(n_best=5, doc_stride=9, strict=True)

@@ -1,9 +1,11 @@
+import importlib
 import os
 import signal
 import time
 
 import pytest
 
+from roberta_plugin.cli import main
 from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
 
 
@@ -66,3 +68,40 @@ def test_under_nohup_a_closed_terminal_changes_nothing():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with terminated_like_interrupted():
         os.kill(os.getpid(), signal.SIGHUP)
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    ("verb", "words", "procedure"),
+    [
+        ("study", ["study.yaml"], "roberta_plugin.experiments.studies.study.run_study"),
+        ("sweep", ["grid.yaml", "--output-dir", "out"], "roberta_plugin.experiments.sweeps.sweep.sweep"),
+        ("finetune", ["RTE", "--output-dir", "out", "--model", "a.pt"], "roberta_plugin.experiments.finetune.finetune"),
+        (
+            "finetune",
+            ["RTE", "--output-dir", "out", "--model", "a.pt", "--folds", "2"],
+            "roberta_plugin.experiments.cross_validation.cross_validate",
+        ),
+        ("demo", ["--output-dir", "demo"], "roberta_plugin.cli.demo.run_steps"),
+    ],
+    ids=["study", "sweep", "finetune", "finetune in folds", "demo"],
+)
+def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure, tmp_path, monkeypatch, capsys):
+    """Else it would end the command alone, and leave its trainings running."""
+    monkeypatch.chdir(tmp_path)
+    stopped = []
+
+    def train(*args, **kwargs):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        finally:
+            stopped.append(args)
+
+    module, _, name = procedure.rpartition(".")
+    monkeypatch.setattr(importlib.import_module(module), name, train)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert main([verb, *words]) == 130
+    assert len(stopped) == 1
+    assert "interrupted" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from roberta_plugin.experiments.cross_validation import as_markdown, rows_of, settings_of_folds
+from roberta_plugin.experiments import cross_validation
+from roberta_plugin.experiments.cross_validation import as_markdown, cross_validate, rows_of, settings_of_folds
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.finetuning_settings import FinetuneSettings
 from roberta_plugin.finetuning.options import CustomOptions
@@ -51,3 +52,18 @@ def test_mean_and_spread_are_those_of_the_folds():
     assert (row["split"], row["mean"], row["smallest"], row["largest"], row["folds"]) == ("valid", 85.0, 80.0, 90.0, 2)
     assert row["deviation"] == pytest.approx(7.0711, abs=1e-4)
     assert "| valid | accuracy | 85.0 | 7.1 | 80.0 to 90.0 | 2 |" in as_markdown([row])
+
+
+def test_all_folds_are_prepared_before_one_is_trained(settings, monkeypatch):
+    """Else a fold without rows would be found after hours of training the others."""
+    calls = []
+
+    def finetune(each, report=None):
+        calls.append((each.options.fold, each.grid_only))
+        if each.options.fold == "3/3":
+            raise ValueError("none is left")
+
+    monkeypatch.setattr(cross_validation, "finetune", finetune)
+    with pytest.raises(ValueError, match="none is left"):
+        cross_validate(settings, num_folds=3)
+    assert calls == [("1/3", True), ("2/3", True), ("3/3", True)]

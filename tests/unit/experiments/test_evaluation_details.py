@@ -29,7 +29,7 @@ def test_a_report_shows_all_that_is_known(tmp_path):
         "| the table |",
         "## valid: 1,200 examples",
         "| accuracy | 85.0 | 81.0 to 89.0 | 40.0 |",
-        "A label is given from a probability of 0.37 on.",
+        "Threshold: a probability of 0.37.",
         "| a\\|b | 90.0 | 50.0 | 64.3 | 1,000 |",
         "| model | 12.35 | 20 |",
         "![right and predicted labels](confusion_valid.png)",

@@ -10,6 +10,7 @@ from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, ex
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.inference import load_model, load_state, run_model
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_benchmarks import write_prepared
@@ -38,7 +39,7 @@ def task_of(kind):
         return torch.stack([values.sum(dim=1), -values.sum(dim=1)], dim=1)
 
     vocabulary = type("Vocabulary", (), {"pad_id": 1, "__len__": lambda self: 300})()
-    return Namespace(vocabulary=vocabulary, outputs=outputs)
+    return Namespace(vocabulary=vocabulary, outputs=outputs, inputs_class=ExamplesDataset)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 200, 100_000])

@@ -179,6 +179,28 @@ def test_a_signal_to_the_batch_shell_ends_nothing(tiny_data_bin, tmp_path, scrip
     assert "requeue 7" in (tmp_path / "calls").read_text()
 
 
+@pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
+def test_the_ranks_run_in_the_container_and_the_policy_outside(tiny_data_bin, tmp_path, runtime):
+    """srun starts what the container's runtime is given; the command that restarts the job is found outside only."""
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", container="lab.sqsh", container_runtime=runtime)
+    script = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    (recipe.output_dir / "checkpoints").mkdir()
+    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
+    process = run_script(tmp_path, script, srun=f'printf "%s\\n" "$@" > {tmp_path}/given; exit 137')
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 137, said
+    words = (tmp_path / "given").read_text().splitlines()
+    python = words.index("python3")
+    if runtime == "pyxis":
+        assert {"--container-image=lab.sqsh", f"--container-mounts={tmp_path}/run:{tmp_path}/run"} <= {*words[:python]}
+    else:
+        assert words[python - 6 : python] == ["apptainer", "exec", "--nv", "--bind", f"{tmp_path}/run", "lab.sqsh"]
+    assert words[python:][:5] == ["python3", "-P", "-u", "-m", "submitit.core._submit"]
+    assert "requeue 7" in (tmp_path / "calls").read_text()
+    assert "the job restarts" in said
+
+
 @pytest.fixture
 def submit(tmp_path, monkeypatch):
     """Submit by an sbatch that only answers; returns the environment that sbatch was called in."""

@@ -20,6 +20,13 @@ def test_the_formula_is_the_mean_of_drawn_failures(interval, stall, restart, bet
     assert found.stalled == pytest.approx(found.kept / interval * stall)
 
 
+def test_a_failure_before_a_checkpoint_is_safe_loses_an_interval_more():
+    times = {"interval": 900.0, "stall": 1.0, "restart": 100.0, "between_failures": 7_200.0}
+    for delay in (0.0, 120.0, 600.0):
+        found = simulate(8_000 * 7_200.0, seed=2, delay=delay, **times)
+        assert found.goodput == pytest.approx(goodput(delay=delay, **times), rel=0.01)
+
+
 def test_the_best_interval_is_the_one_that_a_search_finds():
     for stall, between_failures in ((11.0, DAY_S), (0.5, DAY_S), (60.0, 3_600.0), (300.0, 6 * 3_600.0)):
         best = best_interval(stall=stall, between_failures=between_failures)

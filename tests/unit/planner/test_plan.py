@@ -10,13 +10,13 @@ from roberta_plugin.planner.memory import Precision
 from roberta_plugin.planner.network import MACHINES, all_reduce_seconds
 from roberta_plugin.planner.plan import (
     GPU_COUNTS,
+    HOST_COPY_GB_S,
     Training,
     as_json,
     as_markdown,
     batch_advice,
     plan,
     plan_table,
-    stall_of,
 )
 
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
@@ -96,8 +96,7 @@ def test_goodput_counts_failures_in_proportion_to_the_gpus():
         for count, failures_ in ((1024, None), (1024, failures), (8, failures))
     )
     assert plain.goodput is None and plain.step == counted.step
-    stall = stall_of(training, machine=MACHINES["h100"])
-    expected = goodput(900, stall=stall, restart=360, between_failures=86_400)
+    expected = goodput(900, stall=900 * plain.saving, restart=360, between_failures=86_400)
     assert counted.goodput == pytest.approx(expected)
     assert counted.days == pytest.approx(plain.days / (1 + plain.saving) / expected)
     assert expected < few.goodput < 1 / (1 + few.saving)
@@ -169,6 +168,19 @@ def test_checkpoints_by_updates_stop_many_gpus_for_longer_than_those_by_the_cloc
     assert by_clock.gpu_hours == pytest.approx(24 * 1024 * by_clock.days)
     by_updates = plan(replace(training, save_updates=1000), num_gpus=1024, machine=MACHINES["v100"])
     assert by_updates.saving == pytest.approx(seconds / (1000 * row.step))
+
+
+def test_checkpoints_in_the_background_cost_their_copy_and_what_is_not_written_in_time():
+    training = replace(PAPER, precision=Precision(is_half=True), saves_in_background=True)
+    gigabytes = 16 * LARGE.num_parameters / 1e9
+    by_clock = plan(replace(training, save_minutes=15), num_gpus=1024, machine=MACHINES["v100"])
+    assert by_clock.saving == pytest.approx(gigabytes / HOST_COPY_GB_S / 900)
+    seldom, often = (
+        plan(replace(training, save_updates=updates), num_gpus=1024, machine=MACHINES["v100"]) for updates in (1000, 10)
+    )
+    assert seldom.saving == pytest.approx(gigabytes / HOST_COPY_GB_S / (1000 * seldom.step))
+    assert 10 * often.step < 2 * gigabytes
+    assert often.saving == pytest.approx(2 * gigabytes / (10 * often.step) - 1)
 
 
 @pytest.mark.parametrize(

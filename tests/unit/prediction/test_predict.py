@@ -2,12 +2,14 @@
 
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.squad.predictions import decode
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
@@ -125,6 +127,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     hub = RobertaHub.from_pretrained(models["question_answering"])
 
     class Task:
+        inputs_class = ExamplesDataset
         vocabulary = hub.vocabulary
 
         @staticmethod
@@ -162,6 +165,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     hub = RobertaHub.from_pretrained(models["tagging"])
 
     class Task:
+        inputs_class = ExamplesDataset
         vocabulary = hub.vocabulary
 
         @staticmethod
@@ -248,6 +252,7 @@ HOSTILE = {
     ],
     "question_answering": [{"question": "Who?"}, {"question": " ", "context": "a"}],
     "tagging": [{"words": "a b"}, {"words": []}, {"words": ["a", 1]}, " ", {"words": ["\ud83d"]}],
+    "summary": [" ", {"txt": "a"}, {"text": 5}, {"text": []}, {"text": ["a", " "]}, {"text": ["a", 1]}, "\ud83d"],
     "pronoun": ["no pronoun", {"text": "[it] is", "candidates": "a dog"}],
 }
 GOOD = {
@@ -257,6 +262,7 @@ GOOD = {
     "multiple_choice": {"context": "a", "question": "", "options": ["c", "d"]},
     "question_answering": {"question": "Who?", "context": "good \U0001f642 \u6771\u4eac\r\nbad"},
     "tagging": {"words": ["", "good \U0001f642", "\u6771\u4eac"] * 20},
+    "summary": {"text": ["good \U0001f642", "\u6771\u4eac", "bad. So"]},
     "pronoun": {"text": "A dog, and [it] is bad.", "candidates": ["a dog"]},
 }
 
@@ -337,3 +343,84 @@ def test_what_a_model_cannot_do_is_said(models, name, changes, message):
         list(iterate_predictions(PredictSettings(**{"model": models[name], "device": "cpu", **changes}), ["good"]))
     with pytest.raises(FileNotFoundError, match=r"--input .*none\.txt does not exist"):
         predict(PredictSettings(model=models[name], input=models[name] / "none.txt"))
+
+
+def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_given_one(models, tmp_path):
+    """As the output folder of `roberta finetune` has it, under the names of SQuAD 2.0 and of own data."""
+    asked = [{"question": "good ?", "context": "a good bad thing"}]
+    (undecided,) = answers(models["question_answering"], asked)
+    null = undecided["no_answer_probability"]
+    for name in ("null_threshold", "threshold"):
+        folder = tmp_path / name
+        shutil.copytree(models["question_answering"], folder)
+        (folder / "results").mkdir()
+        for limit, is_answered in ((null + 0.01, True), (null - 0.01, False)):
+            (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"ensemble": {name: limit}}))
+            assert bool(answers(folder, asked)[0]["answer"]) is is_answered
+            assert bool(answers(folder, asked, null_threshold=1.0)[0]["answer"]) is True
+    (folder / "results" / "evaluation_valid.json").write_text("")
+    with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: give --null-threshold"):
+        answers(folder, asked)
+
+
+def test_thresholds_of_other_kinds_are_refused(models):
+    with pytest.raises(ValueError, match="--threshold goes with models of several labels, and this one is for classif"):
+        answers(models["classification"], PAIRS[:1], threshold=0.4)
+    with pytest.raises(ValueError, match="--null-threshold goes with models that find answers"):
+        answers(models["regression"], PAIRS[:1], null_threshold=0.4)
+
+
+def test_a_packed_input_is_refused_with_a_remedy(models, tmp_path):
+    for name in ("a.csv.gz", "a.parquet"):
+        (tmp_path / name).write_bytes(b"\x1f\x8b")
+        with pytest.raises(ValueError, match=r"only plain files are read\. Unpack it, or .*zcat"):
+            predict(PredictSettings(model=models["classification"], input=tmp_path / name))
+
+
+def test_words_may_have_the_column_of_training(tmp_path):
+    model = write_predictor(tmp_path, "tagging")
+    state = torch.load(model / "model.pt", weights_only=False)
+    state["task_state"] = {
+        "data": {"task": "custom", "settings": {**TRAINED["tagging"]["settings"], "text_column": "w"}}
+    }
+    torch.save(state, model / "model.pt")
+    found = answers(model, [{"w": ["a", "good"]}, {"words": ["a", "good"]}])
+    assert found[0] == found[1] and found[0]["words"] == ["a", "good"]
+
+
+def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
+    """The same documents through prepared windows and the evaluation's code."""
+    from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
+    from roberta_plugin.finetuning.summaries.options import SummariesOptions
+    from roberta_plugin.finetuning.summaries.selection import choose
+    from tests.tiny_summaries import write_prepared
+
+    split = write_prepared(tmp_path, max_length=38).split("valid")
+    dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1)
+    hub = RobertaHub.from_pretrained(models["summary"])
+    assert hub.model.sentence_heads["summary_head"].layers, "its layers are found in the checkpoint"
+    records = list(split.records())
+    found = answers(models["summary"], [{"id": record["id"], "text": record["sentences"]} for record in records])
+    for number, (record, answer) in enumerate(zip(records, found, strict=True)):
+        batch = dataset.__getitems__([(1, number)])
+        with torch.inference_mode():
+            logits = hub.model(**batch["net_input"], sentence_head_name="summary_head", sentences=batch["sentences"])[0]
+        expected = logits.double().sigmoid().numpy()
+        chosen = choose(expected, record["sentences"], SummariesOptions())
+        assert [each["sentence"] for each in answer["sentences"]] == chosen
+        assert [each["probability"] for each in answer["sentences"]] == pytest.approx(expected[chosen], abs=1e-5)
+        assert answer["summary"] == " ".join(record["sentences"][each] for each in chosen)
+        assert answer["id"] == record["id"] and answer["num_sentences"] == len(record["sentences"])
+
+
+def test_a_text_is_summed_up_in_its_own_sentences(models):
+    text = "It was good. He said so.\n\nThen it was bad. Nobody said so."
+    (found,) = answers(models["summary"], [text], num_sentences=2)
+    assert found["num_sentences"] == 4
+    assert len(found["sentences"]) == 2 and all(each["text"] in text for each in found["sentences"])
+    (whole,) = answers(models["summary"], [text], length_share=1.0, no_trigram_blocking=True)
+    assert whole["summary"] == " ".join(text.split())
+    (cut,) = answers(models["summary"], ["x" * 90])
+    assert cut["truncated"] is True
+    with pytest.raises(ValueError, match="list of sentences, none of them empty"):
+        answers(models["summary"], [{"text": ["a", " "]}])

@@ -10,9 +10,14 @@ from roberta_plugin.prediction import records
 from roberta_plugin.prediction.records import read_lines
 
 
-def lines_of(content, *, name=None, format=None):
+def lines_of(content, *, name=None, format=None, **options):
     path = None if name is None else Path(name)
-    return [line for line, _ in read_lines(io.BytesIO(content), path=path, format=format)]
+    return [line for line, _ in read_lines(io.BytesIO(content), path=path, format=format, **options)]
+
+
+def test_columns_of_csv_may_be_separated_as_in_training():
+    (line,) = lines_of(b'id;text\n7;"a;b, c"\n', name="a.csv", delimiter=";")
+    assert line.record == {"id": "7", "text": "a;b, c"}
 
 
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])

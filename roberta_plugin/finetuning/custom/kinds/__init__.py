@@ -10,6 +10,7 @@ multi_label         a text or a pair             -> any number of labels
 regression          a text or a pair             -> a number
 multiple_choice     a context, a question        -> one of several options
 question_answering  a text, a question           -> a part of the text
+tagging             the words of a text          -> a tag for each word
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ KINDS: dict[str, Entry] = {
     "regression": Entry("Regression", "roberta_sentence_prediction"),
     "multiple_choice": Entry("MultipleChoice", "race"),
     "question_answering": Entry("QuestionAnswering", "squad2"),
+    "tagging": Entry("Tagging", "roberta_tagging"),
 }
 
 

@@ -1,6 +1,7 @@
 """What every kind of own data offers, in the order of the flow.
 
     settings   options                     -> what the prepared folder records of them
+    rows       a file                      -> its rows
     read       a row                       -> an example, or an error that names file and line
     discover   examples of the training    -> what is found in them: labels, weights, mean
     sequences  examples                    -> the model's inputs
@@ -18,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,10 +29,11 @@ from tqdm import tqdm
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom.examples import Example, is_missing, text_of
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import Row, value_of
+from roberta_plugin.finetuning.custom.reader import Row, format_of, read_table, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.finetuning.raw_files import check_text
 
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
@@ -89,6 +92,22 @@ class CustomKind(ABC):
         """The labels in the order of their numbers."""
         return list(self.settings["labels"])
 
+    def check_name(self, path: Path) -> None:
+        """Check that the name of a file gives a format that this kind reads.
+
+        Raises:
+            ValueError: if it does not.
+        """
+        format_of(path)
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """The rows of a file.
+
+        Raises:
+            ValueError: naming file, line and remedy.
+        """
+        return read_table(path, delimiter=self.settings["delimiter"])
+
     def is_labelled(self, row: Row) -> bool:
         """Whether a row says what is right; a test table may lack the column, or leave it empty."""
         columns = self.settings["label_column"]
@@ -119,7 +138,10 @@ class CustomKind(ABC):
 
     def _id(self, row: Row) -> str:
         column = self.settings["id_column"]
-        return str(row.line) if column is None else str(value_of(row, column, option="--id-column"))
+        if column is None:
+            return str(row.line)
+        value = value_of(row, column, option="--id-column")
+        return check_text(str(value), f"the column {column!r}", row.where, may_be_empty=True)
 
     def split_key(self, example: Example) -> Sequence[str]:
         """The texts that must not be on both sides of a cut: the whole input."""

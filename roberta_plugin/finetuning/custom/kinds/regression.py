@@ -38,7 +38,7 @@ class Regression(CustomKind):
         value = value_of(row, self.label_column, option="--label-column")
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number) or isinstance(value, bool):
             raise ValueError(
@@ -50,9 +50,16 @@ class Regression(CustomKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `CustomKind.discover`: mean and standard deviation."""
         numbers = np.array([example.target for example in train])
-        if np.ptp(numbers) == 0:
+        if numbers.min() == numbers.max():
             raise ValueError(f"{table[0].path}: every row has the number {numbers[0]:g}, so there is nothing to learn.")
-        return {"labels": [], "mean": float(numbers.mean()), "deviation": float(numbers.std())}
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = float(numbers.mean()), float(numbers.std())
+        if not math.isfinite(deviation) or deviation < np.finfo(np.float64).tiny:
+            raise ValueError(
+                f"{table[0].path}: the numbers, from {numbers.min():g} to {numbers.max():g}, are too large or too "
+                "small to compute with. Write them in another unit."
+            )
+        return {"labels": [], "mean": mean, "deviation": deviation}
 
     def columns(self, example: Example) -> dict[str, Any]:
         """See `CustomKind.columns`."""

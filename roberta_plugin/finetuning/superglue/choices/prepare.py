@@ -62,6 +62,8 @@ def prepare(
                     split.add([ids for ids, _ in inputs], label=row.label, level=NO_LEVEL)
                     split.record({"id": row.id, "options": row.options, "right": row.right})
                     num_cut += sum(is_cut for _, is_cut in inputs)
+            if not split.num_records:
+                raise ValueError(f"{path}: no row has wrong options beside a right one, so there is nothing to learn.")
             logger.info(f"{task}, {name}: {split.num_records:,} rows of {path}; {num_cut:,} inputs were cut")
 
 

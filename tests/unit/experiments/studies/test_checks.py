@@ -65,6 +65,21 @@ def test_pairs_need_sentences(tmp_path, data):
         check(tmp_path, paragraphs, variants=variants)
 
 
+@pytest.mark.parametrize("sizes", [[9, 8, 7, 1], [9, 1, 8, 1, 7, 1]], ids=["one document", "no sentences"])
+def test_pairs_need_documents_and_sentences_to_validate_on(tmp_path, data, sizes):
+    """Else each run of the variant would end at its start, while the others train for hours."""
+    copy = shutil.copytree(data, tmp_path / "copy")
+    with MmapTokensWriter(copy / "valid", np.dtype("uint16")) as writer:
+        for size in sizes:
+            writer.write(np.array([10] * (size - 1) + [2], dtype=np.uint16), np.array([size]))
+    check(tmp_path, copy)
+    variants = {"pairs": {"sample-break-mode": "none", "input-format": "segment-pair"}}
+    with pytest.raises(
+        ValueError, match=r"variant pairs has .* segment-pair, and the split valid of .* has 3 lines in"
+    ):
+        check(tmp_path, copy, variants=variants)
+
+
 def test_all_data_must_have_one_vocabulary(tmp_path, data):
     other = shutil.copytree(data, tmp_path / "other")
     text = (other / "dict.txt").read_text().splitlines()

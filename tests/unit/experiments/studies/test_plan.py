@@ -58,10 +58,26 @@ def test_table_3_is_equal_in_tokens_as_the_paper_has_it(tmp_path, data):
         "2K": {"update-freq": "8", "max-update": "125000"},
         "8K": {"update-freq": "32", "max-update": "31000"},
     }
-    plans = plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "tokens"})
+    base = {**FIXED, "data": "nowhere"}  # an epoch here is too short for such batches
+    plans = plans_of(tmp_path, data, variants=variants, base=base, budget={"equal": "tokens"})
     assert plans["8K"].tokens / plans["2K"].tokens == pytest.approx(0.992)
     with pytest.raises(ValueError, match=r"equal tokens, and .* would get .* 0\.8 % more \(tolerance 0\.5 %\)"):
-        plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "tokens", "tolerance": "0.005"})
+        plans_of(tmp_path, data, variants=variants, base=base, budget={"equal": "tokens", "tolerance": "0.005"})
+
+
+def test_batches_of_more_than_an_epoch_are_not_equal(tmp_path, data):
+    """The last update of an epoch has the batches that are left: here it has all of them."""
+    variants = {"4": {"update-freq": "1", "max-update": "3200"}, "128": {"update-freq": "32", "max-update": "100"}}
+    with pytest.raises(ValueError, match="equal tokens, and 4 would get"):
+        plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "tokens"})
+    plans = plans_of(tmp_path, data, variants={"whole": {"update-freq": "1000"}})
+    assert plans["whole"].size.tokens == pytest.approx(plans["whole"].size.tokens_in_epoch)
+
+
+def test_on_the_cpu_a_run_has_one_process_whatever_the_gpus(tmp_path, data):
+    study = read_study(write_study(tmp_path / "study.yaml", data=data, variants={"a": None}))
+    (on_gpus,), (without) = (plan_variants(study, num_ranks=number) for number in (8, 1))
+    assert on_gpus.size == without[0].size and on_gpus.num_ranks == 1
 
 
 def test_unequal_budgets_are_refused(tmp_path, data):
@@ -73,7 +89,10 @@ def test_unequal_budgets_are_refused(tmp_path, data):
 @pytest.mark.parametrize(("rule", "expected"), [("linear", 4e-3), ("sqrt", 2e-3)])
 def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, rule, expected):
     variants = {"small": None, "large": {"update-freq": "4"}, "own": {"update-freq": "4", "lr": "5e-4"}}
-    plans = plans_of(tmp_path, data, variants=variants, **{"learning-rate": {"rule": rule, "batch-of": "small"}})
+    base = {"data": "nowhere"}  # so blocks are taken to be full
+    plans = plans_of(
+        tmp_path, data, variants=variants, base=base, **{"learning-rate": {"rule": rule, "batch-of": "small"}}
+    )
     assert [plans[name].parsed.lr[0] for name in variants] == pytest.approx([1e-3, expected, 5e-4])
 
 

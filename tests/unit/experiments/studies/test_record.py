@@ -11,6 +11,7 @@ from roberta_plugin.experiments.studies.record import (
     check_unchanged,
     contents_of,
     differences,
+    recorded_ranks,
     settings_of,
 )
 from roberta_plugin.experiments.studies.settings import read_study
@@ -68,6 +69,22 @@ def test_what_has_changed_is_deleted_with_what_depends_on_it_if_told(tmp_path):
     check_record(tmp_path, SETTINGS, redo=False)
     paths = with_results(tmp_path)
     assert len(check_record(tmp_path, changed("variants", "static", lr="2"), redo=True)) == 4
+    assert [path.exists() for path in paths] == [False, True, False, True, False, False]
+
+
+def test_another_number_of_gpus_is_named_and_a_report_is_made_for_the_recorded_one(tmp_path):
+    """With max-update in the file, no option of fairseq-train would show that an update has other tokens."""
+    ranks = {"ranks": {"static": {"processes": "8"}}}
+    assert recorded_ranks(tmp_path) is None
+    check_record(tmp_path, SETTINGS, redo=False)  # as an earlier version did, which did not record it
+    assert recorded_ranks(tmp_path) is None
+    check_record(tmp_path, {**SETTINGS, **ranks}, redo=False)
+    assert recorded_ranks(tmp_path) == 8
+    paths = with_results(tmp_path)
+    fewer = {**SETTINGS, "ranks": {"static": {"processes": "2"}}}
+    with pytest.raises(ValueError, match="Changed since: pretraining of static: processes 8 is now 2"):
+        check_record(tmp_path, fewer, redo=False)
+    check_record(tmp_path, fewer, redo=True)
     assert [path.exists() for path in paths] == [False, True, False, True, False, False]
 
 

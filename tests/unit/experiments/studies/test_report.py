@@ -50,9 +50,16 @@ def test_a_pair_that_goes_against_the_paper_is_said_to(study):
     )
     rows = [line.split(" | ") for line in pair_table(study, {"sentiment": comparison}).splitlines()[2:]]
     by_pair = {row[1]: row for row in rows}
-    assert by_pair["fixed - dynamic"][2] == "+10" and "-0.4, other sign" in by_pair["fixed - dynamic"][-1]
+    assert by_pair["fixed - dynamic"][2] == "+10" and by_pair["fixed - dynamic"][-1] == "-0.4, other sign |"
     assert by_pair["fixed - own"][4] == "-"  # one seed has no spread
     assert "sign" not in by_pair["fixed - own"][-1]
+
+
+def test_a_difference_within_the_noise_is_not_said_to_agree_or_to_disagree(study):
+    rows = pair_table(study, {"sentiment": compare({"fixed": [90.0, 94.0], "dynamic": [91.0, 92.0]})})
+    assert rows.endswith("| -0.4, other sign, ours within the noise |")
+    of_one_seed = pair_table(study, {"sentiment": compare({"fixed": [90.0], "dynamic": [91.0]})})
+    assert of_one_seed.endswith("| -0.4, same sign, noise unknown |")
 
 
 def test_costs_of_a_resumed_run_count_each_update_once(tmp_path):

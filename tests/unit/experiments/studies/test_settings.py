@@ -87,6 +87,7 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
         ("passes: 2", "max-tokens: 0", "probes, held-out: --max-tokens must be 1 or more, got 0"),
         ("passes: 2", "tokens-per-sample: 2", "probes, held-out: --tokens-per-sample must be 3 or more, got 2"),
         ("raw: glue", "raw:", "probes, sentiment: raw is missing"),
+        ("lr: [1e-4, 3e-4]", "lr: [[1e-4]]", "probes, sentiment: grid: lr must be a value or a list of values"),
         ("epochs: 3", "epochs: 0", "probes, sentiment: --epochs must be 1 or more, got 0"),
         (", batch-of: static", "", "learning-rate: batch-of is missing"),
         ("data: data-bin, ", "", "the variant static has no data"),

@@ -1,6 +1,9 @@
 """The tests of a study against scipy's, against hand numbers, and in what they let one say."""
 
 import itertools
+import operator
+from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -45,6 +48,42 @@ def test_the_permutation_test_of_a_pair_counts_every_arrangement():
     assert compare({"a": a, "b": b}).pairs[0].p_permutation == pytest.approx(extreme / len(arrangements))
 
 
+def exact_p(samples, statistic, *, two_sided):
+    """In fractions: the share of all arrangements whose statistic is as large, or twice that of the smaller side."""
+
+    def arrangements(left, sizes):
+        if not sizes:
+            yield []
+        for chosen in itertools.combinations(range(len(left)), sizes[0] if sizes else 0):
+            rest = [value for i, value in enumerate(left) if i not in chosen]
+            for others in arrangements(rest, sizes[1:]) if sizes else ():
+                yield [[left[i] for i in chosen], *others]
+
+    found = [statistic(parts) for parts in arrangements(list(chain(*samples)), [len(sample) for sample in samples])]
+    observed = statistic(samples)
+    larger, smaller = (sum(f(one, observed) for one in found) for f in (operator.ge, operator.le))
+    return min(1.0, 2 * min(larger, smaller) / len(found)) if two_sided else larger / len(found)
+
+
+def test_accuracies_that_tie_in_fractions_tie_in_the_permutation_tests():
+    """Accuracies are multiples of 1 / 872 here; sums of their floats differ in the last digit where fractions do not."""
+
+    def mean(values):
+        return Fraction(sum(values), len(values))
+
+    def between(parts):
+        grand = mean(list(chain(*parts)))
+        return sum(len(part) * (mean(part) - grand) ** 2 for part in parts)
+
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        samples = [rng.integers(670, 680, size).tolist() for size in rng.integers(3, 5, 2)]
+        found = compare({str(i): [100 * right / 872 for right in sample] for i, sample in enumerate(samples)})
+        expected = exact_p(samples, lambda parts: mean(parts[0]) - mean(parts[1]), two_sided=True)
+        assert found.pairs[0].p_permutation == pytest.approx(expected), samples
+        assert found.p_all == pytest.approx(exact_p(samples, between, two_sided=False)), samples
+
+
 def test_the_test_of_all_variants_can_be_significant_with_two_seeds():
     """Three variants in order: 3! of the 6! / (2! 2! 2!) = 90 arrangements keep the pairs together."""
     found = compare({"a": [1.0, 1.1], "b": [5.0, 5.1], "c": [9.0, 9.1]})
@@ -66,24 +105,26 @@ def test_pairs_are_those_of_tukeys_test():
 
 
 def test_what_exceeds_the_noise_is_said_against_the_reference():
-    first, beyond, limits = conclusions("ppl", APART, compare(APART), reference="a")
+    first, beyond, limits = conclusions("ppl", APART, compare(APART), reference="a", better="smaller")
     assert "s = 0.153" in first
-    assert "b above a by 4.05 (95 % interval" in beyond
-    assert "c above a" in beyond
-    assert "b above c" not in beyond
+    assert "b is worse than a by 4.05 (95 % interval" in beyond
+    assert "c is worse than a" in beyond
+    assert "b is" in beyond and "than c" not in beyond
     assert "With 2 seeds the exact permutation test of a single pair cannot give less than p = 0.33" in limits
 
 
 def test_intervals_are_turned_with_the_sign():
-    """a - b = -4.05: `a below b by 4.05`, from the smaller to the larger distance."""
-    (beyond,) = [line for line in conclusions("ppl", APART, compare(APART), reference="b") if "Beyond" in line]
+    """a - b = -4.05: `a is worse than b by 4.05`, from the smaller to the larger distance."""
+    (beyond,) = [
+        line for line in conclusions("f1", APART, compare(APART), reference="b", better="larger") if "Beyond" in line
+    ]
     pair = compare(APART).pairs[0]
     assert pair.high < pair.difference + 2 < 0
-    assert f"a below b by 4.05 (95 % interval {-pair.high:.3g} to {-pair.low:.3g}" in beyond
+    assert f"a is worse than b by 4.05 (95 % interval {-pair.high:.3g} to {-pair.low:.3g}" in beyond
 
 
 def test_differences_within_the_noise_are_called_so():
-    sentences = conclusions("f1", ALIKE, compare(ALIKE), reference="a")
+    sentences = conclusions("f1", ALIKE, compare(ALIKE), reference="a", better="larger")
     assert any(line.startswith("No difference between two variants exceeds the seeds' noise") for line in sentences)
 
 
@@ -92,10 +133,15 @@ def test_one_seed_and_equal_seeds_allow_no_statement():
     assert compare(one).noise is None
     assert compare(one).p_all is None
     assert compare(one).pairs[0].p_permutation is None
-    assert "with one seed a variant nothing can be said" in conclusions("x", one, compare(one), reference="a")[0]
+    assert (
+        "with one seed a variant nothing can be said"
+        in conclusions("x", one, compare(one), reference="a", better="larger")[0]
+    )
     equal = {"a": [1.0, 1.0], "b": [2.0, 2.0]}
     assert compare(equal).pairs[0].p_tukey is None
-    assert "no noise to compare with" in conclusions("x", equal, compare(equal), reference="a")[0]
+    assert np.std([92.1] * 3) > 0, "rounding alone"
+    assert compare({"a": [92.1] * 3, "b": [92.1] * 3}).noise == 0
+    assert "no noise to compare with" in conclusions("x", equal, compare(equal), reference="a", better="larger")[0]
 
 
 def test_five_seeds_need_no_caveat():
@@ -103,4 +149,6 @@ def test_five_seeds_need_no_caveat():
     values = {"a": list(rng.normal(0, 1, 5)), "b": list(rng.normal(9, 1, 5))}
     found = compare(values)
     assert found.pairs[0].p_permutation == pytest.approx(2 / 252)
-    assert not any("cannot give less" in line for line in conclusions("x", values, found, reference="a"))
+    assert not any(
+        "cannot give less" in line for line in conclusions("x", values, found, reference="a", better="larger")
+    )

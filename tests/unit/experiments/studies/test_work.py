@@ -1,13 +1,16 @@
 """What the steps of a study ask of `sweep`: here, and on a cluster."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
 
+from roberta_plugin.experiments.studies import perplexity as study_perplexity
 from roberta_plugin.experiments.studies import work as study_work
 from roberta_plugin.experiments.studies.costs import StudyCosts
 from roberta_plugin.experiments.studies.plan import plan_variants
+from roberta_plugin.experiments.studies.report import write_report
 from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.work import PlannedStudy, StudySettings, Work, pretraining_content
 from roberta_plugin.experiments.sweeps.grid import grid_from
@@ -69,6 +72,56 @@ def test_a_report_alone_asks_for_no_sweep_and_writes_no_grid(asked, tmp_path):
     assert not (tmp_path / "pretraining.json").exists()
     with pytest.raises(ValueError, match="--report-only changes nothing: leave out --redo-changed"):
         StudySettings(study=tmp_path, output_dir=tmp_path, report_only=True, redo_changed=True)
+
+
+def test_a_value_that_is_not_finite_is_a_failure_and_not_a_value(asked, tmp_path, monkeypatch):
+    """A diverged model: neither tests nor plots can use its perplexity."""
+    work, _ = asked()
+    probe = work.study.probes[0]
+    for run, found in zip(work.runs, (math.inf, 20.0), strict=True):
+        save(run)
+        monkeypatch.setattr(study_perplexity, "held_out", lambda *args, **options: "text")
+        score = study_perplexity.Perplexity(found, 1.0, 9)
+        monkeypatch.setattr(study_perplexity, "perplexity_of", lambda *args, score=score, **options: score)
+        work.measure(probe)
+    work.failures.clear()
+    work.values.clear()
+    monkeypatch.setattr(study_perplexity, "perplexity_of", None)  # not asked again
+    work.measure(probe)
+    assert {seed: found["value"] for seed, found in work.values["held-out"]["a"].items()} == {"2": 20.0}
+    (reason,) = work.failures.items()
+    assert reason == ("held-out: a, seed 1", "the value is not a finite number: the model has diverged")
+    _, text = write_report(work)
+    assert "| a | 20.0 (20.0 to 20.0), n = 1 |" in text and "the model has diverged" in text
+    json.loads((tmp_path / "results.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_values_outlive_the_checkpoints_that_they_were_measured_with(asked, monkeypatch):
+    """Checkpoints of finished studies are deleted to save room."""
+    work, _ = asked(report_only=True)
+    first, second = work.runs
+    save(first)
+    save(second)
+    path = work.root / "perplexity" / "held-out" / "a" / "seed-1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"value": 20.0}))
+    for run in work.runs:
+        run.checkpoint().unlink()
+    work.measure(work.study.probes[0])
+    assert work.values == {"held-out": {"a": {"1": {"value": 20.0}}}}
+    ((folder, reason),) = work.failures.items()
+    assert folder == str(second.path) and "delete" in reason and "result.json" in reason
+
+
+def save(run):
+    """A finished pretraining, whose log says that its loss became nan."""
+    (run.path / "checkpoints").mkdir(parents=True)
+    (run.path / "checkpoints" / "checkpoint_last.pt").write_bytes(b"weights")
+    (run.path / "result.json").write_text(json.dumps({"value": 1.0, "num_updates": 20}))
+    (run.path / "log.txt").write_text(
+        '| train_inner | {"num_updates": "10", "loss": "9.1", "wpb": "100", "wps": "50"}\n'
+        '| train_inner | {"num_updates": "20", "loss": "nan", "wpb": "100", "wps": "50"}\n'
+    )
 
 
 def test_here_runs_are_not_submitted(asked):

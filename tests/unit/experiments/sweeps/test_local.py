@@ -1,5 +1,7 @@
 """Runs on this machine: so many at a time, retries, shares of the machine, and an end in order."""
 
+import threading
+
 import pytest
 
 from roberta_plugin.experiments.sweeps import local as sweep_local
@@ -87,6 +89,21 @@ def test_what_ends_us_ends_the_runs():
         run_locally([first, second], num_parallel=2, report=report)
     assert first.stopped
     assert second.stopped
+
+
+def test_runs_are_stopped_at_the_same_time_each_of_which_may_be_saving():
+    meeting = threading.Barrier(3, timeout=20)
+    runs = [FakeRun(str(number), polls=10**9) for number in range(3)]
+    for run in runs:
+        run.stop = meeting.wait
+
+    def report(run, event):
+        if run is runs[-1]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_locally(runs, num_parallel=3, report=report)
+    assert not meeting.broken
 
 
 def test_parallel_runs_share_the_cores(monkeypatch):

@@ -27,6 +27,22 @@ def test_what_is_done_running_or_queued_is_left_alone(tmp_path, monkeypatch):
     assert to_do(folders, root=tmp_path / "out") == [failed]
 
 
+def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypatch):
+    """A study that was stopped while its runs were in SLURM's queue: the second call submits nothing, and waits."""
+    grid = grid_of(tmp_path)
+    names = {run.name for run in grid.runs}
+    answers = [names, names, names, set()]
+    monkeypatch.setattr(sweep, "queued_runs", lambda root: answers.pop(0))
+    monkeypatch.setattr(sweep, "check_options", lambda grid: None)
+    monkeypatch.setattr(sweep, "submit", None)
+    monkeypatch.setattr(sweep, "_SLURM_POLL_S", 0)
+    said = []
+    settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", slurm={"time": "1:00:00"}, wait=True)
+    sweep.sweep(settings, say=said.append)
+    assert not answers, "it did not wait until the queue was empty"
+    assert said == ["4 runs of an earlier submission are in the queue: waiting for them"]
+
+
 def test_folders_say_what_they_hold(tmp_path):
     folders = prepare(grid_of(tmp_path), tmp_path / "out")
     assert [folder.run.name for folder in folders] == ["lr-1/seed-1", "lr-1/seed-2", "lr-2/seed-1", "lr-2/seed-2"]

@@ -1,6 +1,7 @@
 """Outputs of models become metrics, details and files, for every kind."""
 
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom import benchmark
 from roberta_plugin.finetuning.options import CustomOptions
+from roberta_plugin.finetuning.tagging.metrics import evaluate
+from roberta_plugin.finetuning.tagging.sentences import Sentences
+from tests.tiny_tables import rows_of
 
 NONE = CustomOptions()
 
@@ -113,11 +117,51 @@ def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_tabl
     assert 100 * np.mean(same) == pytest.approx(found["exact"])
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_plain):
+    rows = rows_of("tagging", 60)
+    if is_plain:
+        rows = [{**row, "tags": [tag[0] + "X" for tag in row["tags"]]} for row in rows]
+    prepared = prepare_table("tagging", rows=rows)
+    sentences, rng = Sentences(prepared.split("train")), np.random.default_rng(0)
+    labels = prepared.settings["labels"]
+    sizes = prepared.split("train").sequences.sizes
+    logits = [rng.normal(size=(size, len(labels))).astype(np.float32) for size in sizes]
+    for window, position, tag in zip(sentences.windows, sentences.positions, sentences.tags, strict=True):
+        logits[window][position, tag] += 2.5
+    outputs = [RawOutputs(token_logits=logits)]
+    found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
+    entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
+    assert [entry["id"] for entry in entries] == [record["id"] for record in prepared.split("train").records()]
+    right, given = [entry["label"] for entry in entries], [entry["prediction"] for entry in entries]
+    same = [one == other for one, other in zip(chain(*right), chain(*given), strict=True)]
+    assert 0 < sum(same) < len(same)
+    assert found["accuracy"] == pytest.approx(100 * np.mean(same))
+    details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
+    assert details["num_examples"] == len(entries)
+    assert details["intervals"].keys() == found.keys() == details["baseline"].keys()
+    for name, (low, high) in details["intervals"].items():
+        assert low < found[name] < high
+        assert details["baseline"][name] < found[name]
+    if is_plain:
+        assert found.keys() == {"accuracy"}
+        assert np.array(details["confusion"]["counts"]).sum() == len(same)
+        return
+    numbers = np.array([labels.index(tag) for tag in chain(*given)])
+    wanted = evaluate(sentences.tags, numbers, sentences.is_first, ["FINE"])
+    assert found == pytest.approx({name: wanted[name] for name in found})
+    assert [row["label"] for row in details["classes"]] == ["FINE"]
+    assert details["classes"][0]["f1"] == pytest.approx(found["f1"])
+    assert details["classes"][0]["support"] == sum(tags.count("B-FINE") for tags in right)
+
+
 def test_the_recipe_goes_to_the_task_of_the_kind(prepare_table):
     assert benchmark.recipe("custom", prepare_table("multiple-choice")).train["task"] == "race"
     recipe = benchmark.recipe("custom", prepare_table("multi-label", output="labels"))
     assert (recipe.train["criterion"], recipe.metric["value"]) == ("roberta_sentence_prediction", "tuned_micro_f1")
     recipe = benchmark.recipe("custom", prepare_table("question-answering", output="answers"))
     assert (recipe.train["task"], recipe.metric["value"]) == ("squad2", "tuned_f1")
+    recipe = benchmark.recipe("custom", prepare_table("tagging", output="tags"))
+    assert (recipe.train["task"], recipe.metric["value"]) == ("roberta_tagging", "f1")
     weighted = benchmark.recipe("custom", prepare_table(class_weights="balanced", output="weighted"))
     assert weighted.metric["value"] == "macro_f1"

@@ -7,7 +7,13 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from roberta_plugin.finetuning.custom.examples import Example
-from roberta_plugin.finetuning.custom.labels import balanced_weights, found_labels, number_of, positive_weights
+from roberta_plugin.finetuning.custom.labels import (
+    balanced_weights,
+    found_labels,
+    look_alikes,
+    number_of,
+    positive_weights,
+)
 
 
 def pairs_of(tmp_path, labels):
@@ -31,7 +37,7 @@ def test_labels_are_sorted_as_numbers_if_they_are_and_the_user_may_order_them(tm
     ("labels", "given", "message"),
     [
         (["a", "b", "c"], ["a", "b"], r"my\.csv, line 4: the label 'c' is none of --labels a b"),
-        (["a", "a"], None, r"every row has the label 'a', so there is nothing to learn"),
+        (["a", "a"], None, r"there is no other label than 'a', so there is nothing to learn"),
         ([], None, "no row has a label"),
         ([str(number / 7) for number in range(30)], None, "30 different values in 30 rows.* --kind regression"),
     ],
@@ -48,6 +54,16 @@ def test_a_label_that_training_lacks_is_named(tmp_path):
     ):
         number_of("z", ["a", "b"], example)
     assert number_of("b", ["a", "b"], example) == 1
+
+
+def test_labels_that_look_alike_are_found():
+    assert look_alikes(["1", "Pos", "1.0", "pos", "+1", "2", "x y", "x  y"]) == [
+        ("1", "1.0"),
+        ("Pos", "pos"),
+        ("1", "+1"),
+        ("x y", "x  y"),
+    ]
+    assert look_alikes(["1.0", "1.1", "10", "1e1", "a", "\u00e4"]) == []
 
 
 def test_balanced_weights_are_those_of_scikit_learn():

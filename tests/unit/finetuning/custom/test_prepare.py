@@ -1,6 +1,10 @@
 """Tables become prepared folders; what cannot be learned is refused with file and line."""
 
+import gzip
+import json
 import logging
+import math
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +14,8 @@ from roberta_plugin.finetuning.custom.prepare import settings
 from roberta_plugin.finetuning.inspection import describe, find_faults
 from roberta_plugin.finetuning.preparation import check_same
 from tests.tiny_tables import write_csv, write_json_lines
+
+LISTS = ("multiple-choice", "tagging")  # kinds whose rows hold lists
 
 
 @pytest.mark.parametrize("kind", OWN_KINDS)
@@ -21,11 +27,11 @@ def test_every_kind_is_prepared_is_sound_and_is_known_again(prepare_table, tmp_p
         split = prepared.split(name)
         assert find_faults(prepared, split) == []
         ids = [record["id"] for record in split.records() if "id" in record]  # question-answering also has passages
-        first = 1 if kind == "multiple-choice" else 2  # line 1 of CSV names the columns
+        first = 1 if kind in LISTS else 2  # line 1 of CSV names the columns
         assert len(ids) == len(split) > 0 and all(first <= int(id_) < first + 60 for id_ in ids)
     options = CustomOptions(
         kind=kind,
-        train="my.jsonl" if kind == "multiple-choice" else "my.csv",
+        train="my.jsonl" if kind in LISTS else "my.csv",
         text_pair_column="pair" if kind == "pair" else None,
     )
     check_same(prepared, raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options)
@@ -129,7 +135,14 @@ def test_folds_have_each_text_once_in_a_development_set(prepare_table):
         ("classification", [{"text": "a", "stars": "x"}], {}, "no column 'label'.* --label-column"),
         ("classification", [{"text": "a", "label": "x"}, {"text": " ", "label": "y"}], {}, r"line 3: the column 'text' is empty"),
         ("classification", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, r"line 3: the label in the column 'label' is empty"),
-        ("classification", [{"text": str(n), "label": "x"} for n in range(30)], {}, "every row has the label 'x'"),
+        ("classification", [{"text": str(n), "label": "x"} for n in range(30)], {}, "there is no other label than 'x'"),
+        ("classification", [{"text": "a", "label": "x"}], {"text_column": "label"}, "--text-column and --label-column both name 'label'"),
+        ("classification", [{"text": "a", "label": ["x"]}], {}, r"line 1: the column 'label' must hold a label, found \['x'\]"),
+        ("classification", [{"text": "a", "label": math.inf}, {"text": ["b"], "label": 1}], {}, "line 1: .* must hold a label, found inf"),
+        ("multi-label", [{"text": str(n), "label": "x" * (n % 2)} for n in range(30)], {}, "there is no other label than 'x'"),
+        ("regression", [{"text": str(n), "label": 1.7e308 * (-1) ** n} for n in range(30)], {}, "too large or too small to compute with"),
+        ("regression", [{"text": str(n), "label": 1e-320 * n} for n in range(30)], {}, "too large or too small to compute with"),
+        ("regression", [{"text": "a", "label": 10**400}, {"text": ["b"], "label": 1}], {}, "line 1: the column 'label' must hold a number"),
         ("regression", [{"text": "a", "label": "1,5"}], {}, r"line 2: the column 'label' must hold a number, found '1,5'"),
         ("regression", [{"text": str(n), "label": 3} for n in range(30)], {}, "every row has the number 3"),
         ("multi-label", [{"text": "a", "x": 1, "y": "maybe"}], {"label_column": ("x", "y")}, "line 2: the column 'y' must hold 1 or 0, found 'maybe'"),
@@ -185,3 +198,89 @@ def test_settings_follow_the_options_alone():
     assert found["kind"] == "classification"
     assert (found["text_pair_column"], found["labels"], found["valid_share"]) == ("b", ["n", "y"], 0.1)
     assert settings("custom", max_length=64, options=CustomOptions(valid="dev.csv"))["valid_share"] is None
+
+
+def test_labels_that_differ_in_spelling_only_are_warned_of_and_suggested(prepare_table, tmp_path, caplog):
+    rows = [{"text": f"row {n}", "label": ("Pos", "pos", "1", "1.0")[n % 4]} for n in range(40)]
+    with caplog.at_level(logging.WARNING):
+        assert prepare_table(rows=rows).settings["labels"] == ["1", "1.0", "Pos", "pos"]
+    for other, one, line in (("pos", "Pos", 3), ("1.0", "1", 5)):
+        assert re.search(rf"my\.csv, line {line}: the label '{other}' differs from '{one}' .*line", caplog.text)
+    write_csv(tmp_path / "dev.csv", [{"text": "x", "label": "NEG"}])
+    with pytest.raises(ValueError, match=r"the label 'NEG'; it has neg, none, pos\. Is 'neg' meant\?"):
+        prepare_table(valid="dev.csv", output="other")
+
+
+def test_words_and_tags_come_from_lists_or_from_columns_in_any_scheme(prepare_table, tmp_path):
+    rows = [
+        {"tokens": ["New", "York", "is", "big", str(n)], "tags": ["B-LOC", "I-LOC", "O", "O", "B-N"]} for n in range(40)
+    ]
+    from_lists = prepare_table("tagging", rows=rows, output="lists")
+    assert from_lists.settings["labels"] == ["O", "B-LOC", "I-LOC", "B-N", "I-N"]
+    text = "".join(f"New X B-LOC\nYork X E-LOC\nis X O\nbig X O\n{n} X S-N\n\n" for n in range(40))
+    (tmp_path / "my.conll.gz").write_bytes(gzip.compress(text.encode()))
+    from_columns = prepare_table("tagging", train="my.conll.gz", output="columns")
+    (tmp_path / "named.txt").write_text("tag,word\n".replace(",", " ") + re.sub(r"(\S+) X (\S+)", r"\2 \1", text))
+    names = {"text_column": "word", "label_column": ("tag",)}
+    from_names = prepare_table("tagging", train="named.txt", output="named", **names)
+    for other in (from_columns, from_names):
+        assert other.settings["labels"] == from_lists.settings["labels"]
+        for name in ("train", "valid"):
+            wanted, found = from_lists.split(name), other.split(name)
+            assert found.array("tags").tolist() == wanted.array("tags").tolist()
+            assert [each["words"] for each in found.records()] == [each["words"] for each in wanted.records()]
+    plain = [{**row, "tags": ["NNP", "NNP", "VBZ", "JJ", "CD"]} for row in rows]
+    assert prepare_table("tagging", rows=plain, output="plain").settings["labels"] == ["CD", "JJ", "NNP", "VBZ"]
+    given = ("O", "B-N", "I-N", "B-LOC", "I-LOC")
+    assert prepare_table("tagging", rows=rows, labels=given, output="given").settings["labels"] == list(given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"tags": ["O"]}, {}, r"line 3: 2 words and 1 tags"),
+        ({"tags": ["b-x", "O"]}, {}, r"line 3: the tag 'b-x' is neither O nor B-TYPE.*, as 'B-X' is"),
+        ({"tokens": []}, {}, r"line 3: the column 'tokens' is an empty list"),
+        ({"tokens": "a b"}, {}, r"line 3: the column 'tokens' must be a list, found 'a b'"),
+        ({"tags": None}, {}, r"line 3: there are no tags, which only a test table may lack.* --label-column"),
+        ({"tags": "B-X O"}, {}, r"line 3: the column 'tags' must be a list, found 'B-X O'"),
+        ({"tags": ["O", 3]}, {}, r"line 3: tag 2 of the column 'tags' must be a text, found 3"),
+        ({}, {"label_column": ("ner",)}, r"line 1: there is no column 'ner'.* --label-column"),
+        ({}, {"labels": ("B-X", "O")}, r"--labels B-X O: the labels of entities are O, then B-TYPE and I-TYPE"),
+        ({"tags": ["B-Y", "O"]}, {"labels": ("O", "B-X", "I-X")}, r"line 3: the label 'Y' is none of --labels X"),
+        ({}, {"text_pair_column": "x"}, "--kind tagging has no second text"),
+    ],
+)
+def test_tags_that_cannot_be_learned_are_named(prepare_table, changes, options, message):
+    rows = [{"tokens": ["a", str(n)], "tags": ["B-X", "O"]} for n in range(40)]
+    rows[2] |= changes
+    with pytest.raises(ValueError, match=message):
+        prepare_table("tagging", rows=rows, **options)
+
+
+def test_tags_of_other_splits_must_be_those_of_training(prepare_table, tmp_path):
+    for name, tag, message in (("d", "B-Y", "has the label 'Y'; it has FINE"), ("e", "NN", "the tag 'NN' is neither")):
+        write_json_lines(tmp_path / f"{name}.jsonl", [{"tokens": ["a"], "tags": [tag]}])
+        with pytest.raises(ValueError, match=rf"{name}\.jsonl, line 1: .*{message}"):
+            prepare_table("tagging", valid=f"{name}.jsonl", output=name)
+    (tmp_path / "test.txt").write_text("a\nb\n\nc\n")
+    prepared = prepare_table("tagging", test="test.txt", output="untagged")
+    assert len(prepared.split("test")) == 2 and "tags" not in prepared.split("test").facts["arrays"]
+    (tmp_path / "my.csv").write_text("tokens,tags\na,O\n")
+    with pytest.raises(
+        ValueError, match=r"my\.csv: tagged words are read from JSON Lines and Parquet, or from columns"
+    ):
+        prepare_table("tagging", train="my.csv", output="csv")
+
+
+@pytest.mark.parametrize("name", ["label", "id", "text"])
+def test_half_a_character_is_named(prepare_table, tmp_path, name):
+    row = {"text": "a", "label": "x", "id": "1"} | {name: "\ud83d"}
+    (tmp_path / "raw.jsonl").write_text(json.dumps(row))
+    with pytest.raises(ValueError, match=f"line 1: the column '{name}' holds half of a surrogate pair"):
+        prepare_table(train="raw.jsonl", id_column="id")
+
+
+def test_an_answer_may_be_in_a_column_called_text(prepare_table):
+    rows = [{"context": f"so bad {n}", "question": "?", "text": "bad"} for n in range(30)]
+    assert prepare_table("question-answering", rows=rows, label_column=("text",)).splits == ("train", "valid")

@@ -57,6 +57,8 @@ def test_other_separators_are_named_and_quotation_marks_of_tsv_are_text(tmp_path
         ("a.jsonl", b'{"text": "a"}\n{"text"\n', r"a\.jsonl, line 2 is not valid JSON"),
         ("a.jsonl", b"[1]\n", r"line 1: expected a JSON object, found \[1\]"),
         ("a.csv", "text,label\na,1\n".encode("utf-16"), r"UTF-16 text.*iconv -f UTF-16"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16-le"), r"line 1: it holds byte 0x00, .* UTF-16.*iconv"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "a\0b"}\n', r"line 2: it holds byte 0x00"),
         ("a.csv", gzip.compress(b"text\n"), r"rename it to end in \.gz"),
         ("a.csv.gz", gzip.compress(b"text\n" * 99)[:-9], r"cannot be decompressed"),
         ("a.xls", b"", r"the name does not say the format. Let it end in \.csv, \.tsv"),
@@ -67,6 +69,11 @@ def test_what_cannot_be_read_is_named_with_its_line_and_a_remedy(tmp_path, name,
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"(?s){message}"):
         values(tmp_path / name)
+
+
+def test_columns_without_a_name_do_not_matter(tmp_path):
+    (tmp_path / "my.csv").write_text("text,label,,\na,1,,\n")  # as spreadsheets write them
+    assert [(row["text"], row["label"]) for row in values(tmp_path / "my.csv")] == [("a", "1")]
 
 
 def test_parquet_is_read_by_pyarrow(tmp_path):

@@ -49,6 +49,12 @@ def test_every_token_is_in_a_window_and_has_the_best_one_by_definition(num_token
             assert best_window(token, windows) == number
 
 
+def test_a_book_is_cut_in_linear_time_and_memory():
+    windows = cut(1_000_000, room=62, stride=31)
+    assert [window.best_stop for window in windows[:-1]] == [window.best_start for window in windows[1:]]
+    assert windows[-1].best_stop == 1_000_000
+
+
 def test_tokens_of_characters():
     # "a", " bc", first part and second part of a character, a mark of no character, "de"
     tokens = LocatedTokens(np.arange(6), np.array([0, 1, 4, 4, 5, 5]), np.array([1, 4, 5, 5, 5, 7]))

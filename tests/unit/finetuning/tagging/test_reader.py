@@ -1,6 +1,8 @@
 """Files in every form that is read, and what is said of the others."""
 
+import gzip
 import json
+import lzma
 import re
 
 import pytest
@@ -41,10 +43,13 @@ def test_columns_of_conll_2003_with_documents(tmp_path):
     [
         b"New York\tO\na\tB-X\n\t\n\nb\tI-X\n",  # WNUT-17 ends a sentence with a tab
         b"\xef\xbb\xbfNew York\tO\r\na\tB-X\r\n\r\n \r\nb\tI-X",
+        b"New York\tO\ra\tB-X\r\rb\tI-X\r",
     ],
 )
-def test_tabs_byte_order_marks_line_ends_and_blank_lines(tmp_path, text):
-    found = read(tmp_path, text)
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_tabs_byte_order_marks_line_ends_and_blank_lines(tmp_path, text, suffix):
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(suffix, bytes)
+    found = read(tmp_path, pack(text), name=f"train.txt{suffix}")
     assert [(each.words, each.tags) for each in found] == [(("New York", "a"), ("O", "B-X")), (("b",), ("I-X",))]
     assert {each.document for each in found} == {None}
 
@@ -101,6 +106,9 @@ def test_a_test_file_may_lack_tags(tmp_path):
         ("a O\n", {"tags_column": "1"}, "words and tags are both in column 1"),
         ("\n \n", {}, "holds no words"),
         (b"a O\n\xff O\n", {}, "line 2 is not UTF-8"),
+        (b"a O\r\r\xff O\n", {}, "line 3 is not UTF-8"),
+        ("a O\n".encode("utf-16-le"), {}, "line 1: it holds byte 0x00"),
+        ("a O\n", {"tags_column": "\u00b2"}, "--tags-column \u00b2, but the first line names the columns a, O"),
     ],
 )
 def test_what_is_wrong_with_columns_is_named(tmp_path, text, options, message):
@@ -112,6 +120,7 @@ def test_what_is_wrong_with_columns_is_named(tmp_path, text, options, message):
     ("line", "message"),
     [
         ("{", "line 2 is not valid JSON"),
+        ("[" * 100_000, "line 2 is not valid JSON"),
         ("[1]", "line 2 holds [1] and not a JSON object"),
         ('{"text": "a"}', "line 2 lacks the field tokens"),
         ('{"tokens": "a", "tags": ["O"]}', "line 2: tokens must be a list, found 'a'"),
@@ -134,6 +143,8 @@ def test_files_are_found_by_their_usual_names_or_by_options(tmp_path):
         "test": tmp_path / "eng.testb",
     }
     assert find_files("tagging", tmp_path, {"valid": "mine.bio"}) == {"valid": tmp_path / "mine.bio"}
+    (tmp_path / "dev.conll.zst").touch()
+    assert find_files("tagging", tmp_path, {}) == {"valid": tmp_path / "dev.conll.zst"}
     with pytest.raises(FileNotFoundError, match=r"no data for wnut17: looked for train: wnut17train\.conll; valid: "):
         find_files("wnut17", tmp_path, {})
     with pytest.raises(FileNotFoundError, match="--test must name a file in"):

@@ -1,0 +1,299 @@
+"""Fault 22: every checkpoint stops all GPUs until rank 0 has written it, and its copies, to the disk.
+
+With --background-checkpoints the training stops only while its state is copied to the memory of the host. A thread runs
+fairseq's own `checkpoint_utils.save_checkpoint` and asks the training's thread for what touches the trainer:
+
+    training's thread     thread
+    begin()           ->  names of the files, what is better than the best one before
+    consolidates      <-  trainer.consolidate_optimizer()
+    copies the state  <-  trainer.save_checkpoint(FILE, ...)
+    goes on               writes FILE (`checkpoint_writing.save_whole`: temporary name, checksums, fsync, rename),
+                          copies it to checkpoint_last.pt and others, then deletes old files
+
+One at a time: a save waits for the one before it; so does the end of the training, however it ends, except by kill -9
+and a second Ctrl-C. A file that cannot be written ends the training at the next update, with the error that it has
+without the option.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+from fairseq import checkpoint_utils, utils
+from torch import Tensor
+
+from roberta_plugin.fairseq_workarounds import lost_ranks
+from roberta_plugin.fairseq_workarounds.checkpoint_writing import save_whole
+from roberta_plugin.fairseq_workarounds.host_copy import HostMemory
+from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
+
+logger = logging.getLogger(__name__)
+
+OPTION = "background_checkpoints"
+
+_move_to_cpu = utils.move_to_cpu
+
+
+class _CopiedError(Exception):
+    """Ends `Trainer.save_checkpoint` when the state is copied."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        super().__init__()
+        self.state = state
+
+
+class _Save:
+    """One checkpoint: a function in a thread of its own, whose calls the training's serves until a copy exists."""
+
+    def __init__(self, save: Callable[[Callable[..., Any], Callable[[], None]], Any]) -> None:
+        self._save = save
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+        self._error: BaseException | None = None
+        self.is_copied = False
+
+    def begin(self) -> None:
+        """Run until the state is copied, or until the end if there is nothing to write."""
+        self._thread.start()
+        while (call := self._calls.get()) is not None:
+            function, answer = call
+            try:
+                answer.set_result(function())
+            except Exception as error:
+                answer.set_exception(error)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is written, or has failed."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait until it is written.
+
+        Raises:
+            OSError: if it cannot be.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._save(self._in_training, self._go_on)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._calls.put(None)
+
+    def _go_on(self) -> None:
+        self.is_copied = True
+        self._calls.put(None)
+
+    def _in_training(self, function: Callable[[], Any]) -> Any:
+        answer: Future[Any] = Future()
+        self._calls.put((function, answer))
+        return answer.result()
+
+
+class _TrainerInThread:
+    """The trainer, as `save_checkpoint` in the thread sees it."""
+
+    def __init__(self, trainer: Any, in_training: Callable[..., Any], go_on: Callable[[], None]) -> None:
+        self._trainer, self._in_training, self._go_on = trainer, in_training, go_on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trainer, name)
+
+    def consolidate_optimizer(self) -> None:
+        """A collective of some optimizers."""
+        self._in_training(self._trainer.consolidate_optimizer)
+
+    def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> str:
+        """Have the state copied, let the training go on, and write the copy."""
+        state = self._in_training(lambda: _copy_state(self._trainer, filename, extra_state))
+        self._go_on()
+        save_whole(_move_to_cpu(state), filename)
+        logger.info(f"Finished saving checkpoint to {os.path.abspath(filename)}")
+        return os.path.abspath(filename)
+
+
+class BackgroundWriter:
+    """Writes one checkpoint at a time; there is one such writer in a process."""
+
+    def __init__(self) -> None:
+        self.memory = HostMemory()
+        self.copied: dict[int, Tensor] | None = None
+        """While a state is copied: what it has become so far."""
+        self._save: _Save | None = None
+        self._reservation: threading.Thread | None = None
+
+    def begin(self, fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> None:
+        """Copy the state after the checkpoint before this one is written, and begin to write it.
+
+        Raises:
+            OSError: if the one before could not be written.
+        """
+        started = time.perf_counter()
+        self.wait()
+        waited = time.perf_counter() - started
+        self._save = _Save(lambda *calls: fairseqs(cfg, _TrainerInThread(trainer, *calls), epoch_itr, val_loss))
+        try:
+            self._save.begin()
+        except BaseException:  # Ctrl-C: the thread may wait for an answer for ever
+            self.abandon()
+            raise
+        if not self._save.is_copied:  # nothing to write, or an error
+            self.wait()
+            return
+        before = f", {waited:.2f} s of them for the checkpoint before" if waited > 0.1 else ""
+        logger.info(
+            f"The training stood still for {time.perf_counter() - started:.2f} s{before}; the checkpoint of update "
+            f"{trainer.get_num_updates()} is written in the background."
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is being written."""
+        return self._save is None or self._save.is_done
+
+    def check(self) -> None:
+        """Raise the error of a checkpoint that could not be written; do not wait for one that is being written."""
+        if self._save is not None and self._save.is_done:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the checkpoint is written, with its copies.
+
+        Raises:
+            OSError: if it cannot be.
+        """
+        if self._reservation is not None:
+            self._reservation.join()
+            self._reservation = None
+        save, self._save = self._save, None
+        if save is not None:
+            with lost_ranks.doing("saving"):
+                save.wait()
+
+    def abandon(self) -> None:
+        """Do not wait for the checkpoint any more."""
+        self._save = None
+
+    def reserve(self, trainer: Any) -> None:
+        """Get the memory ready, without stopping the training: the first save then takes no longer than others."""
+        is_sharded = trainer.is_fsdp or trainer.cfg.distributed_training.zero_sharding != "none"
+        if self.memory.size or self._reservation is not None or is_sharded:
+            return
+        state = [trainer.model.state_dict()]
+        if not trainer.cfg.checkpoint.no_save_optimizer_state:
+            state.append(trainer.optimizer.state_dict())
+        self._reservation = threading.Thread(target=self.memory.reserve, args=(state,), daemon=True)
+        self._reservation.start()
+
+    def at_exit(self) -> None:
+        """Wait; a failure that nobody has heard of gives the process its exit code."""
+        try:
+            self.wait()
+        except Exception as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+
+writer = BackgroundWriter()
+
+
+def is_on(trainer: Any) -> bool:
+    """Whether --background-checkpoints was given."""
+    return bool(getattr(trainer.cfg.task, OPTION, False))
+
+
+def save_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+    """fairseq's; with the option, only the copying of the state happens here."""
+    if not is_on(trainer) or cfg.no_save or not trainer.should_save_checkpoint_on_current_rank:
+        return fairseqs(cfg, trainer, epoch_itr, val_loss)
+    writer.begin(fairseqs, cfg, trainer, epoch_itr, val_loss)
+    return None
+
+
+def move_to_cpu(fairseqs: Callable[..., Any], sample: Any) -> Any:
+    """fairseq's, which on a CPU copies nothing, and to which a GPU's half precision comes in twice the bytes."""
+    if writer.copied is None:
+        return fairseqs(sample)
+    state = writer.memory.copy(sample)
+    tensors: list[Tensor] = []
+    utils.apply_to_sample(tensors.append, state)
+    writer.copied.update({id(tensor): tensor for tensor in tensors})
+    return state
+
+
+def persistent_save(fairseqs: Callable[..., None], obj: Any, filename: str, async_write: bool = False) -> None:
+    """fairseq's `torch_persistent_save`; hands the state over while a checkpoint is begun."""
+    if writer.copied is None:
+        fairseqs(obj, filename, async_write)
+        return
+    # What is not a tensor (meters, learning rates, positions in the data) goes on changing, too.
+    raise _CopiedError(copy.deepcopy(obj, {**writer.copied}))
+
+
+def validate_and_save(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **options: Any) -> Any:
+    """fairseq's, after each update: a failure ends the training here."""
+    writer.check()
+    if is_on(trainer) and trainer.should_save_checkpoint_on_current_rank and not cfg.checkpoint.no_save:
+        writer.reserve(trainer)
+    return fairseqs(cfg, trainer, *args, **options)
+
+
+def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+    """fairseq's epoch; the last one ends when its checkpoint is written."""
+    try:
+        losses, is_done = fairseqs(cfg, trainer, task, epoch_itr)
+    except KeyboardInterrupt:  # the second Ctrl-C
+        writer.abandon()
+        raise
+    if is_done or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or float("inf")):
+        writer.wait()
+    return losses, is_done
+
+
+def main(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """fairseq's; ends when the last checkpoint is written, whatever has ended the training."""
+    result = fairseqs(*args, **options)
+    writer.wait()
+    return result
+
+
+def install() -> None:
+    """Put these around fairseq's functions; without the option they do nothing."""
+    wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
+    wrap(checkpoint_utils, "torch_persistent_save", persistent_save)
+    wrap(utils, "move_to_cpu", move_to_cpu)
+    atexit.unregister(writer.at_exit)
+    atexit.register(writer.at_exit)
+    for program in programs():
+        wrap(program, "validate_and_save", validate_and_save)
+        wrap(program, "train", train)
+        wrap(program, "main", main)
+
+
+def _copy_state(trainer: Any, filename: str, extra_state: dict[str, Any]) -> dict[str, Any]:
+    """What `Trainer.save_checkpoint` would write."""
+    writer.copied = {}
+    try:
+        trainer.save_checkpoint(filename, extra_state)
+    except _CopiedError as copied:
+        return copied.state
+    finally:
+        writer.copied = None
+    raise AssertionError("Trainer.save_checkpoint has written nothing")

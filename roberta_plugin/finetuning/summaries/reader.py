@@ -1,0 +1,172 @@
+"""Raw files -> documents in sentences, with their summaries.
+
+`summaries` reads tables of one document a row: JSON Lines, CSV, TSV or Parquet, plain or compressed
+(`finetuning/custom/reader.py`), called train, valid (or dev, validation) and test, or the files that the options name.
+The text is a string, which is split into sentences (`data/sentences.py`), or a list of sentences; so is the summary.
+
+    {"id": "7", "text": "It rained. We stayed.\\n\\nThen it stopped.", "summary": "It rained."}
+
+`cnn_dailymail` reads CNN/DailyMail: its stories (`stories`), or such tables in Hugging Face's form, with the columns
+id, article and highlights, whose lines are the sentences of the summary; Parquet in parts, as
+train-00000-of-00003.parquet.
+
+In some sets the sentences of a summary are run together without a space ("It rained.We stayed."): `summaries` parts
+these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roberta_plugin.data.sentences import split_line
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.finetuning.custom.reader import ENDINGS, Row, read_table, value_of
+from roberta_plugin.finetuning.raw_files import check_id, check_text
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from roberta_plugin.finetuning.summaries.stories import find_stories, read_stories
+
+SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
+HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
+_ORDER = (".jsonl", *(ending for ending in ENDINGS if ending != ".jsonl"))  # of two files of a split, the first counts
+_RUN_TOGETHER = re.compile(r"(?<=[a-z0-9)%][.!?])(?=[\"']?[A-Z])")
+
+
+class Document(NamedTuple):
+    """A document and, where it is known, its summary."""
+
+    id: str
+    sentences: tuple[str, ...]
+    summary: tuple[str, ...] | None
+    """Sentences of the summary."""
+
+
+def find_files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
+    """The files of each split.
+
+    Raises:
+        FileNotFoundError: if there are none, or one that is named does not exist.
+    """
+    found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
+    if not any(found.values()):
+        found = _tables(raw, options.files)
+    found = {split: files for split, files in found.items() if files}
+    if not found:
+        wanted = "train, valid and test as .jsonl, .csv, .tsv or .parquet"
+        if task == "cnn_dailymail":
+            wanted = "folders train, valid and test with .story files, the lists all_train.txt, all_val.txt and "
+            wanted += "all_test.txt beside folders with .story files, or train, validation and test as .parquet or "
+            wanted += ".jsonl with the columns article and highlights"
+        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them.")
+    return found
+
+
+def _tables(raw: Path, named: dict[str, str]) -> dict[str, list[Path]]:
+    found = {}
+    for split, names in SPLITS.items():
+        if split in named:
+            if not (raw / named[split]).is_file():
+                raise FileNotFoundError(f"--{split} {named[split]}: {raw} has no such file. Name one that it has.")
+            found[split] = [raw / named[split]]
+            continue
+        whole = [
+            raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)
+        ]
+        parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
+        found[split] = [path for path in whole if path.is_file()][:1] or parts
+    return found
+
+
+def read_split(task: str, split: str, files: list[Path], options: SummariesOptions) -> Iterator[Document]:
+    """The documents of a split; those of a test split may have no summary.
+
+    Raises:
+        ValueError: naming the file, the line or id, the bad value and what would be right.
+    """
+    seen: dict[str, str] = {}
+    is_stories = files[0].suffix == ".story"
+    documents = _stories(files) if is_stories else _rows(task, split, files, options)
+    for where, document in documents:
+        if document.id in seen:
+            raise ValueError(
+                f"{where}: {seen[document.id]} has the id {document.id!r} too. Ids must differ: remove or rename one."
+            )
+        seen[document.id] = where
+        yield document
+
+
+def _stories(files: list[Path]) -> Iterator[tuple[str, Document]]:
+    for path, article, highlights in read_stories(files):
+        yield str(path), Document(path.stem, tuple(sentences_of(article)), _lines(highlights))
+
+
+def _rows(task: str, split: str, files: list[Path], options: SummariesOptions) -> Iterator[tuple[str, Document]]:
+    is_hugging_face = task == "cnn_dailymail"
+    names = HUGGING_FACE if is_hugging_face else field_names(options)
+    elsewhere = " of the task summaries" if is_hugging_face else ""
+    for path in files:
+        before = f"{path.stem}-" if len(files) > 1 else ""
+        for row in read_table(path):
+            text = value_of(row, names["text_field"], option=f"--text-field{elsewhere}")
+            sentences = _sentences(text, names["text_field"], row.where, may_be_empty=is_hugging_face)
+            summary = _summary_of(row, names["summary_field"], split, is_hugging_face)
+            id_ = check_id(row.values.get(names["id_field"], f"{before}{row.line}"), row.where)
+            yield row.where, Document(id_, sentences, summary)
+
+
+def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple[str, ...] | None:
+    value = row.values.get(name)
+    if value in (None, "") and split == "test":
+        return None
+    if value is None:
+        other = "or take the task summaries and" if is_hugging_face else "or"
+        raise ValueError(f"{row.where} lacks {name!r}: add the summary, {other} name its field by --summary-field.")
+    if is_hugging_face:
+        return _lines(check_text(value, name, row.where, may_be_empty=True).splitlines())
+    return _sentences(parted(value) if isinstance(value, str) else value, name, row.where)
+
+
+def field_names(options: SummariesOptions) -> dict[str, str]:
+    """The columns of a table, by option."""
+    return {
+        "id_field": options.id_field or "id",
+        "text_field": options.text_field or "text",
+        "summary_field": options.summary_field or "summary",
+    }
+
+
+def _sentences(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
+    if isinstance(value, list):
+        texts = [one_line(check_text(text, f"{name}, sentence {at}", where)) for at, text in enumerate(value, start=1)]
+        if not texts and not may_be_empty:
+            raise ValueError(f"{where}: {name} has no sentence. Fill it in, or leave the entry out.")
+        return tuple(texts)
+    return tuple(sentences_of(check_text(value, name, where, may_be_empty=may_be_empty)))
+
+
+def _lines(texts: list[str]) -> tuple[str, ...]:
+    """Those that are not empty, each in one line."""
+    return tuple(one_line(text) for text in texts if text.strip())
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text, line by line.
+
+    Example: "It rained. We stayed.\\n\\nWhy?" -> ["It rained.", "We stayed.", "Why?"].
+    """
+    return [sentence for line in text.splitlines() if line.strip() for sentence in split_line(one_line(line))]
+
+
+def parted(text: str) -> str:
+    """A summary with its sentences in lines of their own where they are run together.
+
+    Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
+    """
+    return _RUN_TOGETHER.sub("\n", text)
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space replaced by one space."""
+    return " ".join(text.split())

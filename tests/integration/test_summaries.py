@@ -1,0 +1,179 @@
+"""The real `fairseq-train` on documents with summaries: it learns, its log has the metrics, ranks agree; real articles."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from roberta_plugin.cli import main
+from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.summaries import benchmark
+from roberta_plugin.finetuning.summaries.documents import Documents
+from roberta_plugin.finetuning.summaries.metrics import mean_rouge
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from roberta_plugin.finetuning.summaries.selection import lead
+from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
+from tests.conftest import REPOSITORY
+from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_checkpoints import state_of
+from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_models import options, spread
+from tests.tiny_summaries import write_prepared, write_raw
+
+pytestmark = pytest.mark.integration
+pytest.importorskip("rouge_score")
+
+SIZES = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("summaries")
+    return write_prepared(folder, raw=write_raw(folder / "raw", sizes={"train": 300, "valid": 60}))
+
+
+def train_command(data: Path, save_dir: Path, *more: str) -> list[str]:
+    sizes = [word for name, value in SIZES.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        *command("fairseq-train"),
+        str(data),
+        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
+        *("--task", "roberta_summarization", "--criterion", "roberta_summarization", "--sentence-layers", "1"),
+        *("--arch", "fast_roberta_tiny", *sizes, "--max-positions", "64", "--required-batch-size-multiple", "1"),
+        *("--clip-norm", "0.0", "--lr-scheduler", "fixed", "--no-epoch-checkpoints", "--save-dir", str(save_dir)),
+        *("--log-format", "json", "--log-interval", "10", "--log-file", f"{save_dir}.log"),
+        *more,
+    ]
+
+
+def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepared, tmp_path, capsys):
+    save_dir = tmp_path / "checkpoints"
+    choice = ("--best-checkpoint-metric", "rouge", "--maximize-best-checkpoint-metric")
+    how = ("--batch-size", "10", "--optimizer", "roberta_adamw", "--lr", "4e-3", "--max-epoch", "8", *choice)
+    done = run(train_command(prepared.folder, save_dir, *how))
+    assert done.returncode == 0, done.stderr[-3000:]
+    model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
+    outputs = run_model(model, task, prepared.split("valid"))
+    found = benchmark.score("summaries", prepared, "valid", [outputs], folder=tmp_path, options=SummariesOptions())
+    assert found["f1"] > 90, "three of eight sentences are right"
+    assert found["lead_rouge1"] < 70 and found["oracle_rouge1"] == pytest.approx(100)
+    record = logged(save_dir, "valid")[-1]
+    for name in ("rouge1", "rouge2", "f1", "average_precision"):
+        assert float(record[f"valid_{name}"]) == pytest.approx(found[name], abs=1e-3)
+    lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
+
+    documents = Documents(prepared.split("valid"))
+    texts = [{"id": id_, "text": text} for id_, text in zip(documents.ids, documents.sentences, strict=True)]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    answers = tmp_path / "answers.jsonl"
+    words = ("--input", str(tmp_path / "new.jsonl"), "--output", str(answers), "--data", str(prepared.folder))
+    assert main(["predict", str(save_dir / "checkpoint_last.pt"), *words, "--no-progress"]) == 0
+    predicted = [json.loads(line) for line in answers.read_text().splitlines()]
+    assert [line["summary"] for line in predicted] == [line["summary"] for line in lines]
+    capsys.readouterr()
+    checkpoint = str(save_dir / "checkpoint_last.pt")
+    words = ("--data", str(prepared.folder), "--output-dir", str(tmp_path / "exported"))
+    assert main(["export", checkpoint, *words, "--to", "huggingface"]) != 0
+    assert "neither transformers nor fairseq has a class for that" in capsys.readouterr().err
+    assert main(["export", checkpoint, *words, "--to", "fairseq", "--head", "masked_lm"]) != 0
+    assert "chooses the sentences of summaries, and fairseq's RoBERTa has no such head" in capsys.readouterr().err
+    assert main(["export", checkpoint, *words, "--to", "huggingface", "--head", "masked_lm"]) == 0
+    assert (tmp_path / "exported" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_an_update_of_two_ranks_with_three_batches_each_is_that_of_a_plain_reference_in_float64(tmp_path):
+    """The documents differ in sentences and windows: a mean of means would be another one."""
+    raw = write_raw(tmp_path / "raw", sizes={"train": 9, "valid": 5})
+    with (raw / "train.jsonl").open("a") as file:
+        for number in range(2):
+            file.write(json.dumps({"id": number, "text": ["xyz good", "bad"][: number + 1], "summary": "good"}) + "\n")
+    prepared = write_prepared(tmp_path, raw=raw)
+    task = SummarizationTask.setup_task(SummarizationConfig(data=str(prepared.folder), seed=3, sentence_layers=1))
+    torch.manual_seed(1)
+    model = spread(task.build_model(options(arch="fast_roberta_tiny", **SIZES, max_positions=64)))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.save({**state_of(prepared.folder), "model": before}, tmp_path / "start.pt")
+
+    calm = ("--dropout", "0", "--attention-dropout", "0", "--optimizer", "sgd", "--lr", "1", "--update-freq", "3")
+    start = ("--finetune-from-model", str(tmp_path / "start.pt"), "--batch-size", "2", "--max-update", "1")
+    run_ranks(train_command(prepared.folder, tmp_path / "end", *calm, *start), 2)
+    after = torch.load(tmp_path / "end" / "checkpoint_last.pt", weights_only=False)["model"]
+
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    model = model.double().eval()
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for number in range(len(dataset)):
+        batch = dataset.__getitems__([(1, number)])
+        probabilities = task.outputs(model, batch).sigmoid()
+        labels = batch["sentences"]["labels"].double()
+        total = total - (labels * probabilities.log() + (1 - labels) * (1 - probabilities).log()).sum()
+        count += len(labels)
+    assert count == 9 * 8 + 3
+    (total / count).backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        change = (before[name] - after[name]).double()
+        torch.testing.assert_close(
+            change, parameter.grad, atol=2e-5, rtol=1e-3, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    assert model.sentence_heads["summary_head"].layers[0].fc1.weight.grad.abs().max() > 1e-3
+
+    loaded, task = load_model(tmp_path / "end" / "checkpoint_last.pt", prepared)  # 3 batches of validation for 2 ranks
+    found = benchmark.score(
+        "summaries",
+        prepared,
+        "valid",
+        [run_model(loaded, task, prepared.split("valid"))],
+        folder=None,
+        options=SummariesOptions(),
+    )
+    record = logged(tmp_path / "end", "valid")[-1]
+    for name in ("rouge1", "rouge2", "f1", "average_precision"):
+        assert float(record[f"valid_{name}"]) == pytest.approx(found[name], abs=1e-3)
+
+
+def test_real_articles_are_prepared_and_the_oracle_exceeds_their_beginnings(shared_data, tmp_path, capsys):
+    """The development set with GPT-2's tokenizer; ROUGE of forty articles."""
+    (tmp_path / "raw").mkdir()
+    name = "bbc_news_summary.dev.jsonl.xz"
+    (tmp_path / "raw" / name).symlink_to(shared_data / "summaries" / name)
+    words = ("--raw", str(tmp_path / "raw"), "--valid", name, "--tokenizer", str(shared_data / "gpt2_bpe"))
+    words = (*words, "--oracle-sentences", "12", "--output-dir", str(tmp_path / "data"))
+    assert main(["prepare", "summaries", *words]) == 0
+    assert "valid: 317 examples" in capsys.readouterr().out
+    documents = Documents(Prepared.open(tmp_path / "data").split("valid"))
+    number = range(40)
+    chosen = [documents.labels[documents.first[i] : documents.first[i + 1]].nonzero()[0] for i in number]
+    share = SummariesOptions(length_share=0.4)
+    texts = {
+        "oracle": [[documents.sentences[i][each] for each in chosen[i]] for i in number],
+        "lead": [[documents.sentences[i][each] for each in lead(documents.sentences[i], share)] for i in number],
+        "lead-3": [documents.sentences[i][:3] for i in number],
+    }
+    right = [documents.summaries[i] for i in number]
+    found = {name: mean_rouge(given, right) for name, given in texts.items()}
+    assert found["oracle"]["rouge1"] > 95 and found["oracle"]["rouge2"] > 90, "they are sentences of the articles"
+    for kind, value in found["oracle"].items():
+        assert value > found["lead"][kind] and value > found["lead-3"][kind]
+
+
+def test_prepare_names_what_is_wrong(tmp_path, capsys):
+    raw = write_raw(tmp_path / "raw")
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    words = ("--raw", str(raw), "--tokenizer", str(tokenizer), "--output-dir", str(tmp_path / "data"))
+    assert main(["prepare", "summaries", *words, "--text-field", "body"]) != 0
+    assert (
+        "train.jsonl, line 1: there is no column 'body'; there are 'id', 'text', 'summary'. Name one of them"
+        in capsys.readouterr().err
+    )
+    assert main(["prepare", "cnn_dailymail", *words]) != 0
+    assert "there is no column 'article'" in capsys.readouterr().err
+    (raw / "train.jsonl").unlink()
+    (raw / "valid.jsonl").unlink()
+    assert main(["prepare", "cnn_dailymail", *words]) != 0
+    assert "holds no data for cnn_dailymail" in capsys.readouterr().err

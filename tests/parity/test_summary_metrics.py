@@ -1,0 +1,42 @@
+"""ROUGE and average precision are those of the packages that define them."""
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, f1_score
+
+from roberta_plugin.finetuning.summaries.metrics import ROUGE, average_precision, f1_of_choice, rouge
+
+rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
+
+
+def test_rouge_is_that_of_rouge_score(shared_data):
+    scorer = rouge_scorer.RougeScorer(list(ROUGE), use_stemmer=True)
+    with lzma.open(shared_data / "summaries" / "bbc_news_summary.dev.jsonl.xz", "rt") as lines:
+        records = [json.loads(next(lines)) for _ in range(3)]
+    for record in records:
+        given, right = record["text"].split(". ")[:4], record["summary"].split(".")
+        expected = scorer.score("\n".join(right), "\n".join(given))
+        assert rouge(given, right) == {kind: expected[kind].fmeasure for kind in ROUGE}
+        assert rouge(given, right, kinds=("rouge2",)) == {"rouge2": expected["rouge2"].fmeasure}
+    assert rouge(["The cat."], ["A cat."])["rouge1"] == 0.5
+    assert rouge([], ["A cat."])["rougeLsum"] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_average_precision_is_that_of_scikit_learn_with_ties(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 30))
+    scores, labels = rng.integers(0, 6, size).astype(float), rng.integers(0, 2, size)
+    labels[0] = 1
+    assert average_precision(scores, labels) == pytest.approx(average_precision_score(labels, scores))
+    chosen = rng.integers(0, 2, size)
+    found = f1_of_choice(int((chosen & labels).sum()), int(chosen.sum()), int(labels.sum()))
+    assert found == pytest.approx(100 * f1_score(labels, chosen))
+
+
+def test_a_document_without_labels_has_no_average_precision():
+    assert average_precision(np.ones(3), np.zeros(3)) is None
+    assert average_precision(np.array([3.0, 2.0, 1.0]), np.array([1, 0, 1])) == pytest.approx((1 + 2 / 3) / 2)

@@ -1,0 +1,114 @@
+"""The loss, its gradient and the metrics of a validation against plain computations."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from roberta_plugin.criterions.summarization import SummarizationCriterion
+from roberta_plugin.finetuning.benchmarks import RawOutputs
+from roberta_plugin.finetuning.summaries.benchmark import score
+from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from tests.tiny_summaries import write_prepared
+
+pytest.importorskip("rouge_score")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("summaries"))
+
+
+@pytest.fixture
+def dataset(prepared):
+    return DocumentsDataset(prepared.split("valid"), pad_id=1, vocab_size=1000, seed=1)
+
+
+class TableModel(torch.nn.Module):
+    """Logits are entries of a table by sentence of the split."""
+
+    def __init__(self, num_sentences, *, seed=0):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(num_sentences, generator=torch.Generator().manual_seed(seed)) * 2)
+
+
+@pytest.fixture
+def criterion(dataset):
+    def outputs(model, sample):
+        first = dataset.documents.first
+        return torch.cat([model.table[first[number] : first[number + 1]] for number in sample["id"].tolist()])
+
+    task = SimpleNamespace(target_dictionary=None, outputs=outputs, documents=lambda split: dataset.documents)
+    return SummarizationCriterion(task, num_sentences=3, length_share=0.0)
+
+
+def batches(dataset, size):
+    return [dataset.__getitems__(batch) for batch in dataset.batches(1, max_sentences=size)]
+
+
+def test_loss_and_gradient_are_the_sum_over_sentences_in_float64(criterion, dataset):
+    labels = torch.from_numpy(np.array(dataset.documents.labels)).double()
+    model = TableModel(len(labels)).train()
+    table = model.table.detach().double().requires_grad_()
+    probabilities = 1 / (1 + (-table).exp())
+    expected = -(labels * probabilities.log() + (1 - labels) * (1 - probabilities).log()).sum()
+    expected.backward()
+    total, size = 0.0, 0
+    for sample in batches(dataset, 5):
+        loss, sample_size, log = criterion(model, sample)
+        loss.backward()
+        total, size = total + loss.item(), size + sample_size
+        assert sample_size == log["sample_size"] == len(sample["sentences"]["labels"])
+    assert size == len(labels) > 0
+    assert total == pytest.approx(expected.item(), rel=1e-6)
+    assert torch.allclose(model.table.grad.double(), table.grad, atol=1e-6)
+    assert 0 < labels.sum() < len(labels)
+
+
+def reduced(outputs):
+    with metrics.aggregate(new_root=True) as meters:
+        for output in outputs:
+            SummarizationCriterion.reduce_metrics(output)
+    return meters.get_smoothed_values()
+
+
+def test_validation_gives_the_metrics_of_the_evaluation_whatever_the_batches(criterion, dataset, prepared):
+    model = TableModel(len(dataset.documents.labels)).eval()
+    with torch.no_grad():
+        logs = [criterion(model, sample)[2] for sample in batches(dataset, 5)]
+    found = reduced([[log] for log in logs])
+    nothing = {key: value * 0 for key, value in logs[0].items()}  # what a rank without a batch of its own adds
+    summed = [{key: one[key] + other[key] for key in one} for one, other in itertools.pairwise([*logs, nothing])]
+    assert reduced([[log] for log in summed[::2]]) == pytest.approx(found)
+    outputs = RawOutputs(sentence_logits=model.table.detach().numpy())
+    expected = score("summaries", prepared, "valid", [outputs], folder=None, options=SummariesOptions())
+    for name in ("rouge1", "rouge2", "f1", "average_precision"):
+        assert found[name] == pytest.approx(expected[name])
+    assert found["rouge"] == pytest.approx((expected["rouge1"] + expected["rouge2"]) / 2)
+    right = (model.table.detach().numpy() > 0) == dataset.documents.labels
+    assert found["accuracy"] == pytest.approx(100 * right.mean())
+    assert not any(name.startswith("_") for name in found)
+
+
+def test_training_logs_no_rouge(criterion, dataset):
+    model = TableModel(len(dataset.documents.labels)).train()
+    found = reduced([[criterion(model, sample)[2]] for sample in batches(dataset, 5)])
+    assert found["accuracy"] > 0
+    assert "rouge" not in found
+    assert SummarizationCriterion.logging_outputs_can_be_summed()
+
+
+def test_what_cannot_be_is_refused(criterion, dataset):
+    with pytest.raises(ValueError, match="reduce=True"):
+        criterion(TableModel(1), {}, reduce=False)
+    task = SimpleNamespace(target_dictionary=None, cfg=SimpleNamespace(_name="sentence_prediction"))
+    with pytest.raises(ValueError, match="--criterion roberta_summarization goes with --task roberta_summarization"):
+        SummarizationCriterion.build_criterion(SimpleNamespace(num_sentences=3, length_share=0.0), task)
+    with pytest.raises(ValueError, match="--num-sentences must be 1 or more, got 0"):
+        SummarizationCriterion(task, num_sentences=0, length_share=0.0)
+    with pytest.raises(ValueError, match="--length-share must be from 0 to 1, got 2"):
+        SummarizationCriterion(task, num_sentences=3, length_share=2.0)

@@ -1,0 +1,84 @@
+"""A prepared folder holds every sentence with its label and the place where it is scored."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from roberta_plugin.finetuning.inspection import find_faults
+from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from tests.tiny_benchmarks import words_tokenizer
+from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("summaries"))
+
+
+def test_every_sentence_is_where_its_window_and_position_say(prepared):
+    split, (tokenizer, vocabulary) = prepared.split("train"), words_tokenizer()
+    window, position, first = (split.array(name) for name in ("window", "position", "first_sentence"))
+    assert split.columns["sentences"].tolist() == np.diff(first).tolist() == [NUM_SENTENCES] * len(split)
+    assert (np.diff(split.offsets) > 1).any(), "documents of more than one window"
+    back = vocabulary.model_to_tokenizer(tokenizer)
+    for number, record in enumerate(split.records()):
+        for place, text in enumerate(record["sentences"]):
+            at = first[number] + place
+            ids = split.sequences[int(split.offsets[number] + window[at])][position[at] :]
+            stop = int(np.flatnonzero(ids == vocabulary.eos_id)[0])
+            assert ids[0] == vocabulary.bos_id
+            assert tokenizer.decode(back[ids[1:stop]].tolist()) == text
+    assert find_faults(prepared, split) == []
+
+
+def test_the_sentences_of_the_summary_are_labelled(prepared):
+    split = prepared.split("valid")
+    labels, first = split.array("label"), split.array("first_sentence")
+    for number, record in enumerate(split.records()):
+        chosen = [
+            text
+            for text, label in zip(record["sentences"], labels[first[number] : first[number + 1]], strict=True)
+            if label
+        ]
+        assert sorted(chosen) == sorted(record["summary"])
+
+
+def test_settings_are_recorded_with_what_they_follow_from(prepared):
+    assert prepared.settings == {
+        "max_length": 64,
+        "sentence_length": 62,
+        "doc_stride": 32,
+        "oracle_sentences": 3,
+        "id_field": "id",
+        "text_field": "text",
+        "summary_field": "summary",
+    }
+
+
+def test_what_is_left_out_and_cut_is_counted(tmp_path, caplog):
+    raw = write_raw(tmp_path / "raw", sizes={"train": 3})
+    with (raw / "train.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "far", "text": ["good"], "summary": "bad"}) + "\n")
+    folder = tmp_path / "stories" / "train"
+    folder.mkdir(parents=True)
+    (folder / "0.story").write_text("One. Two.\n\n@highlight\n\nOne\n")
+    (folder / "1.story").write_text("\n\n@highlight\n\nOne\n")
+    (folder / "2.story").write_text("One.\n")
+    with caplog.at_level(logging.INFO):
+        split = write_prepared(tmp_path, raw=raw, options=SummariesOptions(sentence_length=5)).split("train")
+        assert split.sequences.sizes.max() <= 64
+        assert "4 documents with 25 sentences, 9 of them to choose" in caplog.text
+        assert (
+            "1 share no word with their summary" in caplog.text and " 24 sentences were cut to 5 tokens" in caplog.text
+        )
+        tokenizer, vocabulary = words_tokenizer()
+        from roberta_plugin.finetuning.summaries.prepare import prepare
+
+        settings = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 64, "options": SummariesOptions()}
+        prepare("cnn_dailymail", folder.parent, tmp_path / "out", **settings)
+    assert "1 documents with 2 sentences" in caplog.text and "2 documents without text or with an empty" in caplog.text
+    (folder / "0.story").unlink()
+    with pytest.raises(ValueError, match="The split train holds no document"):
+        prepare("cnn_dailymail", folder.parent, tmp_path / "none", **settings)

@@ -1,0 +1,131 @@
+"""The task of summaries: its head over windows, its batches through the model, and what it refuses."""
+
+import json
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.criterions.summarization import SummarizationCriterion, SummarizationCriterionConfig
+from roberta_plugin.experiments.inference import run_model
+from roberta_plugin.finetuning.summaries import metrics as summary_metrics
+from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
+from tests.tiny_checkpoints import state_of
+from tests.tiny_summaries import write_prepared, write_raw
+
+pytest.importorskip("rouge_score")
+
+SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
+ARCH = Namespace(arch="fast_roberta_tiny", **SIZES)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("summaries"))
+
+
+def make_task(prepared, **options):
+    return SummarizationTask.setup_task(SummarizationConfig(data=str(prepared.folder), **{"seed": 3, **options}))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("layers", [0, 2])
+def test_a_batch_goes_through_model_and_criterion(prepared, layers, pack):
+    task = make_task(prepared, sentence_layers=layers, pack_sequences=pack)
+    model = task.build_model(ARCH)
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    batch = dataset.__getitems__(dataset.batches(1, max_sentences=len(dataset))[0])
+    loss, sample_size, _ = SummarizationCriterion.build_criterion(SummarizationCriterionConfig(), task)(model, batch)
+    loss.backward()
+    assert sample_size == dataset.documents.first[-1]
+    head = model.sentence_heads["summary_head"]
+    assert len(head.layers) == layers
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in head.parameters())
+    assert head.out_proj.weight.optim_overrides == {"layers_above": 0}
+
+
+@pytest.mark.parametrize("layers", [0, 2])
+def test_a_sentence_has_the_logit_of_its_document_alone_in_float64(prepared, layers):
+    """Whatever batch it is in, padded or packed: one window after the other, and all features computed."""
+    torch.manual_seed(1)
+    task = make_task(prepared, sentence_layers=layers)
+    model = task.build_model(ARCH).eval().double()
+    for parameter in model.sentence_heads.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    split = prepared.split("train")
+    expected = []
+    window, position, first = (split.array(name) for name in ("window", "position", "first_sentence"))
+    head = model.sentence_heads["summary_head"]
+    with torch.no_grad():
+        for number in range(6):
+            vectors = []
+            for at in range(first[number], first[number + 1]):
+                ids = torch.from_numpy(split.sequences[int(split.offsets[number] + window[at])].astype("int64"))
+                vectors.append(model(ids[None], features_only=True)[0][0, position[at]])
+            x = torch.stack(vectors)[None]
+            if layers:
+                dim, length = x.size(2), x.size(1)
+                angles = torch.arange(length)[:, None] / 10000.0 ** (torch.arange(0, dim, 2) / dim)
+                sinusoids = torch.empty(length, dim)
+                sinusoids[:, 0::2], sinusoids[:, 1::2] = angles.sin(), angles.cos()
+                x = x + sinusoids.double()
+                for layer in head.layers:
+                    x = layer(x, None, None)
+            expected.append(head.out_proj(x)[0, :, 0])
+        for pack in (False, True):
+            loaded = make_task(prepared, sentence_layers=layers, pack_sequences=pack)
+            loaded.load_dataset("train")
+            batch = loaded.dataset("train").__getitems__([(1, number) for number in range(6)])
+            found = loaded.outputs(model, batch)
+            assert torch.allclose(found, torch.cat(expected), atol=1e-5)
+
+
+def test_raw_outputs_of_a_split_are_in_the_order_of_its_sentences(prepared):
+    task = make_task(prepared)
+    model = task.build_model(ARCH).eval()
+    split = prepared.split("valid")
+    found = run_model(model, task, split, max_tokens=200).sentence_logits
+    task.load_dataset("valid")
+    with torch.no_grad():
+        expected = task.outputs(
+            model, task.dataset("valid").__getitems__([(1, number) for number in range(len(split))])
+        )
+    assert np.allclose(found, expected.numpy(), atol=1e-5)
+
+
+def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(prepared, tmp_path):
+    state = state_of(prepared.folder)
+    torch.save(state, tmp_path / "model.pt")
+    task = make_task(prepared, alternating_segments=True, finetune_from_model=str(tmp_path / "model.pt"))
+    with pytest.raises(ValueError, match=r"--alternating-segments: .*model.pt has no segment embeddings, which only"):
+        task.build_model(ARCH)
+    task = make_task(prepared, alternating_segments=True)
+    model = task.build_model(ARCH).eval()
+    task.load_dataset("train")
+    batch = task.dataset("train").__getitems__([(1, 0)])
+    with torch.no_grad():
+        before = task.outputs(model, batch)
+        model.encoder.sentence_encoder.segment_embeddings.weight[1] += torch.arange(8.0)
+        assert not torch.allclose(before, task.outputs(model, batch))
+
+
+def test_fairseqs_own_model_has_no_such_head(prepared):
+    with pytest.raises(ValueError, match="RobertaModel has no heads that score sentences: use --arch fast_roberta_b"):
+        make_task(prepared).build_model(Namespace(arch="roberta_base", **SIZES))
+
+
+def test_what_cannot_be_trained_is_refused(prepared, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="--sentence-layers must be a number of layers, or 0"):
+        make_task(prepared, sentence_layers=-1)
+    raw = write_raw(tmp_path / "raw")
+    (raw / "test.jsonl").write_text(json.dumps({"text": "One. Two."}) + "\n")
+    task = make_task(write_prepared(tmp_path, raw=raw))
+    with pytest.raises(ValueError, match="split 'test' has documents without a summary"):
+        task.load_dataset("test")
+    monkeypatch.setattr(summary_metrics.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        ValueError, match=r"rouge-score, which is not installed: pip install 'roberta_plugin\[summaries"
+    ):
+        task.load_dataset("valid")
