@@ -106,8 +106,9 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     def _fitting(self, max_tokens: int) -> int:
         """Number of blocks, as long as the longest, that a batch of `max_tokens` holds."""
         if self.pack:  # the row is rounded up as a whole
-            return (max_tokens - max_tokens % self.pad_to_multiple) // max(1, int(self.longest))
-        return max_tokens // max(1, round_up(int(self.longest), self.pad_to_multiple))
+            return (max_tokens - max_tokens % self.pad_to_multiple) // max(1, self.longest)
+        width: int = round_up(self.longest, self.pad_to_multiple)
+        return max_tokens // max(1, width)
 
     def _check_share(self, batches_per_update: int, *limits: int | None) -> None:
         """Refuse batches of an update with more blocks than a limit allows."""
