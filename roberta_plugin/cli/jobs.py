@@ -6,7 +6,9 @@ Also the logs of a run, how its attempts ended, its report, and the end of its j
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from roberta_plugin.training.slurm_commands import Job
 COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last sign", "restarts", "run folder")
 ACTIONS = ("logs", "attempts", "report", "cancel")
 NO_ANSWER = "SLURM does not answer"
+CLEAR = "\x1b[H\x1b[2J"  # the terminal's codes for: to the top, and clear the screen
 SILENT_S = 60.0  # rank 0 writes every 10 s, or after each update where that takes longer
 
 
@@ -41,6 +44,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--node", type=int, help="logs: of this node, from 0 (default: where the last attempt failed first, else 0)"
     )
+    parser.add_argument(
+        "--watch", type=float, metavar="SECONDS", help="show the table again every so many seconds, until Ctrl-C"
+    )
     parser.add_argument("--lines", type=int, default=40, help="logs: how many lines (40)")
     parser.set_defaults(run=run)
 
@@ -48,8 +54,10 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or do what the first word says."""
     action = str(args.folders[0]) if args.folders else ""
+    if args.watch is not None and not args.watch >= 1:
+        raise ValueError(f"--watch must be at least 1 second, got {args.watch:g}: each time asks SLURM.")
     if action not in ACTIONS:
-        return show_table(args)
+        return show_table(args) if args.watch is None else watch(args)
     if len(args.folders) == 1:
         raise ValueError(f"roberta jobs {action}: name the run folder, as in `roberta jobs {action} runs/base`.")
     for folder in args.folders[1:]:
@@ -87,6 +95,18 @@ def cancel(folder: Path) -> None:
     slurm_commands.cancel(job_id)
     saves = ", after saving a checkpoint" if state == "running" else ""
     print(f"job {job_id} of {folder}: cancelled, it ends{saves}")
+
+
+def watch(args: argparse.Namespace) -> int:
+    """Print the table, from the top of the terminal if it is one, until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            print(CLEAR if sys.stdout.isatty() else "", end="")
+            print(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}, every {args.watch:g} s")
+            show_table(args)
+            sys.stdout.flush()
+            time.sleep(args.watch)
+    return 0
 
 
 def show_table(args: argparse.Namespace) -> int:
@@ -191,15 +211,23 @@ def note_of(output_dir: Path, known: dict[str, Job] | None) -> str:
     records = [record for record in read_attempts(output_dir) if record["job_id"] == launch.job_id]
     if not records:
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
-        return f"{job.reason}; log: {output_dir}/logs/{launch.job_id}_0_log.out" if is_bad else slowest_of(job, status)
+        log = f"{output_dir}/logs/{launch.job_id}_0_log.out"
+        return f"{job.reason}; log: {log}" if is_bad else running_note(job, launch, status)
     last = records[-1]
     if status is not None and status.attempt > last["attempt"] and job.state == "running":
-        return slowest_of(job, status)  # it has started again, and runs
+        return running_note(job, launch, status)  # it has started again, and runs
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
     then = last.get("then", "")
     log = f"{output_dir}/{last.get('log', 'logs')}"
     return f"attempt {last['attempt']} {last['kind']}{reason}: {then}{excluded}; log: {log}"
+
+
+def running_note(job: Job, launch: Launch, status: Status | None) -> str:
+    """How many of its GPUs a job has now, if not all; the rank that the others wait for."""
+    has_fewer = status is not None and job.state == "running" and (status.num_gpus or launch.num_gpus) < launch.num_gpus
+    fewer = f"on {status.num_gpus:,} of {launch.num_gpus:,} GPUs" if status is not None and has_fewer else ""
+    return "; ".join(part for part in (fewer, slowest_of(job, status)) if part)
 
 
 def slowest_of(job: Job, status: Status | None) -> str:

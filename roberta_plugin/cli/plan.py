@@ -6,7 +6,10 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roberta_plugin.planner.goodput import Failures
 
 
 def add_parser(subparsers: Any) -> None:
@@ -16,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
         help="what a training costs: FLOPs, memory, hours, for any number of GPUs",
         description="Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, "
         "time of a step, of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. "
-        "The formulas and where they come from are in roberta_plugin/planner/{flops,memory,network,plan}.py.",
+        "The formulas and where they come from are in roberta_plugin/planner/{flops,memory,network,goodput,plan}.py.",
     )
     parser.add_argument("--config", type=Path, required=True, help="recipe (YAML), as those in slurm/")
     parser.add_argument(
@@ -31,6 +34,18 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--log", type=Path, help="output of a run of this recipe on one GPU, with --log-format json")
     parser.add_argument("--utilization", type=float, help="share of the peak to assume, where nothing was measured")
     parser.add_argument("--gpus", type=int, nargs="+", help="numbers of GPUs (8 16 32 64 128 256 512 1024)")
+    parser.add_argument(
+        "--failures-per-day",
+        type=float,
+        metavar="N",
+        help="count failures as well: so many a day among 1,024 GPUs, in proportion for other numbers",
+    )
+    parser.add_argument(
+        "--restart-minutes",
+        type=float,
+        metavar="MINUTES",
+        help="from a failure until the job trains again: in the queue, starting, reading the checkpoint (6)",
+    )
     parser.add_argument("--json", type=Path, help="also write the plan to this file")
     parser.set_defaults(run=run)
 
@@ -59,9 +74,30 @@ def run(args: argparse.Namespace) -> int:
         log=args.log,
         utilization=args.utilization,
     )
-    rows = plan_table(training, counts=args.gpus or GPU_COUNTS, machine=machine)
-    print(as_markdown(training, rows, machine), end="")
+    failures = failures_of(args)
+    rows = plan_table(training, counts=args.gpus or GPU_COUNTS, machine=machine, failures=failures)
+    print(as_markdown(training, rows, machine, failures), end="")
     if args.json:
         with atomic_write(args.json, "w") as file:
             json.dump(as_json(training, rows, machine), file, indent=2)
     return 0
+
+
+def failures_of(args: argparse.Namespace) -> Failures | None:
+    """The failures to count, if any.
+
+    Raises:
+        ValueError: for a bad number, or a time to restart without a rate.
+    """
+    from roberta_plugin.planner.goodput import Failures
+
+    if args.failures_per_day is None:
+        if args.restart_minutes is not None:
+            raise ValueError("--restart-minutes is for --failures-per-day: give the rate as well.")
+        return None
+    if not 0 < args.failures_per_day < float("inf"):
+        raise ValueError(f"--failures-per-day must be positive, got {args.failures_per_day}.")
+    if args.restart_minutes is not None and not 0 <= args.restart_minutes < float("inf"):
+        raise ValueError(f"--restart-minutes must not be negative, got {args.restart_minutes}.")
+    minutes = {} if args.restart_minutes is None else {"restart_s": 60 * args.restart_minutes}
+    return Failures(per_day=args.failures_per_day, **minutes)

@@ -129,7 +129,8 @@ def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     batch, length = options.get("batch_size"), options.get("tokens_per_sample")
     if updates and batch and length:
         frequency = (options.get("update_freq") or [1])[0]
-        facts["tokens"] = updates * batch * length * frequency * (options.get("distributed_world_size") or 1)
+        of_update = batch * frequency * (options.get("distributed_world_size") or 1)
+        facts["tokens"] = updates * length * (options.get("update_sequences") or of_update)
     return facts
 
 

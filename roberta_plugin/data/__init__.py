@@ -19,6 +19,7 @@ In every epoch, by `fairseq-train`:
     counter_random       (seed, pass, block, position)           -> random bits, the same in every process
     random_permutation   (key, position)                         -> an element of a random permutation of any size
     block_order          (seed, epoch, position)                 -> the block at this position of the epoch
+    update_batches       the blocks of an update                 -> where its batches begin, for any number of ranks
     block_batches        positions of the epoch                  -> block addresses of batches, one at a time
     batches              blocks                                  -> padded arrays of ids (B, T)
     pair_chunks          lines of the .bin                       -> sentences that become a pair (--input-format)

@@ -74,7 +74,7 @@ class LazySequence(Sequence[T]):
 class BlockBatches(LazySequence[BlockBatch]):
     """Consecutive batches: batch i begins at block `starts[i]` of the order; the last one ends at `stop`."""
 
-    def __init__(self, order: Order, starts: range | NDArray[np.int64], stop: int) -> None:
+    def __init__(self, order: Order, starts: Sequence[int] | NDArray[np.int64], stop: int) -> None:
         super().__init__(self._batch, range(len(starts)))
         self._order, self._starts, self._stop = order, starts, stop
 

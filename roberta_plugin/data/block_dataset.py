@@ -23,7 +23,8 @@ from torch.utils.data import get_worker_info
 from roberta_plugin.data.array_files import keeping_pages
 from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
 from roberta_plugin.data.block_order import Addresses, Order, check_token_limit, cut_in_parts
-from roberta_plugin.data.rounding import round_up
+from roberta_plugin.data.rounding import ceil_div, round_up
+from roberta_plugin.data.update_batches import UpdateStarts
 
 _BLOCKS_IN_WINDOW = 2**17  # lengths in memory at a time
 
@@ -39,6 +40,8 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     """Whether the blocks of a batch lie end to end in one row instead of being padded."""
     pad_to_multiple = 1
     """The width of a batch is a multiple of this."""
+    update_sequences: int | None = None
+    """Blocks of an update on all ranks, if it is to have exactly so many for any number of ranks."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -55,14 +58,17 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
+        batches_per_update: int | None = None,
     ) -> BlockBatches:
         """The batches of `epoch` (1-based), from block `first_block` on; a pure function of (seed, epoch).
 
         A batch has at most `max_sentences` blocks and at most `max_tokens` tokens. If blocks differ in length and
-        `max_tokens` can bind, all lengths must be read to know the number of batches; otherwise none are.
+        `max_tokens` can bind, all lengths must be read to know the number of batches; otherwise none are. With
+        `update_sequences`, the `batches_per_update` of all ranks share out the blocks of an update.
 
         Raises:
-            ValueError: if no limit is given, or one block alone exceeds `max_tokens`.
+            ValueError: if no limit is given, or one block alone exceeds `max_tokens`, or the batches of
+                `update_sequences` exceed a limit.
         """
         if max_tokens is None and max_sentences is None:
             raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
@@ -73,11 +79,13 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
             check_token_limit(width, max_tokens=max_tokens, longest=self.longest, multiple=self.pad_to_multiple)
         are_equal = self.are_equal_in_length and width > 0
         if max_tokens is not None and are_equal:
-            fitting = max_tokens // width
-            if self.pack:  # the row is rounded up as a whole
-                fitting = (max_tokens - max_tokens % self.pad_to_multiple) // self.longest
+            fitting = self._fitting(max_tokens)
             fitting -= fitting % multiple if fitting > multiple else 0
             max_sentences = min(fitting, max_sentences or fitting)
+        if self.update_sequences is not None and batches_per_update is not None:
+            self._check_share(batches_per_update, max_sentences, max_tokens and self._fitting(max_tokens))
+            starts = UpdateStarts(first_block, len(order), blocks=self.update_sequences, batches=batches_per_update)
+            return BlockBatches(order, starts, len(order))
         if max_tokens is None or are_equal or (max_sentences is not None and width * max_sentences <= max_tokens):
             assert max_sentences is not None
             return BlockBatches(order, range(first_block, len(order), max_sentences), len(order))
@@ -94,6 +102,24 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
                 multiple=self.pad_to_multiple,
             )
         return BlockBatches(order, bounds[:-1], len(order))
+
+    def _fitting(self, max_tokens: int) -> int:
+        """Number of blocks, as long as the longest, that a batch of `max_tokens` holds."""
+        if self.pack:  # the row is rounded up as a whole
+            return (max_tokens - max_tokens % self.pad_to_multiple) // max(1, self.longest)
+        width: int = round_up(self.longest, self.pad_to_multiple)
+        return max_tokens // max(1, width)
+
+    def _check_share(self, batches_per_update: int, *limits: int | None) -> None:
+        """Refuse batches of an update with more blocks than a limit allows."""
+        assert self.update_sequences is not None
+        largest = ceil_div(self.update_sequences, batches_per_update)
+        if any(limit is not None and largest > limit for limit in limits):
+            raise ValueError(
+                f"--update-sequences {self.update_sequences} makes batches of {largest} blocks with "
+                f"{batches_per_update} batches an update (ranks x --update-freq), more than --batch-size or "
+                "--max-tokens allow: raise --update-freq."
+            )
 
     @abstractmethod
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:

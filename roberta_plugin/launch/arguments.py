@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.training.arguments import PACKAGE, value_of
+from roberta_plugin.training.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
 
 
@@ -15,7 +16,7 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
     Raises:
         ValueError: if the recipe sets what follows from it, or its batch cannot be shared out.
     """
-    arguments = [part for text in recipe.train for part in (text.split("=", 1) if text.startswith("--") else [text])]
+    arguments = _words(recipe)
     if "--user-dir" in arguments[:-1] and Path(arguments[arguments.index("--user-dir") + 1]).name == PACKAGE.name:
         at = arguments.index("--user-dir")
         del arguments[at : at + 2]  # the job imports this plugin by itself, from its snapshot
@@ -41,15 +42,35 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
         raise ValueError(
             "--update-freq follows from the effective batch and the number of GPUs: leave one of them out."
         )
-    return tuple(arguments + _batch_arguments(recipe, arguments))
+    return (*arguments, *batch_arguments(recipe))
 
 
-def _batch_arguments(recipe: LaunchSettings, arguments: list[str]) -> list[str]:
-    """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins."""
+def _words(recipe: LaunchSettings) -> list[str]:
+    """The recipe's arguments, `--name=value` in two words."""
+    return [part for text in recipe.train for part in (text.split("=", 1) if text.startswith("--") else [text])]
+
+
+def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
+    """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins.
+
+    Where the number of GPUs does not divide the batch, --update-sequences keeps it (`data/update_batches.py`).
+
+    Raises:
+        ValueError: if the batch cannot be shared out among the recipe's number of GPUs.
+    """
+    arguments = _words(recipe)
     if recipe.batch_sequences is not None:
         most = int(value_of(arguments, "--batch-size", needed_for="--batch-sequences"))
-        plan = plan_batch(recipe.batch_sequences, num_gpus=recipe.num_gpus, most_per_gpu=most)
-        return ["--batch-size", str(plan.per_gpu), "--update-freq", str(plan.update_freq)]
+        may_differ = ("--task", OUR_TASK) in itertools.pairwise(arguments)
+        if recipe.batch_sequences % recipe.num_gpus and {"--max-tokens", "--tokens-per-sample"} <= set(arguments):
+            tokens, length = (
+                int(value_of(arguments, name, needed_for="")) for name in ("--max-tokens", "--tokens-per-sample")
+            )
+            most = min(most, max(1, tokens // length))  # these batches are not cut by their tokens
+        plan = plan_batch(recipe.batch_sequences, num_gpus=recipe.num_gpus, most_per_gpu=most, may_differ=may_differ)
+        options = ("--batch-size", str(plan.per_gpu), "--update-freq", str(plan.update_freq))
+        is_even = plan.per_gpu * plan.update_freq * recipe.num_gpus == recipe.batch_sequences
+        return options if is_even else (*options, "--update-sequences", str(recipe.batch_sequences))
     length = int(value_of(arguments, "--tokens-per-sample", needed_for="--batch-tokens"))
     most = int(value_of(arguments, "--max-tokens", needed_for="--batch-tokens")) // length
     if most < 1:
@@ -58,4 +79,4 @@ def _batch_arguments(recipe: LaunchSettings, arguments: list[str]) -> list[str]:
         )
     sequences = sequences_in_tokens(recipe.batch_tokens or 0, tokens_per_sample=length)
     plan = plan_batch(sequences, num_gpus=recipe.num_gpus, most_per_gpu=most)
-    return ["--max-tokens", str(plan.per_gpu * length), "--update-freq", str(plan.update_freq)]
+    return ("--max-tokens", str(plan.per_gpu * length), "--update-freq", str(plan.update_freq))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 from argparse import Namespace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.launch import status
-from roberta_plugin.launch.arguments import complete
+from roberta_plugin.launch.arguments import batch_arguments, complete
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import slurm_commands
@@ -31,6 +32,7 @@ def check_recipe(recipe: LaunchSettings) -> None:
     check_resources(recipe)
     if recipe.gpus_per_node < 1:
         raise ValueError(f"--gpus-per-node must be at least 1, got {recipe.gpus_per_node}.")
+    check_node_range(recipe)
     if recipe.max_requeues < 0 or recipe.checkpoint_minutes < 0:
         raise ValueError("--max-requeues and --checkpoint-minutes must not be negative.")
     if recipe.preflight_seconds <= 0:
@@ -47,6 +49,28 @@ def check_recipe(recipe: LaunchSettings) -> None:
     check_data(train_arguments.data_folders(parsed))
     check_splits(parsed)
     check_run_dir(recipe.output_dir)
+
+
+def check_node_range(recipe: LaunchSettings) -> None:
+    """Refuse a range of nodes in which the batch would not stay the same.
+
+    Raises:
+        ValueError: for an empty range, a recipe without the batch of an update, or one that cannot be shared out.
+    """
+    if recipe.min_nodes is None:
+        return
+    if not 1 <= recipe.min_nodes <= recipe.nodes:
+        raise ValueError(
+            f"--min-nodes must lie between 1 and --nodes ({recipe.nodes}), got {recipe.min_nodes}: write --nodes "
+            "96-128, the smaller number first."
+        )
+    if recipe.batch_sequences is None and recipe.batch_tokens is None:
+        raise ValueError(
+            f"--nodes {recipe.min_nodes}-{recipe.nodes} needs --batch-sequences: without it an update would be smaller "
+            "on fewer nodes."
+        )
+    for nodes in range(recipe.min_nodes, recipe.nodes):
+        batch_arguments(dataclasses.replace(recipe, nodes=nodes))
 
 
 def check_colon(output_dir: Path) -> None:
@@ -133,7 +157,7 @@ def check_cluster(recipe: LaunchSettings) -> None:
     Raises:
         ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
     """
-    check_partition(recipe)
+    check_partition(dataclasses.replace(recipe, nodes=recipe.fewest_nodes))
     before = status.read_launch(recipe.output_dir)
     if before is not None and before.job_id is not None:
         state = slurm_commands.job_state(before.job_id)

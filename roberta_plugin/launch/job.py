@@ -7,6 +7,7 @@ is decided by the batch script (`restart/`), outside of any container: the ranks
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ import submitit
 import torch.distributed as dist
 
 from roberta_plugin.launch import checkpoints, preflight, status
+from roberta_plugin.launch.arguments import batch_arguments
 from roberta_plugin.launch.preemption import STOP_SIGNALS, StopSignals
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
@@ -62,18 +64,26 @@ class TrainingJob:
         with StopSignals() as stop:
             rank_info = rank_from_environment(
                 num_nodes=self.recipe.nodes,
+                min_nodes=self.recipe.min_nodes,
                 ranks_per_node=self.recipe.gpus_per_node,
                 port=int(os.environ.get(PORT_VARIABLE) or self.recipe.port or port_of(self.recipe.output_dir)),
             )
             form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
             logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
-            hook = self._train(rank_info, stop)
+            hook = self.on_nodes(len(rank_info.hosts))._train(rank_info, stop)
             hook.write_status("stopped" if hook.has_stopped else "finished")
             if rank_info.rank == 0 and not hook.has_stopped:
                 self._report()
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
             return hook
+
+    def on_nodes(self, num_nodes: int) -> TrainingJob:
+        """This job on as many nodes of its range as it was given now: they share out the same batch."""
+        if num_nodes == self.recipe.nodes:
+            return self
+        recipe = dataclasses.replace(self.recipe, nodes=num_nodes)
+        return TrainingJob(recipe=recipe, arguments=(*self.arguments, *batch_arguments(recipe)))
 
     def _report(self) -> None:
         from roberta_plugin.launch.report import REPORT, write_report

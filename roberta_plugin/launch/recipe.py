@@ -5,6 +5,7 @@ slurm/README.md has the format. A recipe may name another one by `base: FILE` an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ class LaunchSettings(Resources):
     gpus_per_node: int = setting(
         1, "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node"
     )
+    min_nodes: int | None = setting(None, "go on with so many nodes where there are no more (nodes: 96-128 says both)")
     time: str = setting("1-00:00:00", "time limit of one start: minutes, HH:MM:SS or D-HH:MM:SS")
     container: str | None = setting(None, "container image to run in")
     container_runtime: str = setting("pyxis", "what starts the container: pyxis (srun's options) or apptainer")
@@ -42,8 +44,13 @@ class LaunchSettings(Resources):
 
     @property
     def num_gpus(self) -> int:
-        """Processes of the job, one per GPU."""
+        """Processes of the job, one per GPU; the most, if the number of nodes is a range."""
         return self.nodes * self.gpus_per_node
+
+    @property
+    def fewest_nodes(self) -> int:
+        """The number of nodes without which the job does not start."""
+        return self.nodes if self.min_nodes is None else self.min_nodes
 
     @property
     def is_cpu(self) -> bool:
@@ -81,6 +88,7 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
+        values.update(_node_range(values.get("nodes")))
         hint = "; options of fairseq-train belong under train"
         return read_resources({**values, "train": arguments}, where=where, kind=LaunchSettings, hint=hint)
     except ValueError as error:
@@ -102,6 +110,12 @@ def locate_in_recipe(config: Path, message: str) -> str:
         if found != str(path):
             return found
     return str(config)
+
+
+def _node_range(text: Any) -> dict[str, str]:
+    """Both numbers of `nodes: 96-128`; nothing for a plain number."""
+    match = re.fullmatch(r"\s*(\d+)-(\d+)\s*", str(text))
+    return {} if match is None else {"min_nodes": match[1], "nodes": match[2]}
 
 
 def _read(config: Path) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from roberta_plugin.training import arguments as train_arguments
 # By the beginnings of their names in fairseq's namespace.
 FREE = (
     # how an update's batch is shared out and computed; batch_sequences is compared instead
-    *("batch_size", "required_batch_size", "max_tokens", "update_freq", "num_workers", "data_buffer_size", "cpu"),
+    *("batch_size", "required_batch_size", "max_tokens", "update_freq", "update_seq", "num_workers", "cpu"),
+    "data_buffer_size",
     *("distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast", "nprocs", "tpu"),
     *("fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache", "attention_backend"),
     *(

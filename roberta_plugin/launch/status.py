@@ -52,6 +52,7 @@ class Status:
     tokens_per_second: float | None
     updates_per_second: float | None
     time: float  # seconds since 1970
+    num_gpus: int | None = None  # that train now, of those of launch.json
     mfu: float | None = None  # percent of the GPUs' peak
     slowest: Slowest | None = None  # of several ranks, the one that the others wait for most
 

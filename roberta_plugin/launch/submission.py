@@ -130,6 +130,10 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
     parameters = submitit_parameters(recipe, ntasks_per_node=recipe.gpus_per_node, has_gpus=not recipe.is_cpu)
     # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
     parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
+    if recipe.min_nodes is not None:
+        # of a range, SLURM gives no more nodes than --ntasks-per-node times the fewest: srun alone divides the node
+        parameters["additional_parameters"]["nodes"] = f"{recipe.min_nodes}-{recipe.nodes}"
+        parameters["cpus_per_task"] *= parameters.pop("ntasks_per_node")
     return parameters | {
         "job_name": recipe.job_name,
         "stderr_to_stdout": True,
@@ -144,6 +148,8 @@ def srun_arguments(recipe: LaunchSettings) -> list[str]:
     logs = f"{recipe.output_dir}/logs/%j_%n_log.out"  # one for each node, and its lines with the ranks' numbers
     arguments = ["--kill-on-bad-exit=1", "--open-mode=append", "--label", f"--output={logs}"]
     arguments.append(f"--cpus-per-task={recipe.cpus_per_gpu}")
+    if recipe.min_nodes is not None:
+        arguments.append(f"--ntasks-per-node={recipe.gpus_per_node}")
     if recipe.container is not None and recipe.container_runtime == "pyxis":
         arguments.append(f"--container-image={recipe.container}")
         mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
@@ -188,7 +194,7 @@ def restart_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
     return [
         "code=$?",
         f"{_outside(snapshot, 'restart')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
-        f" --num-nodes {recipe.nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
+        f" --num-nodes {recipe.fewest_nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
         "decided=$?",
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
         "exit $decided",

@@ -87,6 +87,7 @@ class UpdateHook:
                     tokens_per_second=self._speed.tokens_per_second,
                     updates_per_second=self._speed.updates_per_second,
                     time=time.time(),
+                    num_gpus=dist.get_world_size() if dist.is_initialized() else None,
                     mfu=self._speed.mfu,
                     slowest=lost_ranks.slowest(),
                 ),

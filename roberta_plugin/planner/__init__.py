@@ -5,6 +5,7 @@
     memory     shape, precision, batch                     -> bytes on one GPU
     network    gradients, machine                          -> seconds of an all-reduce
     machines   a name, or a file                           -> machine
+    goodput    failures, checkpoints, restarts             -> share of the time that is kept
     plan       all of these                                -> a table over numbers of GPUs
     equal_compute   a budget, batches                      -> updates and learning rates of equal trainings (Table 3)
 

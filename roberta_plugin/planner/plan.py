@@ -3,22 +3,25 @@
     shape (flops.py) + speed of one GPU ---> compute time of a step
     gradients + network (network.py)    ---> time of the all-reduce, most of it hidden by the backward pass
     shape + precision (memory.py)       ---> memory per GPU, and how long a checkpoint stops all of them
+    failures (goodput.py)               ---> time that is lost with them, where their rate is given
 
-The result is a lower bound on the time: waiting for data, validation, slow nodes and restarts are not included, and a
-GPU is slower at smaller batches than in the measured run. The measured speed includes the optimizer's step as often as
-that run made it: measure with --update-freq 1 to plan for many GPUs.
+The result is a lower bound on the time: waiting for data, validation and slow nodes are not included, and a GPU is
+slower at smaller batches than in the measured run. The measured speed includes the optimizer's step as often as that
+run made it: measure with --update-freq 1 to plan for many GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.planner.flops import Shape, flops_per_token
+from roberta_plugin.planner.goodput import GPUS_OF_RATE, PUBLISHED, Failures, best_interval, goodput
 from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, Precision, checkpoint_bytes, largest_batch, memory_of
 from roberta_plugin.planner.network import Machine, all_reduce_seconds
-from roberta_plugin.training.batch_size import plan_batch
+from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
 BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket
@@ -47,6 +50,7 @@ class Training:
     save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
     save_updates: int = 0  # between checkpoints by updates; 0: none
     saves_in_background: bool = False
+    may_differ: bool = True  # whether the GPUs' batches may differ by a sequence, as those of the pretraining task
     overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
 
     @property
@@ -77,9 +81,10 @@ class Row:
     tokens_per_second: float
     efficiency: float  # compute time / step time
     memory: Memory
+    goodput: float | None = None  # share of updates that are kept in the time that passes; None: failures not counted
 
 
-def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
+def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failures | None = None) -> Row:
     """The training on `num_gpus` GPUs.
 
     fairseq all-reduces the gradients once per update, during the backward pass of the last of its `update_freq`
@@ -87,11 +92,12 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
     the longer of the two, and the last bucket is always exposed.
 
     Raises:
-        ValueError: if the batch cannot be divided among the GPUs.
+        ValueError: if the batch cannot be divided among the GPUs, or with `failures` no checkpoint is saved.
     """
-    batch = plan_batch(training.batch_sequences, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
-    one_batch = batch.per_gpu * training.shape.tokens_per_sample / training.tokens_per_second
-    compute = batch.update_freq * one_batch
+    batch = _batch_of(training, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
+    of_sequence = training.shape.tokens_per_sample / training.tokens_per_second
+    one_batch = batch.per_gpu * of_sequence
+    compute = ceil_div(training.batch_sequences, num_gpus) * of_sequence  # of the GPU with the largest share
     num_bytes = training.shape.num_parameters * training.precision.size
     all_reduce = all_reduce_seconds(num_bytes, num_gpus=num_gpus, machine=machine)
     last_bucket = all_reduce_seconds(min(num_bytes, BUCKET_BYTES), num_gpus=num_gpus, machine=machine)
@@ -99,7 +105,7 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
     step = compute + exposed
     saving = saving_share(training, step=step, machine=machine)
     days = step * (1 + saving) * training.num_updates / 86_400
-    return Row(
+    row = Row(
         num_gpus=num_gpus,
         per_gpu=batch.per_gpu,
         update_freq=batch.update_freq,
@@ -113,6 +119,17 @@ def plan(training: Training, *, num_gpus: int, machine: Machine) -> Row:
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
         memory=_memory(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
+    )
+    if failures is None:
+        return row
+    kept = goodput_of(training, row, machine=machine, failures=failures)
+    days /= kept * (1 + saving)  # its share is in goodput
+    return replace(row, goodput=kept, days=days, gpu_hours=24 * days * num_gpus)
+
+
+def _batch_of(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPlan:
+    return plan_batch(
+        training.batch_sequences, num_gpus=num_gpus, most_per_gpu=most_per_gpu, may_differ=training.may_differ
     )
 
 
@@ -136,12 +153,49 @@ def saving_share(training: Training, *, step: float, machine: Machine) -> float:
 
     Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %; in the background 0.57 / 900 = 0.06 %.
     """
-    size = checkpoint_bytes(training.shape, training.precision) / 1e9
-    written, copied = FILES_PER_SAVE * size / machine.write_gb_s, size / HOST_COPY_GB_S
-    periods = [period for period in (60 * training.save_minutes, training.save_updates * step) if period]
+    written, copied = write_seconds(training, machine=machine)
+    periods = _periods(training, step=step)
     if not training.saves_in_background:
         return sum(written / period for period in periods)
     return sum(max(copied, written - period) / period for period in periods)
+
+
+def write_seconds(training: Training, *, machine: Machine) -> tuple[float, float]:
+    """Seconds to write a checkpoint, and to copy the state from the GPU."""
+    size = checkpoint_bytes(training.shape, training.precision) / 1e9
+    return FILES_PER_SAVE * size / machine.write_gb_s, size / HOST_COPY_GB_S
+
+
+def _periods(training: Training, *, step: float) -> list[float]:
+    return [period for period in (60 * training.save_minutes, training.save_updates * step) if period]
+
+
+def goodput_of(training: Training, row: Row, *, machine: Machine, failures: Failures) -> float:
+    """The share of updates that are kept, by `goodput.py`.
+
+    Raises:
+        ValueError: if the recipe saves neither by the clock nor by updates.
+    """
+    saves = sum(1 / period for period in _periods(training, step=row.step))
+    if not saves:
+        raise ValueError(
+            "The recipe saves no checkpoint before the end of an epoch, so a failure can cost everything: add "
+            "checkpoint_minutes: 15."
+        )
+    between = failures.between(row.num_gpus)
+    kept = goodput(
+        1 / saves,
+        stall=row.saving / saves,
+        restart=failures.restart_s,
+        between_failures=between,
+        delay=write_seconds(training, machine=machine)[0] if training.saves_in_background else 0.0,
+    )
+    if kept < 1e-6:
+        raise ValueError(
+            f"With a failure every {between:.3g} s on {row.num_gpus:,} GPUs nothing would be kept: save more often, or "
+            "give a lower --failures-per-day."
+        )
+    return kept
 
 
 def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
@@ -155,7 +209,7 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
             f"Not even one block fits into {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB: try "
             "checkpoint_activations, or memory_efficient_bf16 with roberta_adamw."
         )
-    best = plan_batch(training.batch_sequences, num_gpus=row.num_gpus, most_per_gpu=most)
+    best = _batch_of(training, num_gpus=row.num_gpus, most_per_gpu=most)
     fits = f"By this estimate, {most:,} blocks in one forward pass fill {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB"
     if best.per_gpu == row.per_gpu:
         return f"{fits}; of the sizes that divide the batch, {row.per_gpu:,} is the largest."
@@ -165,7 +219,9 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
     )
 
 
-def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -> list[Row]:
+def plan_table(
+    training: Training, *, counts: Sequence[int], machine: Machine, failures: Failures | None = None
+) -> list[Row]:
     """A row for each number of GPUs among which the batch can be divided.
 
     Raises:
@@ -174,7 +230,7 @@ def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -
     rows, reason = [], ""
     for count in counts:
         try:
-            rows.append(plan(training, num_gpus=count, machine=machine))
+            rows.append(plan(training, num_gpus=count, machine=machine, failures=failures))
         except ValueError as error:
             reason = str(error)
     if not rows:
@@ -182,13 +238,13 @@ def plan_table(training: Training, *, counts: Sequence[int], machine: Machine) -
     return rows
 
 
-def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> str:
+def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failures: Failures | None = None) -> str:
     """The plan as text with a Markdown table."""
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
     per_token = flops_per_token(shape) / 1e9
     price = machine.price_per_gpu_hour
-    columns = _COLUMNS if price is None else (*_COLUMNS, "cost")
+    columns = (*_COLUMNS, *([] if price is None else ["cost"]), *([] if failures is None else ["goodput"]))
     lines = [
         f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "
         f"{training.tokens_per_update:,} tokens per update, {training.num_updates:,} updates: {training.flops:.3g} "
@@ -205,6 +261,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
             f"{1e3 * row.exposed:.1f} | {row.tokens_per_second:,.0f} | {row.efficiency:.1%} | {row.saving:.1%} | "
             f"{row.days:.3g} | {row.gpu_hours:,.0f} | {row.memory.total / 1e9:.1f}{fits} |"
             + ("" if price is None else f" {row.gpu_hours * price:,.0f} |")
+            + ("" if row.goodput is None else f" {row.goodput:.2%} |")
         )
     memory = rows[0].memory
     lines += [
@@ -216,7 +273,25 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
         + (f" in the background, copied at {HOST_COPY_GB_S:g} GB/s." if training.saves_in_background else "."),
         batch_advice(training, rows[0], machine=machine),
     ]
+    if failures is not None:
+        lines.append(failure_advice(training, rows[-1], machine=machine, failures=failures))
     return "\n".join(lines) + "\n"
+
+
+def failure_advice(training: Training, row: Row, *, machine: Machine, failures: Failures) -> str:
+    """What was assumed about failures, and the best time between checkpoints for the number of GPUs of `row`."""
+    between = failures.between(row.num_gpus)
+    written, copied = write_seconds(training, machine=machine)
+    stall, delay = (copied, written) if training.saves_in_background else (written, 0.0)
+    best = max(best_interval(stall=stall, between_failures=between), delay)
+    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between, delay=delay)
+    return (
+        f"Failures: {failures.per_day:g} a day on {GPUS_OF_RATE:,} GPUs ("
+        + ", ".join(f"{name}: {rate:.2g}" for name, rate in PUBLISHED.items())
+        + f"), {failures.restart_s / 60:g} minutes for a restart. On {row.num_gpus:,} GPUs, one every "
+        f"{between / 3600:,.3g} hours: a checkpoint every {best / 60:.3g} minutes is best, with a goodput of "
+        f"{reached:.2%}."
+    )
 
 
 def as_json(training: Training, rows: Sequence[Row], machine: Machine) -> dict[str, Any]:

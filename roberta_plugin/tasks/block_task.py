@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,7 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
                 max_tokens=max_tokens,
                 max_sentences=max_sentences,
                 required_batch_size_multiple=required_batch_size_multiple,
+                batches_per_update=lambda epoch: num_shards * self.update_freq(epoch),
             ),
             update_freq=self.update_freq,
             equal_shares=lambda: str(self.cfg.ddp_backend) == "fully_sharded",
@@ -181,9 +182,11 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         return self.dictionary
 
 
-def batches_of_epoch(dataset: BlockDataset, epoch: int, first_block: int, **limits: Any) -> BlockBatches:
+def batches_of_epoch(
+    dataset: BlockDataset, epoch: int, first_block: int, *, batches_per_update: Callable[[int], int], **limits: Any
+) -> BlockBatches:
     """The batches of all ranks from `first_block` to the end of the epoch."""
-    return dataset.batches(epoch, first_block=first_block, **limits)
+    return dataset.batches(epoch, first_block=first_block, batches_per_update=batches_per_update(epoch), **limits)
 
 
 def check_launch(num_shards: int) -> None:

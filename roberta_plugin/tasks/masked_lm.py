@@ -15,6 +15,7 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
+from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
@@ -165,17 +166,20 @@ class RobertaMaskedLMTask(BlockTask):
             "sort_by_length": not self.cfg.pack_sequences,
             "max_length": self.cfg.tokens_per_sample,
         }
+        dataset: BlockDataset
         if self.pair_format is None:
-            self.datasets[split] = MaskedLMDataset(sources, self.build_masker(), **options)
-            return
-        self.datasets[split] = PairDataset(
-            sources,
-            self.build_masker(),
-            eos_id=self.vocabulary.eos_id,
-            with_segments=bool(self.num_segments),
-            with_next_sentence=self.predicts_next_sentence,
-            **options,
-        )
+            dataset = MaskedLMDataset(sources, self.build_masker(), **options)
+        else:
+            dataset = PairDataset(
+                sources,
+                self.build_masker(),
+                eos_id=self.vocabulary.eos_id,
+                with_segments=bool(self.num_segments),
+                with_next_sentence=self.predicts_next_sentence,
+                **options,
+            )
+        dataset.update_sequences = getattr(self.cfg, "update_sequences", None) if is_training else None
+        self.datasets[split] = dataset
 
     def open(self, prefix: str) -> SplitFile | PairSource:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""

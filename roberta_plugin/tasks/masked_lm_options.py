@@ -104,6 +104,14 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         },
     )
     no_pack_sequences: bool = field(default=False, metadata={"help": "pad the blocks of a batch on a GPU too"})
+    update_sequences: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "blocks of an update on all ranks together, exactly, also where ranks x --update-freq does not "
+            "divide it: the sizes of its batches then differ by one. `roberta launch` and `roberta train` set it "
+            "(default: --batch-size x ranks x --update-freq)"
+        },
+    )
     background_checkpoints: bool = field(
         default=False,
         metadata={
@@ -135,6 +143,9 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
         )
     if cfg.pad_to_multiple < 1:
         raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
+    update_sequences = getattr(cfg, "update_sequences", None)
+    if update_sequences is not None and update_sequences < 1:
+        raise ValueError(f"--update-sequences must be 1 or more, got {update_sequences}.")
     if cfg.pack_sequences and getattr(cfg, "no_pack_sequences", False):
         raise ValueError("--pack-sequences and --no-pack-sequences contradict each other: give one of them.")
     check_format(cfg)

@@ -66,6 +66,7 @@ def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
         max_tokens=config.dataset.max_tokens,
         max_sentences=config.dataset.batch_size,
         required_batch_size_multiple=config.dataset.required_batch_size_multiple,
+        batches_per_update=num_ranks * int(parsed.update_freq[0]),
     )
     if not len(batches):
         raise ValueError(f"{parsed.data} has no training data: binarize a longer text.")
@@ -100,7 +101,7 @@ def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
     if not any(limits):
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
     count = float(min(limit for limit in limits if limit))
+    count *= num_ranks * int(parsed.update_freq[0])
+    count = getattr(parsed, "update_sequences", None) or count
     tokens = count * length
-    return UpdateSize(count, tokens, tokens * length, parsed.mask_prob * tokens, 0.0).times(
-        num_ranks * int(parsed.update_freq[0])
-    )
+    return UpdateSize(count, tokens, tokens * length, parsed.mask_prob * tokens, 0.0)

@@ -3,7 +3,9 @@
 import shutil
 
 import pytest
+import torch
 
+from roberta_plugin.training.batch_size import plan_batch
 from tests.tiny_corpus import logged, run, run_ranks, train_command
 
 pytestmark = pytest.mark.integration
@@ -56,3 +58,31 @@ def test_the_rest_of_an_epoch_is_the_same_for_other_ranks_batches_and_update_fre
         expected = [float(record[key]) for record in one]
         assert [float(record[key]) for record in two] == pytest.approx(expected, abs=2e-3)
         assert min(expected) > 0.1
+
+
+def of_16_blocks(ranks):
+    """Options for updates of 16 blocks on any number of ranks, as `roberta train` gives them."""
+    plan = plan_batch(16, num_gpus=ranks, most_per_gpu=4, may_differ=True)
+    shape = ("--batch-size", str(plan.per_gpu), "--update-freq", str(plan.update_freq))
+    return shape if 16 % ranks == 0 else (*shape, "--update-sequences", "16")
+
+
+def test_three_ranks_make_the_updates_of_two_and_going_on_alone_changes_nothing(tiny_data_bin, tmp_path):
+    """Over an end of an epoch: 6 updates of 16 blocks and one of 5; 3 ranks share 16 as 3 3 3 | 3 2 2."""
+    whole, moved = tmp_path / "whole", tmp_path / "moved"
+    run_ranks(train_command(tiny_data_bin, whole, *NO_DROPOUT, *of_16_blocks(2), *stop_at(12)), 2)
+    run_ranks(train_command(tiny_data_bin, moved, *NO_DROPOUT, *of_16_blocks(3), *stop_at(9)), 3)
+    done = run(train_command(tiny_data_bin, moved, *NO_DROPOUT, *of_16_blocks(1), *stop_at(12)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (logged(save_dir, "train_inner") for save_dir in (whole, moved))
+    assert [float(record["bsz"]) for record in one] == [*[16] * 6, 5, *[16] * 5]
+    for key in ("num_updates", "bsz", "wpb", "lr"):
+        assert [record[key] for record in two] == [record[key] for record in one]
+    assert [float(record["loss"]) for record in two] == pytest.approx(
+        [float(record["loss"]) for record in one], abs=2e-3
+    )
+    expected, found = (
+        torch.load(save_dir / "checkpoint_last.pt", weights_only=True)["model"] for save_dir in (whole, moved)
+    )
+    largest = max(float((expected[name] - found[name]).abs().max()) for name in expected)
+    assert 0 < largest < 1e-4, "more than the order of summation changes in 12 updates of up to 3e-3"

@@ -92,6 +92,7 @@ STAGES = [
     "pair_batches",
     "dynamic_masking",
     "packing",
+    "update_batches",
     "block_batches",
     "block_dataset",
     "masked_lm_dataset",

@@ -104,6 +104,33 @@ def test_a_failed_run_says_why_and_names_the_log(run_jobs, tmp_path):
     assert len(run_jobs(tmp_path / "b", states={"7": "running"})) == 2, "it runs again: nothing to say"
 
 
+def test_a_job_on_a_part_of_its_nodes_says_so(run_jobs, tmp_path):
+    add_run(tmp_path / "a", "7", num_gpus=3)
+    assert run_jobs(tmp_path / "a", states={"7": "running"})[2] == "    on 3 of 4 GPUs"
+    assert len(run_jobs(tmp_path / "a", states={"7": "pending"})) == 2
+    write_status(tmp_path / "a", Status(**{**vars(read_status(tmp_path / "a")), "num_gpus": 4}))
+    assert len(run_jobs(tmp_path / "a", states={"7": "running"})) == 2
+
+
+def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
+    add_run(tmp_path / "a", "7")
+    pauses = []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        write_status(tmp_path / "a", Status(**{**vars(read_status(tmp_path / "a")), "update": 2600}))
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    lines = run_jobs(tmp_path, "--watch", "5", states={"7": "running"})
+    assert pauses == [5, 5]
+    assert [line.split()[2] for line in lines if line.startswith("7")] == ["2,500", "2,600"]
+    assert "\x1b" not in "".join(lines), "no codes of a terminal in a file"
+    with pytest.raises(ValueError, match="--watch must be at least 1 second, got 0"):
+        run_jobs(tmp_path, "--watch", "0", states={})
+
+
 def test_slurm_that_does_not_answer_is_not_a_job_that_is_gone(run_jobs, tmp_path):
     add_run(tmp_path / "a", "7")
     assert "unknown (SLURM does not answer)" in run_jobs(tmp_path, states=None)[1]

@@ -43,12 +43,23 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
         ({"sbatch": ("a b=1",)}, "--sbatch 'a b=1' must be NAME=VALUE"),
         ({"time": "2", "signal_delay": 120}, r"--signal-delay \(120 s\) is not shorter than --time"),
         ({"time": "soon"}, "--time 'soon'"),
-        ({"batch_sequences": 63}, "63 sequences cannot be shared out evenly among 4 GPUs"),
+        ({"batch_sequences": 3}, "An update of 3 sequences leaves some of 4 GPUs without any: take 3 GPUs at most"),
+        ({"batch_tokens": 63 * 64}, "--batch-tokens needs --max-tokens"),
+        ({"min_nodes": 3, "batch_sequences": 64}, r"--min-nodes must lie between 1 and --nodes \(2\), got 3"),
+        ({"min_nodes": 1}, "--nodes 1-2 needs --batch-sequences"),
     ],
 )
 def test_bad_numbers_are_refused(recipe, fields, message):
     with pytest.raises(ValueError, match=message):
         checks.check_recipe(recipe(**fields))
+
+
+def test_every_number_of_nodes_of_a_range_must_be_able_to_share_the_batch(tiny_data_bin, tmp_path):
+    fields = {"min_nodes": 1, "nodes": 4, "batch_tokens": 64 * 16}
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", "--max-tokens", "256", without=("--batch-size",), **fields)
+    with pytest.raises(ValueError, match="16 sequences cannot be shared out evenly among 6 GPUs"):
+        checks.check_recipe(recipe)
+    checks.check_recipe(good_recipe(tiny_data_bin, tmp_path / "run", min_nodes=1, nodes=4, batch_sequences=16))
 
 
 def test_a_run_folder_whose_code_could_not_be_imported_is_refused(tiny_data_bin, tmp_path):

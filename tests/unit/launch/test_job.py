@@ -1,12 +1,14 @@
 """How a rank ends: finished, stopped, or failed with a note of the reason."""
 
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import submitit
 
 from roberta_plugin.launch import job as training_job
+from roberta_plugin.launch.arguments import batch_arguments, complete
 from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.preemption import STOP_SIGNALS
 from roberta_plugin.launch.preflight import PreflightError
@@ -51,6 +53,23 @@ def call(tmp_path, monkeypatch):
 
     call.nodes = 1
     return call
+
+
+def test_a_job_shares_its_batch_out_among_the_nodes_that_it_was_given(tmp_path):
+    words = ("data", "--task", "roberta_masked_lm", "--batch-size=4", "--lr", "1")
+    recipe = LaunchSettings(output_dir=tmp_path, train=words, min_nodes=1, nodes=4, gpus_per_node=2, batch_sequences=32)
+    job = TrainingJob(recipe=recipe, arguments=complete(recipe))
+    assert job.on_nodes(4) is job and job.arguments[-4:] == ("--batch-size", "4", "--update-freq", "1")
+    fewer = job.on_nodes(3)
+    assert fewer.arguments[: len(job.arguments)] == job.arguments
+    assert fewer.arguments[len(job.arguments) :] == (
+        *("--batch-size", "3", "--update-freq", "2"),  # 12 batches of 2 or 3
+        *("--update-sequences", "32"),
+    )
+    assert fewer.recipe.nodes == 3
+    assert job.on_nodes(2).arguments[-4:] == ("--batch-size", "4", "--update-freq", "2")
+    limited = replace(recipe, train=(*words, "--max-tokens", "128", "--tokens-per-sample", "64"), nodes=3)
+    assert batch_arguments(limited)[:4] == ("--batch-size", "2", "--update-freq", "3"), "no more than 128 tokens"
 
 
 def test_a_finished_training_says_so(call, tmp_path):

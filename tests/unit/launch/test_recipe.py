@@ -158,3 +158,14 @@ def test_former_names_of_resources_are_refused_with_the_new_one(tmp_path):
     path.write_text("output_dir: r\nmem: 64GB\n")
     with pytest.raises(ValueError, match="mem is called differently now: write mem_gb"):
         load_recipe(path, flags={})
+
+
+def test_a_range_of_nodes_is_two_numbers(tmp_path):
+    path = tmp_path / "launch.yaml"
+    path.write_text("output_dir: r\nnodes: 96-128\n")
+    recipe = load_recipe(path, flags={})
+    assert (recipe.min_nodes, recipe.nodes, recipe.fewest_nodes) == (96, 128, 96)
+    recipe = load_recipe(path, flags={"nodes": "4"})
+    assert (recipe.min_nodes, recipe.nodes, recipe.fewest_nodes) == (None, 4, 4)
+    with pytest.raises(ValueError, match=r"--nodes is '96-'"):
+        load_recipe(path, flags={"nodes": "96-"})

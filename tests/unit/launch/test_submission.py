@@ -78,6 +78,16 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
     assert "--batch-size 4 --update-freq 4" in command
 
 
+def test_a_range_of_nodes_is_asked_for_as_a_range(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", min_nodes=3, nodes=4, batch_sequences=64)
+    script = launch(recipe, dry_run=True).script
+    found = directives(script)
+    assert (found["nodes"], found["cpus-per-task"]) == ("3-4", "8")
+    assert "ntasks-per-node" not in found, "SLURM would give no more nodes than 2 x 3"
+    assert "--cpus-per-task=4 --ntasks-per-node=2" in script
+    assert " --num-nodes 3 " in script, "nodes may be excluded down to three"
+
+
 def test_a_gpu_job_asks_for_its_gpus(tiny_data_bin, tmp_path):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
     recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from roberta_plugin.planner.flops import Shape
+from roberta_plugin.planner.goodput import Failures, goodput
 from roberta_plugin.planner.memory import Precision
 from roberta_plugin.planner.network import MACHINES, all_reduce_seconds
 from roberta_plugin.planner.plan import (
@@ -72,10 +73,37 @@ def test_more_gpus_take_less_time_and_never_fewer_gpu_hours():
 
 
 def test_counts_that_the_batch_cannot_be_shared_out_to_are_left_out():
-    rows = plan_table(PAPER, counts=[8, 24], machine=MACHINES["v100"])
+    even = replace(PAPER, may_differ=False)
+    rows = plan_table(even, counts=[8, 24], machine=MACHINES["v100"])
     assert [row.num_gpus for row in rows] == [8]
     with pytest.raises(ValueError, match="cannot be shared out evenly among 24 GPUs"):
-        plan_table(PAPER, counts=[24], machine=MACHINES["v100"])
+        plan_table(even, counts=[24], machine=MACHINES["v100"])
+
+
+def test_a_step_on_127_of_128_nodes_takes_as_long_as_the_largest_share():
+    """1,016 GPUs have 8 or 9 of 8,192 sequences, where 1,024 have 8."""
+    whole, fewer = (
+        plan(replace(PAPER, most_per_gpu=32), num_gpus=count, machine=MACHINES["v100"]) for count in (1024, 1016)
+    )
+    assert (fewer.per_gpu, fewer.update_freq) == (9, 1)
+    assert fewer.compute / whole.compute == pytest.approx(9 / 8)
+
+
+def test_goodput_counts_failures_in_proportion_to_the_gpus():
+    training, failures = replace(PAPER, save_minutes=15), Failures(per_day=1, restart_s=360)
+    plain, counted, few = (
+        plan(training, num_gpus=count, machine=MACHINES["h100"], failures=failures_)
+        for count, failures_ in ((1024, None), (1024, failures), (8, failures))
+    )
+    assert plain.goodput is None and plain.step == counted.step
+    expected = goodput(900, stall=900 * plain.saving, restart=360, between_failures=86_400)
+    assert counted.goodput == pytest.approx(expected)
+    assert counted.days == pytest.approx(plain.days / (1 + plain.saving) / expected)
+    assert expected < few.goodput < 1 / (1 + few.saving)
+    none = plan(training, num_gpus=1024, machine=MACHINES["h100"], failures=Failures(per_day=0))
+    assert none.goodput == pytest.approx(1 / (1 + none.saving)) and none.days == pytest.approx(plain.days)
+    with pytest.raises(ValueError, match="add checkpoint_minutes: 15"):
+        plan(replace(PAPER, save_minutes=0), num_gpus=1024, machine=MACHINES["h100"], failures=failures)
 
 
 def test_the_papers_day_on_1024_v100():

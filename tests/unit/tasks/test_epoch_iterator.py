@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from roberta_plugin.data.block_batches import BlockBatches
 from roberta_plugin.data.block_order import ORDER_VERSION, EpochOrder, cut_batches
+from roberta_plugin.data.update_batches import UpdateStarts
 from roberta_plugin.tasks.epoch_iterator import BLOCKS_SEEN, EPOCH, ORDER, BlockEpochIterator
+from roberta_plugin.training.batch_size import plan_batch
 
 NUM_BLOCKS = 203
 LENGTHS = np.random.default_rng(0).integers(5, 60, NUM_BLOCKS).astype(np.int32)
@@ -38,9 +40,17 @@ def order_of(epoch, num_blocks=NUM_BLOCKS):
     return order.addresses(0, num_blocks).indices
 
 
-def make_iterator(*, rank=0, ranks=1, batch_size=4, max_tokens=None, epoch=1, num_blocks=NUM_BLOCKS, **options):
+def make_iterator(
+    *, rank=0, ranks=1, batch_size=4, max_tokens=None, epoch=1, num_blocks=NUM_BLOCKS, of_update=None, **options
+):
+    """`of_update`: blocks of an update on all ranks, for --update-sequences instead of a batch size."""
+
     def make_batches(epoch, first_block):
         order = order_of(epoch, num_blocks)[first_block:]
+        if of_update is not None:
+            num_batches = ranks * options["update_freq"](epoch)
+            starts = list(UpdateStarts(0, len(order), blocks=of_update, batches=num_batches))
+            return [order[a:b].tolist() for a, b in itertools.pairwise([*starts, len(order)])]
         bounds = cut_batches(LENGTHS[order], max_tokens=max_tokens, max_sentences=batch_size)
         return [order[a:b].tolist() for a, b in itertools.pairwise(bounds)]
 
@@ -263,6 +273,29 @@ def test_skip_remainder_batch_drops_less_than_an_update_after_a_resume_too(first
         assert all(len(group) == second.update_freq and all(group) for group in ranks)
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    jobs=st.lists(st.tuples(st.integers(1, 9), st.integers(2, 6), st.integers(1, 3)), min_size=2, max_size=4),
+    num_blocks=st.integers(40, NUM_BLOCKS),
+    of_update=st.integers(9, 40),
+)
+def test_updates_stay_the_same_whatever_the_number_of_ranks_becomes(jobs, num_blocks, of_update):
+    """Jobs of (ranks, largest batch, updates) with --update-sequences; the last one runs to the end of the epoch."""
+    updates, state, ended = [], None, False
+    for number, (ranks, most, stop_after) in enumerate(jobs):
+        plan = plan_batch(of_update, num_gpus=ranks, most_per_gpu=most, may_differ=True)
+        stop = None if number + 1 == len(jobs) else stop_after
+        shape = Shape(ranks=ranks, batch_size=plan.per_gpu, update_freq=plan.update_freq, updates=stop)
+        done, state, ended = run_job(shape, state=state, num_blocks=num_blocks, of_update=of_update)
+        updates += [blocks_of([ranks]) for ranks in done]
+        if ended:
+            break
+    assert ended
+    order = order_of(1, num_blocks).tolist()
+    expected = [order[first : first + of_update] for first in range(0, num_blocks, of_update)]
+    assert [sorted(update) for update in updates] == [sorted(update) for update in expected]
+
+
 def gradient_of_trainer(ranks, *, gradients, tokens):
     """What `fairseq.trainer.Trainer.train_step` makes of an update: `ranks` has the batches of each."""
     dummy = [0]
@@ -280,14 +313,21 @@ def gradient_of_trainer(ranks, *, gradients, tokens):
 
 
 @settings(max_examples=150, deadline=None)
-@given(first=shapes, second=shapes, num_blocks=st.integers(60, NUM_BLOCKS), max_tokens=st.sampled_from([None, 200]))
-def test_every_update_has_the_gradient_of_its_blocks(first, second, num_blocks, max_tokens):
+@given(
+    first=shapes,
+    second=shapes,
+    num_blocks=st.integers(60, NUM_BLOCKS),
+    max_tokens=st.sampled_from([None, 200]),
+    of_update=st.sampled_from([None, 25, 33]),
+)
+def test_every_update_has_the_gradient_of_its_blocks(first, second, num_blocks, max_tokens, of_update):
     """By fairseq's arithmetic with its dummy batches, against the sum over blocks in float64."""
     rng = np.random.default_rng(1)
     gradients, tokens = rng.normal(size=(num_blocks, 3)), rng.integers(5, 60, num_blocks)
-    updates, state, ended = run_job(first, num_blocks=num_blocks, max_tokens=max_tokens)
+    options = {"num_blocks": num_blocks, "max_tokens": max_tokens, "of_update": of_update}
+    updates, state, ended = run_job(first, **options)
     assume(not ended)
-    updates += run_job(second._replace(updates=None), state=state, num_blocks=num_blocks, max_tokens=max_tokens)[0]
+    updates += run_job(second._replace(updates=None), state=state, **options)[0]
     for ranks in updates:
         blocks = blocks_of([ranks])
         assert blocks

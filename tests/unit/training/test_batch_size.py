@@ -43,6 +43,25 @@ def test_a_batch_that_cannot_be_shared_names_the_ways_out():
     assert "8,190 or 8,193 sequences" in str(caught.value)
 
 
+def test_the_pretraining_task_shares_out_any_batch_in_the_fewest_steps():
+    """The blocks of its updates: tests/unit/data/test_update_batches.py."""
+    assert plan_batch(8192, num_gpus=1016, most_per_gpu=32, may_differ=True) == (9, 1)
+    assert plan_batch(8192, num_gpus=127, most_per_gpu=32, may_differ=True) == (22, 3)
+    assert plan_batch(8192, num_gpus=8, most_per_gpu=24, may_differ=True) == (16, 64)  # as before, where it divides
+    for effective in range(6, 200, 7):
+        for num_gpus in range(1, effective + 1):
+            for most in range(2, 12):
+                plan = plan_batch(effective, num_gpus=num_gpus, most_per_gpu=most, may_differ=True)
+                assert plan.per_gpu <= most
+                if effective % num_gpus:
+                    assert num_gpus * plan.update_freq <= effective, "an empty batch"
+                    assert num_gpus * (plan.update_freq - 1) * most < effective, "fewer steps would do"
+    with pytest.raises(ValueError, match="leaves some of 9 GPUs without any: take 8 GPUs at most"):
+        plan_batch(8, num_gpus=9, most_per_gpu=4, may_differ=True)
+    with pytest.raises(ValueError, match="one sequence at a time: raise --batch-size to 2"):
+        plan_batch(16, num_gpus=3, most_per_gpu=1, may_differ=True)
+
+
 @pytest.mark.parametrize("values", [{"num_gpus": 0, "most_per_gpu": 4}, {"num_gpus": 2, "most_per_gpu": 0}])
 def test_numbers_below_one_are_refused(values):
     with pytest.raises(ValueError, match="must be at least 1, got 0"):
