@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.campaign import corruption
+from tests.campaign.cluster import run_cluster
 from tests.campaign.entries import all_entries
 from tests.campaign.environment import read_only
 from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.subjects import all_subjects, write_inputs
+from tests.slurm_cluster import why_not
 
 CASES = 24  # two a command
 HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate", "roberta finetune --model")
@@ -61,3 +63,12 @@ def test_a_read_only_folder_is_named(inputs: Path, tmp_path: Path) -> None:
     if outcome.startswith("skipped"):
         pytest.skip(outcome)
     assert outcome == "ok"
+
+
+@pytest.mark.slow  # minutes
+@pytest.mark.slurm
+@pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}")
+def test_a_job_that_is_hit_by_faults_ends_the_same(inputs: Path, tmp_path: Path) -> None:
+    table = run_cluster(inputs, tmp_path, faults=4, only="bf16")
+    assert table.cases == []
+    assert (table.total("went on"), table.total("same end")) == (4, 1)
