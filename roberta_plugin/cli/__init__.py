@@ -38,7 +38,7 @@ VERBS = {
     "prepare": "turn official files of a task, or your own tables, into data for fine-tuning",
     "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
     "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
-    "predict": "a model's answers about new text: masks, labels, tags, numbers, options, answers, vectors",
+    "predict": "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
     "export": "write a model for transformers, ONNX Runtime or fairseq",
     "import": "read a model of Hugging Face or of fairseq",
     "profile": "show what a training step spends its time on",

@@ -107,7 +107,8 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         """Number of blocks, as long as the longest, that a batch of `max_tokens` holds."""
         if self.pack:  # the row is rounded up as a whole
             return (max_tokens - max_tokens % self.pad_to_multiple) // max(1, self.longest)
-        return max_tokens // max(1, round_up(self.longest, self.pad_to_multiple))
+        width: int = round_up(self.longest, self.pad_to_multiple)
+        return max_tokens // max(1, width)
 
     def _check_share(self, batches_per_update: int, *limits: int | None) -> None:
         """Refuse batches of an update with more blocks than a limit allows."""

@@ -66,10 +66,10 @@ Each fault has a number and the file that works around it:
 21. **Logging waits for the GPU number by number** (`log_transfers`). After each update, fairseq reads the loss, the
    perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
    25. All of them are read at once here.
-22. **Checkpoints stop all GPUs until they are written** (`background_checkpoints`, `host_copy`). fairseq's
+22. **Checkpoints stop all GPUs until they are written** (`background_checkpoints`). fairseq's
    --write-checkpoints-asynchronously (with iopath) writes to the final name at once, makes no `checkpoint_last.pt` when
    another file is due, and a write that fails does not end the training. --background-checkpoints copies the state to
-   the memory of the host; a thread then does what fairseq does, with 3 and 11.
+   the memory of the host (`host_copy.py`); a thread then does what fairseq does, with 3 and 11.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import logging
 import os
 import shutil
@@ -97,7 +98,8 @@ def install() -> None:
     """Put these functions in the place of fairseq's."""
     if PathManager.copy is not atomic_copy:
         PathManager.copy = staticmethod(atomic_copy)
-    checkpoint_utils.torch_persistent_save = save_whole
+    if inspect.unwrap(checkpoint_utils.torch_persistent_save) is not save_whole:  # 22 wraps it
+        checkpoint_utils.torch_persistent_save = save_whole
     checkpoint_utils._torch_persistent_save = save_once
     wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
 

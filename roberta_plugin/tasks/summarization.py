@@ -67,11 +67,7 @@ class SummarizationTask(FineTuningTask):
         Raises:
             ValueError: if the model cannot have one.
         """
-        if not hasattr(model, "register_sentence_head"):
-            raise ValueError(
-                f"{type(model).__name__} has no heads that score sentences: use --arch fast_roberta_base (or another "
-                "size of fast_roberta), which loads checkpoints of fairseq's roberta as well."
-            )
+        self.check_has_heads(model, "register_sentence_head", what="heads that score sentences")
         model.register_sentence_head(self.cfg.classification_head_name, num_layers=self.cfg.sentence_layers)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -100,11 +96,8 @@ class SummarizationTask(FineTuningTask):
         Raises:
             ValueError: if they are not, as in a test file.
         """
-        if not self.prepared.split(split).columns["is_labelled"].all():
-            raise ValueError(
-                f"{self.prepared.folder}: the split {split!r} has documents without a summary, so there is no loss: "
-                "`roberta evaluate` writes predictions for it."
-            )
+        is_labelled = self.prepared.split(split).columns["is_labelled"].all()
+        self.check_labelled(split, lacks="" if is_labelled else "has documents without a summary")
         if split != "train":
             check_rouge()
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)

@@ -263,6 +263,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, u
     assert [loss for _, loss in found] == pytest.approx([loss for _, loss in expected], abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_is_named_within_a_minute(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     job_id = launch(recipe_of(tiny_data_bin, output_dir, preflight_seconds=25)).job_id

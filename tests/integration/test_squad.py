@@ -19,7 +19,7 @@ LENGTH = 32
 METRICS = {"exact": "exact", "f1": "f1", "tuned_exact": "best_exact", "tuned_f1": "best_f1"}  # in the log -> official
 
 
-@pytest.fixture(scope="module", params=["squad2", "squad1"])
+@pytest.fixture(scope="module", params=["squad2", pytest.param("squad1", marks=pytest.mark.slow)])
 def prepared(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     raw = write_raw(folder / "raw", task=request.param, sizes={"train": 300, "dev": 60})

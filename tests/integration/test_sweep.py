@@ -201,6 +201,7 @@ def test_what_sbatch_refuses_is_said(tiny_data_bin, tmp_path):
 
 @pytest.mark.slurm
 @needs_slurm
+@pytest.mark.slow
 def test_a_preempted_run_is_requeued_and_goes_on(on_cluster, tiny_data_bin, tmp_path):
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={}, seeds=["1"], updates=300, slurm=RESOURCES)
     folder = tmp_path / "out"

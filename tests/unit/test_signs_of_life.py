@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from roberta_plugin.rank_times import Slowest
 from roberta_plugin.signs_of_life import STALL_LIMITS, UPDATING, Sign, Signs, Verdict, Watch
+from tests.slurm_cluster import wait_for
 
 BEAT_S = 0.02
 ALIVE = Sign(count=1, steps=4, host="node7", process=123)
@@ -167,7 +168,7 @@ def test_all_other_ranks_end_and_name_the_lost_one(ranks, lost):
 def test_ranks_that_give_signs_of_life_go_on_without_a_step(ranks):
     time.sleep(1.0)  # more than twice the limit
     assert ranks.ends == {}
-    assert ranks.watches[1].suspects() == ""
+    wait_for(lambda: ranks.watches[1].suspects() == "", 10, "signs of all ranks")  # on a busy machine some come late
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -61,7 +61,8 @@ def macro_f1(counts: Numbers) -> float:
 def class_f1s(counts: Numbers) -> NDArray[np.float64]:
     """F1 of each class (C,), from counts (C, C); 0 for a class without an answer or a prediction."""
     total = (counts.sum(axis=1) + counts.sum(axis=0)).astype(np.float64)  # right answers + predictions
-    return np.divide(2 * np.diagonal(counts), total, out=np.zeros_like(total), where=total > 0)
+    f1s: NDArray[np.float64] = np.divide(2 * np.diagonal(counts), total, out=np.zeros_like(total), where=total > 0)
+    return f1s
 
 
 def pearson(predictions: Numbers, answers: Numbers) -> float:

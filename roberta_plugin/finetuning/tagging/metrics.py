@@ -38,15 +38,17 @@ def count_entities(
     gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
     """How many entities of each type are correct, found and there (K, 3), from labels of words (W,)."""
-    return entities_by_sentence(gold, found, is_first, num_types=num_types).sum(axis=0)
+    counts: NDArray[np.float64] = entities_by_sentence(gold, found, is_first, num_types=num_types).sum(axis=0)
+    return counts
 
 
 def entities_by_sentence(
     gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
     """The same for each sentence with words (S, K, 3)."""
-    sentence = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
-    counts = np.zeros((max(1, int(is_first.sum())), num_types, 3))
+    sentence: NDArray[np.int64] = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
+    shape = max(1, int(is_first.sum())), num_types
+    counts = np.zeros((*shape, 3))
     (gold_starts, gold_stops), (starts, stops) = spans(gold, is_first), spans(found, is_first)
     stop_at = np.full(len(gold) + 1, -1)
     stop_at[gold_starts] = gold_stops
@@ -58,7 +60,9 @@ def entities_by_sentence(
         (FOUND, starts, types),
         (GOLD, gold_starts, (gold[gold_starts] - 1) // 2),
     ):
-        np.add.at(counts, (sentence[first], chosen, column), 1)
+        counts[:, :, column] = np.bincount(
+            sentence[first] * num_types + chosen, minlength=counts[:, :, 0].size
+        ).reshape(shape)
     return counts
 
 

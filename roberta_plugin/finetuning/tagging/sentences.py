@@ -102,4 +102,5 @@ class Sentences:
         )  # (W, C)
         if valid_sequences:
             return best_valid(probabilities, self.offsets, labels)
-        return probabilities.argmax(axis=1)
+        best: NDArray[np.int64] = probabilities.argmax(axis=1)
+        return best

@@ -35,8 +35,11 @@ def test_an_unknown_machine_is_refused(tmp_path):
 
 
 def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
-    config = str(REPOSITORY / "slurm" / "pretrain_large.yaml")
-    words = ["--config", config, "--machine", "b200", "--utilization", "0.4", "--gpus", "1024", "--price", "2"]
+    config = tmp_path / "synchronous.yaml"
+    base = REPOSITORY / "slurm" / "pretrain.yaml"
+    train = "{arch: fast_roberta_large, background_checkpoints: false}"
+    config.write_text(f"base: {base}\noutput_dir: runs/large\ntrain: {train}\n")
+    words = ["--config", str(config), "--machine", "b200", "--utilization", "0.4", "--gpus", "1024", "--price", "2"]
     assert run(*words, "--json", str(tmp_path / "plan.json")) == 0
     slow = capsys.readouterr().out
     row = json.loads((tmp_path / "plan.json").read_text())["rows"][0]

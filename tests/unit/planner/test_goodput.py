@@ -40,6 +40,12 @@ def test_the_best_interval_is_the_one_that_a_search_finds():
     assert best_interval(stall=11, between_failures=DAY_S) == pytest.approx(1371, abs=1)
 
 
+@pytest.mark.parametrize(("between_failures", "expected"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
+def test_the_best_intervals_are_those_that_daly_gives(between_failures, expected):
+    """In minutes, for checkpoints of five minutes: figures 3 to 5 of Daly 2006."""
+    assert best_interval(stall=5, between_failures=between_failures) == pytest.approx(expected, rel=0.006)
+
+
 def test_the_goal_of_97_percent_at_a_failure_a_day_is_met_by_the_recipes_of_1024_gpus():
     assert goodput(900, stall=11, restart=360, between_failures=DAY_S) == pytest.approx(0.9786, abs=1e-4)
     assert goodput(900, stall=0.5, restart=360, between_failures=DAY_S) > 0.99
