@@ -101,7 +101,7 @@ class SlurmCluster:
     def pid_of_rank(self, job_id: str, rank: int) -> int:
         """The first process of a rank of a job: the one that srun started, and that has started the others."""
         pids = self._pids_of_rank(job_id, rank)
-        first = [pid for pid in pids if _parent_of(pid) not in pids]
+        first = [pid for pid in pids if parent_of(pid) not in pids]
         assert len(first) == 1, f"rank {rank} of job {job_id} has the first processes {first}"
         return first[0]
 
@@ -111,7 +111,12 @@ class SlurmCluster:
 
     def _pids_of_rank(self, job_id: str, rank: int) -> list[int]:
         wanted = {"SLURM_JOB_ID": job_id, "SLURM_PROCID": str(rank)}
-        return [pid for pid, values in _processes() if wanted.items() <= values.items() and self._is_ours(values)]
+        # the batch script is a process 0 as well, but of no step that srun has started
+        return [
+            pid
+            for pid, values in _processes()
+            if wanted.items() <= values.items() and "SLURM_STEP_ID" in values and self._is_ours(values)
+        ]
 
     def _is_ours(self, values: dict[str, str]) -> bool:
         return values.get("SLURM_CONF") == str(self.folder / "slurm.conf")
@@ -243,7 +248,7 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"no {count} free ports")
 
 
-def _parent_of(pid: int) -> int:
+def parent_of(pid: int) -> int:
     """The process that has started another one."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

@@ -33,6 +33,7 @@ from roberta_plugin.training.job_environment import dropped_variables, keep_secr
 from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
 
+WAIT_S = 600  # from the end of the first rank to that of the last, which may still write a checkpoint
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
@@ -167,6 +168,8 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
+        # srun would wait forever for a rank whose step daemon has died
+        f"export SLURM_WAIT=${{SLURM_WAIT:-{WAIT_S}}}",
         *nccl_lines(recipe),
         *recipe.activation,
     ]

@@ -22,7 +22,7 @@ from roberta_plugin.launch.submission import launch
 from tests.campaign.environment import fill, mounted
 from tests.campaign.outcome import Table
 from tests.integration.test_slurm import log_of, recipe_of, updates_done
-from tests.slurm_cluster import SlurmCluster, slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import SlurmCluster, parent_of, slurm_cluster, wait_for, why_not
 
 PATIENCE_S = 400.0
 SAVE_EVERY = 20  # updates
@@ -113,16 +113,11 @@ def lost_worker(victim: Victim) -> bool:
 
 
 def lost_step_daemon(victim: Victim) -> bool:
-    """SIGKILL of the slurmstepd of the ranks of a node."""
-    name = f"slurmstepd: [{victim.job_id}.0]".encode()
-    daemons = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if path.read_bytes().startswith(name):
-                daemons.append(int(path.parent.name))
-    assert daemons, "no slurmstepd"
-    os.kill(max(daemons), signal.SIGKILL)
-    return True
+    """SIGKILL of the slurmstepd that has started rank 1, which trains on; SLURM never hears of the rank's end."""
+    daemon = parent_of(victim.cluster.pid_of_rank(victim.job_id, 1))
+    assert Path(f"/proc/{daemon}/cmdline").read_bytes().startswith(b"slurmstepd: ")
+    os.kill(daemon, signal.SIGKILL)
+    return False
 
 
 def lost_node(victim: Victim) -> bool:
@@ -236,7 +231,7 @@ def recipe(data: Path, output_dir: Path, *options: str) -> LaunchSettings:
         gpus_per_node=1,
         time="600",
         signal_delay=SIGNAL_DELAY_S,
-        env=("ROBERTA_LOST_RANK_SECONDS=30",),
+        env=("ROBERTA_LOST_RANK_SECONDS=30", "SLURM_WAIT=20"),
         options=("--save-interval-updates", str(SAVE_EVERY), "--dropout", "0.1", "--total-num-update", TOTAL, *options),
     )
     return made

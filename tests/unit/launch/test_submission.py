@@ -153,10 +153,10 @@ def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_cod
     take_snapshot(
         good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",)), arguments=("data-bin",), config=None
     )
-    process = run_script(tmp_path, text, srun='echo "name $NAME, port $ROBERTA_PORT"; exit 9')
+    process = run_script(tmp_path, text, srun='echo "name $NAME, wait $SLURM_WAIT, port $ROBERTA_PORT"; exit 9')
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 9, said
-    assert "name a'b c, port " in said
+    assert "name a'b c, wait 600, port " in said
     assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
     assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
     assert "requeue" not in (tmp_path / "calls").read_text()
