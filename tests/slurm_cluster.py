@@ -74,10 +74,11 @@ class SlurmCluster:
         self._controller.wait(timeout=30)
 
     def start_node(self, node: str) -> None:
-        """Start a node's slurmd, in a mount and host name of its own."""
+        """Start a node's slurmd, with a host name and a disk of its own: FOLDER/disks/NODE, which it sees as FOLDER/disk."""
+        (self.folder / "disks" / node).mkdir(parents=True, exist_ok=True)
         script = (
             f"mount --bind {self.folder}/hosts /etc/hosts; mount --bind {self.folder}/nsswitch.conf /etc/nsswitch.conf; "
-            f"hostname {node}; exec slurmd -D -N {node}"
+            f"mount --bind {self.folder}/disks/{node} {self.folder}/disk; hostname {node}; exec slurmd -D -N {node}"
         )
         command = ["unshare", "-m", "-u", "--propagation", "private", "sh", "-ec", script]
         self._slurmds[node] = self._start(command, node)
@@ -180,7 +181,7 @@ class SlurmCluster:
         return process
 
     def _write_config(self, *, kill_wait: int, grace_time: int, gpu_type: str | None) -> None:
-        for name in ("run", "state", "spool", "log", "dev"):
+        for name in ("run", "state", "spool", "log", "dev", "disk"):
             (self.folder / name).mkdir()
         count = len(self.nodes)
         ports = free_ports(count + 1)

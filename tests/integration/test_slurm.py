@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import launch
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 from tests.tiny_corpus import train_command
+from tests.unit.launch.packed import pack_environment
 
 pytestmark = [
     pytest.mark.integration,
@@ -165,9 +167,19 @@ def test_every_rank_has_its_place_and_trains(uninterrupted):
 
 
 def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
+    """Its ranks import from a copy of code and environment on the disk of their node."""
     output_dir = tmp_path / "run"
-    job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
+    packed = pack_environment(tmp_path, paths=(Path(torch.__file__).parents[1],))
+    disk = cluster.folder / "disk"
+    job_id = launch(
+        recipe_of(tiny_data_bin, output_dir, node_local=str(disk), packed_env=packed, env=("PYTHONDONTWRITEBYTECODE=",))
+    ).job_id
     wait_for_update(cluster, output_dir, job_id, 30)
+    for node in ("node1", "node2"):
+        compiled = "roberta-run-*/*-0/code/roberta_plugin/launch/__pycache__/job.*.pyc"
+        assert len([*(cluster.folder / "disks" / node).glob(compiled)]) == 1, f"{node} imports from elsewhere"
+    command = Path(f"/proc/{cluster.pid_of_rank(job_id, 3)}/cmdline").read_text()
+    assert re.match(rf"{disk}/roberta-run-\w+/{job_id}-0/environment/bin/python\0", command)
     cluster.call("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
     wait_for_restart(cluster, job_id, 1)
     wait_for_update(cluster, output_dir, job_id, 100)
@@ -183,6 +195,8 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
     assert_same_bits(output_dir, uninterrupted[0])
     assert status.read_status(output_dir).attempt == 2
+    last_node = re.findall(r"rank 2 of world size 4 on (node\d)", log_of(output_dir, job_id, 2))[-1]
+    assert not [*(cluster.folder / "disks" / last_node).iterdir()], "the copy was not removed"
 
 
 def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node(
