@@ -24,11 +24,17 @@ import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 CODE, ENVIRONMENT = "code", "environment"
+_DAMAGED: tuple[type[Exception], ...] = (tarfile.TarError, EOFError, zlib.error)  # what reading an archive may raise
+with suppress(ImportError):  # a Python may have been built without it
+    import lzma
+
+    _DAMAGED += (lzma.LZMAError,)
 
 
 class NodeLocalError(Exception):
@@ -104,7 +110,7 @@ def _unpack(archive: Path, folder: Path) -> None:
     try:
         with tarfile.open(archive, "r|*") as file:  # as a stream: the archive is read once, from its beginning on
             file.extractall(folder, **options)  # type: ignore[arg-type]
-    except (tarfile.TarError, EOFError, *_DAMAGED) as error:
+    except _DAMAGED as error:
         raise NodeLocalError(
             f"{archive} is not a whole tar archive ({error}): pack the environment again, to .tar, .tar.gz, .tar.bz2 "
             "or .tar.xz."
@@ -127,20 +133,6 @@ def _remove_tree(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-def _damage() -> tuple[type[Exception], ...]:
-    """What Python's decompressors raise."""
-    import zlib
-
-    try:
-        import lzma
-    except ImportError:  # a Python that was built without it
-        return (zlib.error,)
-    return (zlib.error, lzma.LZMAError)
-
-
-_DAMAGED = _damage()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
