@@ -70,18 +70,21 @@ def nccl_lines(recipe: LaunchSettings) -> list[str]:
 
 def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
     """What the script does at its end: `restart/` decides whether the job starts again, and gives its exit code."""
-    return [
+    removal = [f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" & removal=$!', "wait $removal"]
+    remove, wait = removal if recipe.node_local is not None else ("", "")
+    lines = [
         "end_attempt() {",
         "code=$1",
-        *([] if recipe.node_local is None else [f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" &']),
+        remove,
         f"{_outside(snapshot, 'restart')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
         f" --num-nodes {recipe.fewest_nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
         "decided=$?",
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
-        "wait",
+        wait,
         "exit $decided",
         "}",
     ]
+    return [line for line in lines if line]
 
 
 def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
@@ -97,14 +100,18 @@ def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
     arguments = ["--code", str(snapshot / "code"), "--output-dir", str(output_dir)]
     if recipe.packed_env is not None:
         arguments += ["--environment", str(recipe.packed_env)]
+    seconds = math.ceil(recipe.preflight_seconds)
     return [
         f'export {NODE_FOLDER_VARIABLE}="{folder}/$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"',
         "on_each_node() {",
         "seconds=$1; shift",
         f'timeout --kill-after=10 "$seconds" {srun} {_outside(snapshot, "node_local.py")} "$@"',
         "}",
-        f'on_each_node {math.ceil(recipe.preflight_seconds)} copy "${NODE_FOLDER_VARIABLE}" {shlex.join(arguments)}'
-        " || end_attempt $?",
+        f'on_each_node {seconds} copy "${NODE_FOLDER_VARIABLE}" {shlex.join(arguments)} || {{',
+        "code=$?",
+        f'[ $code -eq 124 ] && echo "not all nodes had their copy after {seconds} s: raise --preflight-seconds" >&2',
+        "end_attempt $code",
+        "}",
     ]
 
 

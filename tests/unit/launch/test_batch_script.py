@@ -120,6 +120,17 @@ def test_the_ranks_import_from_a_copy_on_their_node_which_is_removed(tiny_data_b
     assert list(disk.iterdir()) == []
 
 
+def test_a_node_that_is_not_ready_in_time_ends_the_start(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="/tmp", preflight_seconds=0.5)
+    text = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    process = run_script(tmp_path, text, srun='[[ $* == *" remove "* ]] || sleep 60')
+    said = process.communicate(timeout=30)[0]
+    assert process.returncode == 124, said
+    assert "not all nodes had their copy after 1 s: raise --preflight-seconds" in said
+    assert "attempt 1 failed while starting (exit code 124)" in said
+
+
 def test_no_rank_starts_where_a_node_has_no_copy(tiny_data_bin, tmp_path):
     (tmp_path / "file").touch()
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local=f"{tmp_path}/file")
