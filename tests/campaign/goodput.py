@@ -1,7 +1,7 @@
 """The planner's model of goodput beside a real job: ranks are killed at random times, and the log says where time went.
 
-undisturbed updates, three kills  -> seconds an update, a checkpoint's stall, a restart     (what the model is given)
-kills at exponential intervals    -> kept, made again, stalled, restarting, goodput         (what it predicts)
+The model is given the mean seconds of an update, of a checkpoint's stall and of a restart; it predicts lost work and
+goodput.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from tests.campaign.outcome import Table
 from tests.integration.test_slurm import log_of
 from tests.slurm_cluster import SlurmCluster, slurm_cluster, why_not
 
-BETWEEN_FAILURES_S = 100.0
-SAVE_EVERY = 100  # updates
-UPDATES = 3000
-CALIBRATION_UPDATES = 800
-CALIBRATION_KILLS = [70.0] * 3  # seconds; each attempt saves, or the job would end after three
+BETWEEN_FAILURES_S = 120.0
+SAVE_EVERY = 50  # updates
+UPDATES = 1500
 RESTART_S = 8.0  # no update takes so long, and no restart is shorter
 TOLERANCE = 0.05  # of the goodput, absolute
 DRAWS = 500
@@ -103,15 +101,15 @@ def read_timeline(output_dir: Path, job_id: str, kills: list[float]) -> Timeline
     return Timeline(updates, kills)
 
 
-def train(cluster: SlurmCluster, data: Path, output_dir: Path, updates: int, gaps: list[float]) -> Timeline:
-    """A job of so many updates, of which a rank is killed `gaps` seconds after its first update, after the last kill, ..."""
-    options = ("--max-update", str(updates), "--save-interval-updates", str(SAVE_EVERY), "--save-interval", "1000000")
+def train(cluster: SlurmCluster, data: Path, output_dir: Path, gaps: list[float]) -> Timeline:
+    """A job of which a rank is killed gaps[0] seconds after its first update, gaps[1] after that, and so on to its end."""
+    options = ("--max-update", str(UPDATES), "--save-interval-updates", str(SAVE_EVERY), "--save-interval", "1000000")
     job_id = str(launch(recipe(data, output_dir, *options)).job_id)
     victim = Victim(cluster, job_id, output_dir, output_dir)
     victim.wait_for_updates(1, since=0)
     kills: list[float] = []
-    failed_at = time.time()
-    waiting = list(gaps)
+    waiting = iter(gaps)
+    due = time.time() + next(waiting)
     deadline = time.monotonic() + 3600
     while (state := victim.fields()["JobState"]) != "COMPLETED":
         assert state in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED"), f"the job is {state}"
@@ -120,8 +118,8 @@ def train(cluster: SlurmCluster, data: Path, output_dir: Path, updates: int, gap
             cluster.release(job_id)
         # a failure that finds no process waits for one: in the model it would begin the restart again
         rank = len(kills) % 2
-        if waiting and time.time() - failed_at >= waiting[0] and cluster.has_rank(job_id, rank):
-            failed_at += waiting.pop(0)
+        if time.time() >= due and cluster.has_rank(job_id, rank):
+            due += next(waiting)
             kills.append(time.time())
             victim.kill(rank, signal.SIGKILL)
         time.sleep(0.5)
@@ -129,7 +127,7 @@ def train(cluster: SlurmCluster, data: Path, output_dir: Path, updates: int, gap
 
 
 def run_goodput(inputs: Path, folder: Path, *, seed: int = 0) -> Table:
-    """Both jobs, and the comparison."""
+    """The job and the comparison."""
     table = Table(
         "Goodput",
         ["agrees", "skipped", "differs", "failed"],
@@ -137,7 +135,7 @@ def run_goodput(inputs: Path, folder: Path, *, seed: int = 0) -> Table:
         explanation="What `roberta plan --failures-per-day` computes, beside a job of two ranks on a real SLURM in which "
         f"a rank is killed every {BETWEEN_FAILURES_S:.0f} s in the mean, at exponential intervals, and which saves every "
         f"{SAVE_EVERY} updates. The model is given the seconds of an update, of a checkpoint's stall and of a restart "
-        "as an earlier job has shown them; SLURM's pause of two minutes before a requeued job is cut short. *The same "
+        "as the job's log shows them; SLURM's pause of two minutes before a requeued job is cut short. *The same "
         "failures*: `simulate` with the intervals at which the ranks were killed; it agrees if its goodput is within "
         f"{TOLERANCE:.0%} of all time.",
     )
@@ -154,33 +152,25 @@ def run_goodput(inputs: Path, folder: Path, *, seed: int = 0) -> Table:
 
 
 def compare(table: Table, cluster: SlurmCluster, inputs: Path, folder: Path, seed: int) -> None:
-    """Measure, predict, train under fire, compare."""
-    earlier = train(cluster, inputs / "a", folder / "calibration", CALIBRATION_UPDATES, CALIBRATION_KILLS)
-    given = Measured(earlier.update_seconds(), earlier.stall_seconds(), statistics.mean(earlier.restart_seconds()))
+    """Train under fire, measure, predict, compare."""
     rng = random.Random(seed)
     gaps = [rng.expovariate(1 / BETWEEN_FAILURES_S) for _ in range(1000)]
-    found = train(cluster, inputs / "a", folder / "under-fire", UPDATES, gaps)
+    found = train(cluster, inputs / "a", folder / "run", gaps)
     account = found.account()
+    given = Measured(found.update_seconds(), found.stall_seconds(), statistics.mean(found.restart_seconds()))
     work = UPDATES * given.update
     same = simulate(work, seed=seed, **given.times())
     drawn = [simulate(work, seed=number, **given.times()).goodput for number in range(DRAWS)]
-    then = Measured(found.update_seconds(), found.stall_seconds(), statistics.mean(found.restart_seconds()))
     table.notes += [
-        f"Given, from {CALIBRATION_UPDATES} updates and {len(earlier.kills)} kills: {shown(given)}.",
-        f"The same in the job itself, of {UPDATES} updates and {account.failures} kills: {shown(then)}.",
+        f"The model is given {given.update:.3f} s an update, {given.stall:.2f} s a checkpoint, {given.restart:.1f} s a "
+        f"restart, {UPDATES:,} updates.",
         f"Measured: {shares(account)}.",
         f"Model, the same failures: {shares(same)}.",
         f"Model, other failures at this rate: goodput {statistics.mean(drawn):.1%}, standard deviation "
         f"{statistics.stdev(drawn):.1%} over {DRAWS} draws; by the formula {goodput(**given.times()):.1%}.",
     ]
-    difference = account.goodput - same.goodput
-    outcome = "agrees" if abs(difference) <= TOLERANCE else "differs"
+    outcome = "agrees" if abs(account.goodput - same.goodput) <= TOLERANCE else "differs"
     table.add("goodput of 2 ranks", outcome, f"measured {account.goodput:.1%}, predicted {same.goodput:.1%}")
-
-
-def shown(measured: Measured) -> str:
-    """As in `0.12 s an update, 0.3 s a checkpoint, 25 s a restart`."""
-    return f"{measured.update:.3f} s an update, {measured.stall:.2f} s a checkpoint, {measured.restart:.1f} s a restart"
 
 
 def shares(account: Simulated) -> str:

@@ -82,7 +82,7 @@ def test_the_time_of_a_job_under_fire_is_accounted_for() -> None:
         saves = [sum(2 for save in range(first, update) if save % SAVE_EVERY == 0) for update in range(first, last + 1)]
         return [(begin + 0.5 * (i + 1) + saves[i], first + i) for i in range(last - first + 1)]
 
-    updates, kills = attempt(0.0, 1, SAVE_EVERY + 50), []
+    updates, kills = attempt(0.0, 1, SAVE_EVERY + 20), []
     for restart, last in ((30.0, 2 * SAVE_EVERY), (40.0, 3 * SAVE_EVERY)):
         failed_at, checkpoint = updates[-1][0] + 0.1, updates[-1][1] // SAVE_EVERY * SAVE_EVERY
         kills += [failed_at, *([failed_at + 10] if restart == 40 else [])]
@@ -92,7 +92,11 @@ def test_the_time_of_a_job_under_fire_is_accounted_for() -> None:
     assert timeline.stall_seconds() == pytest.approx(2)
     assert timeline.restart_seconds() == pytest.approx([30, 40])
     account = timeline.account()
-    assert (account.kept, account.restarting, account.failures) == (pytest.approx(150), pytest.approx(70), 3)
+    assert (account.kept, account.restarting, account.failures) == (
+        pytest.approx(3 * SAVE_EVERY * 0.5),
+        pytest.approx(70),
+        3,
+    )
     assert account.stalled == pytest.approx(3 * 2)
     # the last checkpoint stops nobody any more, nor does the one that the second failure follows
-    assert account.lost == pytest.approx(50 * 0.5 + 2 * 0.1 - 2 * 2)
+    assert account.lost == pytest.approx(20 * 0.5 + 2 * 0.1 - 2 * 2)
