@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 UPDATES = 240
+PATIENCE_S = 300.0  # on a machine that has other things to do
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def wait_for_update(cluster, output_dir, job_id, update):
         done = updates_done(output_dir, job_id)
         return bool(done) and done[-1] >= update
 
-    wait_for(is_there, 90, f"update {update}")
+    wait_for(is_there, PATIENCE_S, f"update {update}")
 
 
 def wait_for_restart(cluster, job_id, attempt):
@@ -117,13 +118,15 @@ def wait_for_restart(cluster, job_id, attempt):
         text = cluster.call("scontrol", "show", "job", "--oneliner", job_id)
         return f"Restarts={attempt} " in text and ("JobState=PENDING" in text or "JobState=RUNNING" in text)
 
-    wait_for(is_back, 120, f"restart {attempt}")
+    wait_for(is_back, PATIENCE_S, f"restart {attempt}")
     cluster.release(job_id)
-    wait_for(lambda: cluster.state(job_id) == "RUNNING", 30, "the restarted job")
+    wait_for(lambda: cluster.state(job_id) == "RUNNING", 60, "the restarted job")
 
 
 def wait_for_end(cluster, output_dir, job_id, state="COMPLETED"):
-    wait_for(lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 120, "the end")
+    wait_for(
+        lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), PATIENCE_S, "the end"
+    )
     assert cluster.state(job_id) == state, log_of(output_dir, job_id)[-4000:]
 
 
