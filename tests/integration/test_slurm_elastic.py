@@ -32,7 +32,8 @@ pytestmark = [
 ]
 
 
-UPDATES = 120
+UPDATES = 160
+OPTIONS = ("--total-num-update", str(UPDATES))
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +57,11 @@ def world_sizes(output_dir, job_id):
 def test_a_job_goes_on_with_the_nodes_that_there_are(cluster, tiny_data_bin, tmp_path):
     """16 blocks an update on 3 nodes, on 2 after one is lost, on 1 after one is excluded, then on 2 again."""
     fixed, elastic = tmp_path / "fixed", tmp_path / "elastic"
-    on_one = launch(recipe_of(tiny_data_bin, fixed, updates=UPDATES, nodes=1, gpus_per_node=1)).job_id
+    on_one = launch(recipe_of(tiny_data_bin, fixed, updates=UPDATES, nodes=1, options=OPTIONS)).job_id
     wait_for_end(cluster, fixed, on_one)
 
     recipe = recipe_of(
-        tiny_data_bin, elastic, updates=UPDATES, min_nodes=1, nodes=3, gpus_per_node=1, preflight_seconds=40
+        tiny_data_bin, elastic, updates=UPDATES, min_nodes=1, nodes=3, preflight_seconds=40, options=OPTIONS
     )
     job_id = launch(recipe).job_id
     wait_for_update(cluster, elastic, job_id, 45)
