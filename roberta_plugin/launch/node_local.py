@@ -110,6 +110,10 @@ def _unpack(archive: Path, folder: Path) -> None:
     try:
         with tarfile.open(archive, "r|*") as file:  # as a stream: the archive is read once, from its beginning on
             file.extractall(folder, **options)  # type: ignore[arg-type]
+    except OSError as error:
+        if error.filename != str(archive):
+            raise
+        raise NodeLocalError(f"{archive} cannot be read on this node ({os.strerror(error.errno or 0)}).") from error
     except _DAMAGED as error:
         raise NodeLocalError(
             f"{archive} is not a whole tar archive ({error}): pack the environment again, to .tar, .tar.gz, .tar.bz2 "

@@ -142,6 +142,12 @@ def test_a_damaged_archive_is_named(tmp_path, disk, code, kind, message):
     assert list(disk.iterdir()) == []
 
 
+def test_an_archive_that_a_node_does_not_see_is_named(tmp_path, disk, code):
+    with pytest.raises(NodeLocalError, match=r"env.tar cannot be read on this node \(No such file or directory\)"):
+        copy(disk / "run" / "7-0", code=code, environment=tmp_path / "env.tar")
+    assert list(disk.iterdir()) == []
+
+
 def run_as_the_batch_script_does(*words):
     environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_NODEID": "3"}
     return subprocess.run(
