@@ -26,7 +26,7 @@ from tests.slurm_cluster import SlurmCluster, slurm_cluster, why_not
 
 BETWEEN_FAILURES_S = 120.0
 SAVE_EVERY = 50  # updates
-UPDATES = 700
+UPDATES = 500
 RESTART_S = 8.0  # no update takes so long, and no restart is shorter
 TOLERANCE = 0.05  # of the goodput, absolute
 DRAWS = 500
@@ -68,14 +68,14 @@ class Timeline:
         gaps = [now - before for (before, last), (now, _) in self._pairs(restarts=False) if last % SAVE_EVERY == 0]
         return max(0.0, statistics.mean(gaps) - self.update_seconds())
 
-    def restart_seconds(self) -> list[float]:
-        """From each failure to the beginning of the next update; one during a restart has no time of its own."""
+    def restarts(self) -> list[tuple[float, float]]:
+        """Seconds from a failure to the beginning of the next update, and from the last failure in this time to it."""
         starts = [now for _, (now, _) in self._pairs(restarts=True)]
-        first_kills = [
-            min(kill for kill in self.kills if before < kill < start)
-            for before, start in zip([0.0, *starts], starts, strict=False)
-        ]
-        return [start - kill - self.update_seconds() for kill, start in zip(first_kills, starts, strict=True)]
+        times = []
+        for before, start in zip([0.0, *starts], starts, strict=False):
+            kills = [kill for kill in self.kills if before < kill < start]
+            times.append((start - self.update_seconds() - min(kills), start - self.update_seconds() - max(kills)))
+        return times
 
     def _pairs(self, *, restarts: bool) -> list[tuple[tuple[float, int], tuple[float, int]]]:
         """Neighbouring updates between which the job has, or has not, started again."""
@@ -86,7 +86,7 @@ class Timeline:
         """Where the time has gone, in the model's terms."""
         update, last = self.update_seconds(), self.updates[-1][1]
         elapsed = self.updates[-1][0] - self.updates[0][0] + update
-        restarting, stalled = sum(self.restart_seconds()), last // SAVE_EVERY * self.stall_seconds()
+        restarting, stalled = sum(first for first, _ in self.restarts()), last // SAVE_EVERY * self.stall_seconds()
         lost = elapsed - last * update - restarting - stalled
         return Simulated(
             kept=last * update, lost=lost, stalled=stalled, restarting=restarting, failures=len(self.kills)
@@ -158,7 +158,8 @@ def compare(table: Table, cluster: SlurmCluster, inputs: Path, folder: Path, see
     gaps = [rng.expovariate(1 / BETWEEN_FAILURES_S) for _ in range(1000)]
     found = train(cluster, inputs / "a", folder / "run", gaps)
     account = found.account()
-    given = Measured(found.update_seconds(), found.stall_seconds(), statistics.mean(found.restart_seconds()))
+    restart = statistics.mean(last for _, last in found.restarts())
+    given = Measured(found.update_seconds(), found.stall_seconds(), restart)
     work = UPDATES * given.update
     same = simulate(work, seed=seed, **given.times())
     drawn = [simulate(work, seed=number, **given.times()).goodput for number in range(DRAWS)]

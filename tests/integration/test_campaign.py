@@ -90,7 +90,7 @@ def test_the_time_of_a_job_under_fire_is_accounted_for() -> None:
     timeline = Timeline(updates, kills)
     assert timeline.update_seconds() == pytest.approx(0.5)
     assert timeline.stall_seconds() == pytest.approx(2)
-    assert timeline.restart_seconds() == pytest.approx([30, 40])
+    assert timeline.restarts() == [pytest.approx((30, 30)), pytest.approx((40, 30))]
     account = timeline.account()
     assert (account.kept, account.restarting, account.failures) == (
         pytest.approx(3 * SAVE_EVERY * 0.5),
