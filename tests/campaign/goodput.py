@@ -26,7 +26,7 @@ from tests.slurm_cluster import SlurmCluster, slurm_cluster, why_not
 
 BETWEEN_FAILURES_S = 120.0
 SAVE_EVERY = 50  # updates
-UPDATES = 500
+UPDATES = 2000
 RESTART_S = 8.0  # no update takes so long, and no restart is shorter
 TOLERANCE = 0.05  # of the goodput, absolute
 DRAWS = 500
@@ -157,6 +157,7 @@ def compare(table: Table, cluster: SlurmCluster, inputs: Path, folder: Path, see
     rng = random.Random(seed)
     gaps = [rng.expovariate(1 / BETWEEN_FAILURES_S) for _ in range(1000)]
     found = train(cluster, inputs / "a", folder / "run", gaps)
+    assert found.kills, f"the job ended before its first failure, after {gaps[0]:.0f} s: take another --seed"
     account = found.account()
     restart = statistics.mean(last for _, last in found.restarts())
     given = Measured(found.update_seconds(), found.stall_seconds(), restart)
