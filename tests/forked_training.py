@@ -75,6 +75,11 @@ class ForkedTrainings:
         self._children = self._answer(timeout=200)
         assert self._children is not None
 
+    @property
+    def pids(self) -> list[int]:
+        """Their process ids."""
+        return list(self._children or [])
+
     def codes(self, *, timeout: float = 0) -> list[int] | None:
         """The exit codes; None if the trainings do not end in so many seconds."""
         if self._codes is None:
