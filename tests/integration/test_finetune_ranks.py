@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 from tests import tiny_summaries, tiny_superglue, tiny_tables, tiny_tagging
@@ -91,12 +92,16 @@ def test_a_run_that_was_stopped_ends_with_the_bits_of_an_undisturbed_one_and_ran
     run_ranks(train_command(prepared, whole, *SHAPE), 2)
     num_updates = int(logged(whole, "train_inner")[-1]["num_updates"])
     saved = stop_in_mid_epoch(train_command(prepared, cut, *SHAPE), cut, num_updates // 4)
-    assert 0 < saved % (num_updates // 2)
+    assert saved % (num_updates // 2) > 0
     run_ranks(train_command(prepared, cut, *SHAPE), 2)
     expected, found = (torch.load(each / "checkpoint_last.pt", weights_only=False)["model"] for each in (whole, cut))
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert validations(cut) == validations(whole)
+
+    if task != "summaries":
+        theirs = ExportSettings(checkpoint=whole / "checkpoint_last.pt", to="huggingface", output_dir=tmp_path / "hf")
+        assert (export_model(theirs).folder / "model.safetensors").is_file()
 
     # An update that changes nothing, and the validation of the same parameters in other batches on other ranks.
     same = ("--finetune-from-model", str(whole / "checkpoint_last.pt"), "--max-update", "1")
