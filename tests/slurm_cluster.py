@@ -221,11 +221,12 @@ def slurm_cluster(
 
 
 def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait until `condition()` holds."""
-    deadline = time.monotonic() + seconds
+    """Wait until `condition()` holds. To ask it costs time of the processor, so it is asked ever more rarely."""
+    deadline, pause = time.monotonic() + seconds, 0.02
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(0.3, 1.2 * pause)
 
 
 def free_ports(count: int) -> list[int]:

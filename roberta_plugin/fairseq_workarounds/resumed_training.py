@@ -1,4 +1,4 @@
-"""Fault 23: a training goes on with other data, or with another head, than it was started with."""
+"""Fault 24: a training goes on with other data, or with another head, than it was started with."""
 
 from __future__ import annotations
 
