@@ -18,7 +18,7 @@ from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
 from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead
 
-POSITIONS_AT_ONCE = 32768  # outside of training; a document of 100,000 words has 300,000 in its windows
+POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 
 
 class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
