@@ -1,7 +1,8 @@
 """Commands in forks of one process that has imported fairseq: that import takes longer than a tiny training.
 
 The plugin is not imported in that process, so each fairseq-train loads it by --user-dir, as a command of its own does.
-Each leads a session of its own, and may be killed with all that it has started.
+Each leads a session of its own, and may be killed with all that it has started. Programs in Python for which the import
+of fairseq matters (`run_python`) are forks of another process, which has imported the packages that fairseq imports.
 """
 
 from __future__ import annotations
@@ -9,77 +10,153 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch._dynamo when it is first used
+    "fairseq": "import fairseq_cli.train, torch._dynamo",
+    "packages": "import torch, torch.utils.tensorboard, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
+}
+
+# Each line is a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.
 PROGRAM = """
 import json, logging, os, sys
-import fairseq_cli.train, torch._dynamo  # torch.optim imports the second when it is first used
+IMPORTS
 assert "roberta_plugin" not in sys.modules
 
-def start(request):
+def start(command):
     child = os.fork()
     if child:
         return child
     os.setsid()
-    for descriptor, name in enumerate((os.devnull, request["stdout"], request["stderr"])):
+    for descriptor, name in enumerate((os.devnull, command["stdout"], command["stderr"])):
         os.dup2(os.open(name, os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
-    os.chdir(request["cwd"])
+    os.chdir(command["cwd"])
     os.environ.clear()
-    os.environ.update(request["environment"])
-    sys.argv = request["arguments"]
-    if os.path.basename(sys.argv[0]) == "roberta":
+    os.environ.update(command["environment"])
+    first = [] if os.environ.get("PYTHONSAFEPATH") else [""]
+    sys.path[:1] = [*first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    program, *sys.argv = command["words"]
+    if program == "python":
+        code = sys.argv[1]
+        del sys.argv[1]
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+        sys.exit()
+    sys.argv.insert(0, program)
+    if os.path.basename(program) == "roberta":
         logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # fairseq_cli.train has set both
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
+    import fairseq_cli.train
     sys.exit(fairseq_cli.train.cli_main())
 
 for line in sys.stdin:
-    children = [start(request) for request in json.loads(line)]
-    print(json.dumps(children), flush=True)
-    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
+    if os.fork():
+        continue
+    group = json.loads(line)
+    children = [start(command) for command in group["commands"]]
+    with open(group["events"], "w") as events:
+        print(json.dumps(children), file=events, flush=True)
+        for _ in children:
+            child, status = os.wait()
+            print(json.dumps([child, os.waitstatus_to_exitcode(status)]), file=events, flush=True)
+    os._exit(0)
 """
 
 
+class Fork:
+    """One of these commands, with the methods of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, exit_codes: Callable[[], Mapping[int, int]]) -> None:
+        self.pid = pid
+        self._exit_codes = exit_codes
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._exit_codes().get(self.pid)
+
+    def wait(self, timeout: float) -> int:
+        """The exit code, after so many seconds at most.
+
+        Raises:
+            TimeoutExpired: if it has not ended by then.
+        """
+        _happens(lambda: self.poll() is not None, timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
 class ForkedTrainings:
-    """Trainings that run at the same time; one such group at a time."""
+    """Commands that run at the same time."""
 
     def __init__(
-        self, commands: Sequence[Sequence[str]], *, cwd: Path, environment: Mapping[str, str], log: Path | None = None
+        self,
+        commands: Sequence[Sequence[str]],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | Sequence[Mapping[str, str]],
+        log: Path | Sequence[Path] | None = None,
+        fork_of: str = "fairseq",
     ) -> None:
         """Start the commands.
 
         Args:
-            commands: each fairseq-train or roberta, and its arguments.
+            commands: each fairseq-train or roberta and its arguments; or python, -c, a program and its arguments.
             cwd: their current folder.
-            environment: their environment variables; those that torch reads when it is imported are the first call's.
-            log: file that the output of all is appended to; None: `wait` returns it.
+            environment: variables of all, or of each; those that torch reads when it is imported are the first call's.
+            log: file that the output of all, or of each, is appended to; None: `wait` returns it.
+            fork_of: kind of the process that forks, in `IMPORTS`.
         """
-        self.commands, self._server = commands, _running(cwd, environment)
-        self._codes: list[int] | None = None
+        self.commands = commands
         self._folder = tempfile.TemporaryDirectory()
-        common = {"cwd": str(cwd), "environment": dict(environment)}
-        requests = []
-        for number, command in enumerate(commands):
-            files = {name: str(log or f"{self._folder.name}/{number}.{name}") for name in ("stdout", "stderr")}
-            requests.append({**common, **files, "arguments": list(command)})
-        assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(requests).encode() + b"\n")
-        self._children = self._answer(timeout=200)
-        assert self._children is not None
+        self._events = Path(self._folder.name) / "events"
+        self._logs = [log] * len(commands) if log is None or isinstance(log, Path) else list(log)
+        environments = [environment] * len(commands) if isinstance(environment, Mapping) else list(environment)
+        group = []
+        for number, words in enumerate(commands):
+            files = {name: str(self._output(number, name)) for name in ("stdout", "stderr")}
+            for path in files.values():
+                Path(path).touch()
+            variables = dict(environments[number])
+            group.append({**files, "cwd": str(cwd), "environment": variables, "words": [str(word) for word in words]})
+        server = _running(fork_of, cwd, environments[0])
+        assert server.stdin is not None
+        server.stdin.write(json.dumps({"commands": group, "events": str(self._events)}).encode() + b"\n")
+        assert _happens(lambda: bool(self._lines()), 200), "the process that forks did not answer"
+        self.processes = [Fork(pid, self._ended) for pid in json.loads(self._lines()[0])]
+
+    @property
+    def pids(self) -> list[int]:
+        """Their process ids."""
+        return list(self._children or [])
 
     def codes(self, *, timeout: float = 0) -> list[int] | None:
-        """The exit codes; None if the trainings do not end in so many seconds."""
-        if self._codes is None:
-            self._codes = self._answer(timeout=timeout)
-        return self._codes
+        """The exit codes; None if they do not all end in so many seconds."""
+        if not _happens(lambda: len(self._ended()) == len(self.processes), timeout):
+            return None
+        ended = self._ended()
+        return [ended[process.pid] for process in self.processes]
 
     def wait(self, timeout: float) -> list[subprocess.CompletedProcess[str]]:
         """Wait until all have ended.
@@ -93,25 +170,26 @@ class ForkedTrainings:
             raise subprocess.TimeoutExpired(list(self.commands[0]), timeout)
         results = []
         for number, (command, code) in enumerate(zip(self.commands, codes, strict=True)):
-            paths = [Path(f"{self._folder.name}/{number}.{name}") for name in ("stdout", "stderr")]
-            stdout, stderr = (path.read_text(errors="replace") if path.exists() else "" for path in paths)
+            stdout, stderr = (self._output(number, name).read_text(errors="replace") for name in ("stdout", "stderr"))
             results.append(subprocess.CompletedProcess(list(command), code, stdout, stderr))
-        self._folder.cleanup()
         return results
 
     def kill(self) -> None:
-        """kill -9 of the trainings and all that they have started."""
-        for child in self._children or []:
+        """kill -9 of the commands and all that they have started."""
+        for process in self.processes:
             with suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
         assert self.codes(timeout=60) is not None
 
-    def _answer(self, *, timeout: float) -> list[int] | None:
-        assert self._server.stdout is not None
-        if not select.select([self._server.stdout], [], [], timeout)[0]:
-            return None
-        answer: Any = json.loads(self._server.stdout.readline())
-        return list(answer)
+    def _output(self, number: int, name: str) -> Path:
+        return self._logs[number] or Path(self._folder.name) / f"{number}.{name}"
+
+    def _lines(self) -> list[str]:
+        text = self._events.read_text() if self._events.exists() else ""
+        return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def _ended(self) -> dict[int, int]:
+        return dict(json.loads(line) for line in self._lines()[1:])
 
 
 class ForkedProcess:
@@ -123,14 +201,14 @@ class ForkedProcess:
         log.touch()
         self.log_start, self._lock = log.stat().st_size, os.dup(lock)
         self._training = ForkedTrainings([command], cwd=Path.cwd(), environment={**os.environ, **environment}, log=log)
+        self.pid = self._training.processes[0].pid
 
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
-        codes = self._training.codes()
-        if codes is None:
-            return None
-        self._unlock()
-        return codes[0]
+        code = self._training.processes[0].poll()
+        if code is not None:
+            self._unlock()
+        return code
 
     def stop(self) -> None:
         """End it."""
@@ -150,24 +228,43 @@ def run_forked(
     return ForkedTrainings([arguments], cwd=cwd, environment=environment).wait(timeout)[0]
 
 
-_servers: list[subprocess.Popen[bytes]] = []
+def run_python(
+    program: str, *arguments: str, cwd: Path, environment: Mapping[str, str], timeout: float = 200
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -c` with a program that imports fairseq itself to its end."""
+    command = ["python", "-c", program, *arguments]
+    return ForkedTrainings([command], cwd=cwd, environment=environment, fork_of="packages").wait(timeout)[0]
 
 
-def _running(cwd: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The process that forks: one for the whole session."""
-    if not _servers:
-        server = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+def _happens(event: Callable[[], bool], timeout: float) -> bool:
+    """Whether something happens in so many seconds."""
+    deadline = time.monotonic() + timeout
+    while not event():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+_OF_PATH = ("PYTHONPATH", "PYTHONSAFEPATH")  # taken over by each fork
+_servers: dict[str, subprocess.Popen[bytes]] = {}
+
+
+def _running(kind: str, cwd: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The process that forks: one of each kind for the whole session."""
+    if kind not in _servers:
+        variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
+        _servers[kind] = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.replace("IMPORTS", IMPORTS[kind])],
             cwd=cwd,
-            env=environment,
+            env=variables,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            bufsize=0,  # what was read ahead would be hidden from select
+            bufsize=0,
         )
-        atexit.register(_stop, server)
-        _servers.append(server)
-    return _servers[0]
+        atexit.register(_stop, _servers[kind])
+    return _servers[kind]
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

@@ -74,10 +74,11 @@ class SlurmCluster:
         self._controller.wait(timeout=30)
 
     def start_node(self, node: str) -> None:
-        """Start a node's slurmd, in a mount and host name of its own."""
+        """Start a node's slurmd, with a host name and a disk of its own: FOLDER/disks/NODE, which it sees as FOLDER/disk."""
+        (self.folder / "disks" / node).mkdir(parents=True, exist_ok=True)
         script = (
             f"mount --bind {self.folder}/hosts /etc/hosts; mount --bind {self.folder}/nsswitch.conf /etc/nsswitch.conf; "
-            f"hostname {node}; exec slurmd -D -N {node}"
+            f"mount --bind {self.folder}/disks/{node} {self.folder}/disk; hostname {node}; exec slurmd -D -N {node}"
         )
         command = ["unshare", "-m", "-u", "--propagation", "private", "sh", "-ec", script]
         self._slurmds[node] = self._start(command, node)
@@ -101,7 +102,7 @@ class SlurmCluster:
     def pid_of_rank(self, job_id: str, rank: int) -> int:
         """The first process of a rank of a job: the one that srun started, and that has started the others."""
         pids = self._pids_of_rank(job_id, rank)
-        first = [pid for pid in pids if _parent_of(pid) not in pids]
+        first = [pid for pid in pids if parent_of(pid) not in pids]
         assert len(first) == 1, f"rank {rank} of job {job_id} has the first processes {first}"
         return first[0]
 
@@ -111,7 +112,12 @@ class SlurmCluster:
 
     def _pids_of_rank(self, job_id: str, rank: int) -> list[int]:
         wanted = {"SLURM_JOB_ID": job_id, "SLURM_PROCID": str(rank)}
-        return [pid for pid, values in _processes() if wanted.items() <= values.items() and self._is_ours(values)]
+        # the batch script is a process 0 as well, but of no step that srun has started
+        return [
+            pid
+            for pid, values in _processes()
+            if wanted.items() <= values.items() and "SLURM_STEP_ID" in values and self._is_ours(values)
+        ]
 
     def _is_ours(self, values: dict[str, str]) -> bool:
         return values.get("SLURM_CONF") == str(self.folder / "slurm.conf")
@@ -175,7 +181,7 @@ class SlurmCluster:
         return process
 
     def _write_config(self, *, kill_wait: int, grace_time: int, gpu_type: str | None) -> None:
-        for name in ("run", "state", "spool", "log", "dev"):
+        for name in ("run", "state", "spool", "log", "dev", "disk"):
             (self.folder / name).mkdir()
         count = len(self.nodes)
         ports = free_ports(count + 1)
@@ -221,11 +227,12 @@ def slurm_cluster(
 
 
 def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait until `condition()` holds."""
-    deadline = time.monotonic() + seconds
+    """Wait until `condition()` holds. To ask it costs time of the processor, so it is asked ever more rarely."""
+    deadline, pause = time.monotonic() + seconds, 0.02
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(0.3, 1.2 * pause)
 
 
 def free_ports(count: int) -> list[int]:
@@ -243,7 +250,7 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"no {count} free ports")
 
 
-def _parent_of(pid: int) -> int:
+def parent_of(pid: int) -> int:
     """The process that has started another one."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

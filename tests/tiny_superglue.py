@@ -21,6 +21,9 @@ OTHER_FILES = {
 }
 
 
+FOLDERS = {"SuperRTE": "RTE"}  # where they are not called like the task
+
+
 def write_task(folder: Path, task: str, *, train: int = 24, dev: int = 8, test: int = 6, seed: int = 0) -> Path:
     """Write the three files of a task below `folder`; return `folder`."""
     rng = np.random.default_rng(seed)
@@ -28,7 +31,12 @@ def write_task(folder: Path, task: str, *, train: int = 24, dev: int = 8, test: 
         rows = [_MAKE[task](rng, index) for index in range(number)]
         if split == "test":
             rows = [_without_labels(row) for row in rows]
-        write_lines(folder / task / OTHER_FILES.get(task, FILES)[split], rows)
+        write_lines(folder / FOLDERS.get(task, task) / OTHER_FILES.get(task, FILES)[split], rows)
+    if task == "SuperRTE":
+        pairs = [_without_labels(_rte(rng, index)) for index in range(test)]
+        write_lines(folder / "AX-g" / "AX-g.jsonl", pairs)
+        names = {"premise": "sentence1", "hypothesis": "sentence2", "idx": "idx"}
+        write_lines(folder / "AX-b" / "AX-b.jsonl", [{names[key]: row[key] for key in names} for row in pairs])
     return folder
 
 
@@ -84,6 +92,11 @@ def _cb(rng: np.random.Generator, index: int) -> dict[str, Any]:
     words = ("so so", "bad bad", "good good")[label]
     texts = {"premise": f"I say it is {words}.", "hypothesis": f"the {rng.choice(NOUNS)} ran"}
     return {**texts, "label": ("neutral", "contradiction", "entailment")[label], "idx": index}
+
+
+def _rte(rng: np.random.Generator, index: int) -> dict[str, Any]:
+    row = _cb(rng, 1 + index % 2)
+    return {**row, "label": "entailment" if row["label"] == "entailment" else "not_entailment", "idx": index}
 
 
 def _wic(rng: np.random.Generator, index: int) -> dict[str, Any]:
@@ -143,6 +156,7 @@ _MAKE: dict[str, Callable[[np.random.Generator, int], dict[str, Any]]] = {
     "WinoGrande": _winogrande,
     "BoolQ": _boolq,
     "CB": _cb,
+    "SuperRTE": _rte,
     "WiC": _wic,
     "MultiRC": _multirc,
     "COPA": _copa,

@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
         description="With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction "
         "files into --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one "
         "table of everything that was evaluated in these folders, as results.md, results.json and results.png in "
-        "--output-dir; and with --submission the zip file for GLUE's leaderboard.",
+        "--output-dir; and with --submission the zip file for a leaderboard.",
     )
     parser.add_argument("--data", type=Path, help="prepared folder")
     parser.add_argument("--checkpoint", type=Path, nargs="+", help="fine-tuned checkpoint, or members of an ensemble")
@@ -25,7 +25,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--results", type=Path, nargs="+", help="folders to collect evaluations from")
     parser.add_argument("--output-dir", type=Path, required=True, help="where to write")
     parser.add_argument(
-        "--submission", type=Path, metavar="ZIP", help="with --results: write GLUE's submission from the predictions"
+        "--submission",
+        type=Path,
+        metavar="ZIP",
+        help="with --results: write the leaderboard's submission from the predictions",
+    )
+    parser.add_argument(
+        "--leaderboard", choices=("glue", "superglue"), help="with --submission: whose submission it is (glue)"
     )
     parser.add_argument(
         "--allow-incomplete",
@@ -55,13 +61,18 @@ def run(args: argparse.Namespace) -> int:
             )
         found = find_evaluations(args.results)
         print(write_report(found, args.output_dir))
+        if args.leaderboard and not args.submission:
+            raise ValueError(f"--leaderboard {args.leaderboard} goes with --submission: name the zip file to write.")
         if args.submission:
-            from roberta_plugin.finetuning.glue.submission import write_submission
+            from roberta_plugin.finetuning.glue import submission as glue
+            from roberta_plugin.finetuning.submission import write_submission
+            from roberta_plugin.finetuning.superglue import submission as superglue
 
-            write_submission(args.submission, args.results, allow_incomplete=args.allow_incomplete)
+            leaderboard = superglue.LEADERBOARD if args.leaderboard == "superglue" else glue.LEADERBOARD
+            write_submission(leaderboard, args.submission, args.results, allow_incomplete=args.allow_incomplete)
             print(f"submission: {args.submission}")
         return 0
-    if args.submission:
+    if args.submission or args.leaderboard:
         raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
     evaluations = evaluate(
         EvaluateSettings(

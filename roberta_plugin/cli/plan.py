@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.launch.recipe import load_recipe
     from roberta_plugin.planner.inputs import training_of
     from roberta_plugin.planner.machines import machine_of
-    from roberta_plugin.planner.plan import GPU_COUNTS, as_json, as_markdown, plan_table
+    from roberta_plugin.planner.plan import GPU_COUNTS, plan_table
+    from roberta_plugin.planner.presentation import as_json, as_markdown
 
     machine = machine_of(args.machine)
     for option, name, value in (

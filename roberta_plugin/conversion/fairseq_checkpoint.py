@@ -123,7 +123,7 @@ def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     facts = {name: options[name] for name in names if options.get(name) is not None}
     history = state.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates", 0)
-    seconds = (state.get("extra_state") or {}).get("previous_training_time", 0)
+    seconds = float((state.get("extra_state") or {}).get("previous_training_time", 0))  # of several ranks, a tensor
     facts |= {"updates": updates} if updates else {}
     facts |= {"hours": round(seconds / 3600, 2)} if seconds else {}
     batch, length = options.get("batch_size"), options.get("tokens_per_sample")

@@ -26,12 +26,10 @@ def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
     training loss never forms, so only validation has it.
     """
     outputs = list(logging_outputs)
-    sample_size = sum(output.get("sample_size", 0) for output in outputs)
-    if sample_size == 0:  # no position of these batches is predicted
-        return
-    loss = sum(output.get("loss", 0) for output in outputs)
-    metrics.log_scalar("loss", loss / sample_size / math.log(2), sample_size, round=3)
+    _log_loss(outputs, unit=math.log(2), digits=3)
     metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
+    if sum(output.get("sample_size", 0) for output in outputs) == 0:  # no position of these batches is predicted
+        return
     num_positions = sum(output.get("npositions", 0) for output in outputs)
     if num_positions > 0:
         num_tokens = sum(output.get("ntokens", 0) for output in outputs)
@@ -94,13 +92,21 @@ def _stall(meters: Mapping[str, Any]) -> float:
 def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
     """Log `loss` (nats per example) and `padding` (percent of the positions)."""
     outputs = list(logging_outputs)
+    _log_loss(outputs, unit=1.0, digits=4)
+    if num_positions := sum(output.get("npositions", 0) for output in outputs):
+        num_tokens = sum(output["ntokens"] for output in outputs)
+        metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
+
+
+def _log_loss(outputs: list[Mapping[str, Any]], *, unit: float, digits: int) -> None:
+    """Log `loss`, the mean over the samples, in units of so many nats; batches without samples count for nothing.
+
+    They are logged with the weight 0: where the name is missing, fairseq's trainer enters a loss of -1.
+    """
     sample_size = sum(output.get("sample_size", 0) for output in outputs)
-    if sample_size == 0:
-        return
-    metrics.log_scalar("loss", sum(output["loss"] for output in outputs) / sample_size, sample_size, round=4)
-    num_positions = sum(output["npositions"] for output in outputs)
-    num_tokens = sum(output["ntokens"] for output in outputs)
-    metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
+    total = sum(output.get("loss", 0) for output in outputs)
+    mean = total / sample_size / unit if sample_size else 0.0
+    metrics.log_scalar("loss", mean, sample_size, round=digits)
 
 
 class TensorSum(MetersDict._DerivedMeter):  # type: ignore[misc]

@@ -128,17 +128,16 @@ def run_model(
         model: a model of `load_model`.
         task: its task.
         split: a split of the folder that was given to `load_model`.
-        max_tokens: most positions of a batch, padding included.
+        max_tokens: most positions of a batch, padding included; an example that takes more has one of its own.
         device: where to compute.
         show_progress: whether to show a progress bar.
     """
     dataset = task.inputs_class(
-        split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, pad_to_multiple=1
+        split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, most_counted=max_tokens
     )
     if not len(dataset):
         raise ValueError(f"{split.folder}: the split {split.name!r} has no examples.")
-    longest = int(dataset.sizes.max())
-    batches = dataset.batches(1, max_tokens=max(max_tokens, longest))
+    batches = dataset.batches(1, max_tokens=max_tokens)
     collected = _Collected(split)
     model = model.to(device)
     for addresses in tqdm(batches, desc=split.name, unit="batch", disable=not show_progress):

@@ -32,7 +32,7 @@ BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "race": ("race", ("race", "multiple_choice")),
     "tagging": ("roberta_tagging", ("conll2003", "wnut17", "tagging")),
     "summaries": ("roberta_summarization", ("summaries", "cnn_dailymail")),
-    "superglue": ("roberta_sentence_prediction", ("WSC", "WinoGrande", "BoolQ", "CB", "WiC", "MultiRC")),
+    "superglue": ("roberta_sentence_prediction", ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC")),
     "superglue.choices": ("race", ("COPA", "ReCoRD", "CommonsenseQA")),
     "custom": ("roberta_sentence_prediction", ("custom",)),  # of the kinds in custom/kinds, some have another
 }

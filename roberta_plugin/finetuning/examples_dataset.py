@@ -42,6 +42,7 @@ class ExamplesDataset(BlockDataset):
         pad_to_multiple: int = 1,
         pack: bool = False,
         max_length: int = 0,
+        most_counted: int | None = None,
     ) -> None:
         """Open a split.
 
@@ -53,10 +54,13 @@ class ExamplesDataset(BlockDataset):
             pad_to_multiple: T, or P, is a multiple of this.
             pack: lay the sequences of a batch end to end in one row instead of padding them.
             max_length: most tokens in a sequence; max_seqlen of packed rows.
+            most_counted: positions that an example counts as, if it takes more; with as many --max-tokens, it has a
+                batch of its own.
         """
         self.split = split
         self.pad_id, self.vocab_size, self.seed = pad_id, vocab_size, seed
         self.pad_to_multiple, self.pack, self.max_length = pad_to_multiple, pack, max_length
+        self.most_counted = most_counted
         self._columns = {name: np.asarray(values) for name, values in split.columns.items()}
 
     def __len__(self) -> int:
@@ -72,7 +76,7 @@ class ExamplesDataset(BlockDataset):
         In a packed row, the sum of their sequences. Otherwise their longest sequence times the largest number of
         sequences of any example, so that a batch stays within its limit whichever examples it holds.
         """
-        return self._room[indices]
+        return np.minimum(self._room[indices], self.most_counted or np.iinfo(np.int32).max)
 
     @cached_property
     def _room(self) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""Official files: what identifies their content, and checks of the JSON values that they hold."""
+"""Official files: their text, what identifies their content, and checks of the JSON values that they hold."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def describe(files: Sequence[Path]) -> dict[str, Any]:
         num_bytes += len(content)
         digest.update(hashlib.sha256(content).digest())
     return {"files": len(files), "bytes": num_bytes, "sha256": digest.hexdigest()}
+
+
+def read_text(path: Path) -> str:
+    """The content of a file, without the byte order mark that some editors write.
+
+    Raises:
+        ValueError: naming the file and the byte, if it is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8. Save the file as UTF-8."
+        ) from None
 
 
 def check_list(value: Any, name: str, where: str) -> list[Any]:

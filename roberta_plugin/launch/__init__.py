@@ -5,9 +5,11 @@
     checks.py        LaunchSettings -> the refusals that can be made before anything is submitted
     settings_changes.py  ... among them: a run folder keeps the settings that it began with
     snapshot.py      the code and the config -> the run folder; the job runs what lies there
+    batch_script.py  LaunchSettings -> what the batch script does before and after the ranks
     submission.py    LaunchSettings -> sbatch script -> job                      ^ on the login node
     ---------------------------------------------------------------------------------------------------
-    free_port.py     the batch script looks for a port                           v on the cluster, in order
+    node_local.py    the batch script copies code and environment to the nodes   v on the cluster, in order
+    free_port.py     ... and looks for a port
     rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
     preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?
     checkpoints.py   run folder -> the newest checkpoint that is whole

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import secrets
+import tarfile
 from argparse import Namespace
 from pathlib import Path
 
@@ -41,6 +43,7 @@ def check_recipe(recipe: LaunchSettings) -> None:
         raise ValueError(f"--port must lie between 1024 and 65534, got {recipe.port}.")
     if recipe.container_runtime not in RUNTIMES:
         raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
+    check_node_local(recipe)
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     check_colon(recipe.output_dir)
@@ -49,6 +52,37 @@ def check_recipe(recipe: LaunchSettings) -> None:
     check_data(train_arguments.data_folders(parsed))
     check_splits(parsed)
     check_run_dir(recipe.output_dir)
+
+
+def check_node_local(recipe: LaunchSettings) -> None:
+    """Refuse a node-local copy that the batch script could not make, or that nobody would use.
+
+    Raises:
+        ValueError: for a folder that is no absolute path, or options that exclude each other.
+        FileNotFoundError: for an archive that is missing.
+    """
+    if recipe.node_local is None:
+        if recipe.packed_env is not None:
+            raise ValueError("--packed-env needs --node-local, the folder in which each node unpacks it.")
+        return
+    if not re.fullmatch(r"(/|\$\w)[\w$/.+@,-]*", recipe.node_local):
+        raise ValueError(
+            f"--node-local {recipe.node_local!r} must be a full path, or begin with a variable of the job such as "
+            "$TMPDIR, without spaces and quotes."
+        )
+    if recipe.container is not None:
+        raise ValueError("--node-local and --container exclude each other: what is in an image is on the node already.")
+    if recipe.packed_env is None:
+        return
+    if recipe.conda is not None:
+        raise ValueError("--packed-env and --conda exclude each other: both name the Python of the ranks.")
+    if not recipe.packed_env.is_file():
+        raise FileNotFoundError(f"--packed-env {recipe.packed_env} does not exist: correct the path.")
+    if not tarfile.is_tarfile(recipe.packed_env):
+        raise ValueError(
+            f"--packed-env {recipe.packed_env} is not a tar archive (.tar, .tar.gz, .tar.bz2 or .tar.xz): pack the "
+            "environment with conda-pack or venv-pack."
+        )
 
 
 def check_node_range(recipe: LaunchSettings) -> None:

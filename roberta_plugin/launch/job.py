@@ -27,11 +27,13 @@ from roberta_plugin.launch.preemption import STOP_SIGNALS, StopSignals
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.restart import attempts
+from roberta_plugin.launch.snapshot import arguments_on_node
 from roberta_plugin.training import arguments as train_arguments
 
 logger = logging.getLogger(__name__)
 
 PORT_VARIABLE = "ROBERTA_PORT"  # the batch script has looked for a free one
+NODE_FOLDER_VARIABLE = "ROBERTA_NODE_FOLDER"  # where `node_local.py` has copied the code, on every node
 CHECKPOINT_SECONDS = 1800.0  # reading a large checkpoint from a busy file system takes minutes
 
 
@@ -133,7 +135,8 @@ class TrainingJob:
         if rank_info.rank == 0:
             attempts.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
 
-        arguments = [*self.arguments, *distributed_arguments(rank_info, is_cpu=self.recipe.is_cpu)]
+        own = arguments_on_node(self.arguments, node_folder=os.environ.get(NODE_FOLDER_VARIABLE))
+        arguments = [*own, *distributed_arguments(rank_info, is_cpu=self.recipe.is_cpu)]
         logger.info(f"fairseq-train {' '.join(arguments)}")
         config = train_arguments.to_config(train_arguments.parse(arguments))
         from fairseq.distributed import utils as distributed_utils

@@ -31,6 +31,12 @@ class LaunchSettings(Resources):
     container: str | None = setting(None, "container image to run in")
     container_runtime: str = setting("pyxis", "what starts the container: pyxis (srun's options) or apptainer")
     container_mounts: str | None = setting(None, "HOST:CONTAINER,... folders that the container sees")
+    node_local: str | None = setting(
+        None, "folder on each node's own disk, as /tmp or $TMPDIR: ranks import from a copy of the code there"
+    )
+    packed_env: Path | None = setting(
+        None, "archive of a Python environment (conda-pack, venv-pack), unpacked in --node-local; ranks use its Python"
+    )
     port: int | None = setting(
         None,
         "first port to try on rank 0's node; the next one serves the pre-flight (default: from the run folder)",

@@ -134,3 +134,16 @@ def arguments_in_snapshot(arguments: tuple[str, ...], *, snapshot: Path) -> tupl
         return arguments
     at = arguments.index("--user-dir") + 1
     return (*arguments[:at], str(snapshot / "code" / user_dir.name), *arguments[at + 1 :])
+
+
+def arguments_on_node(arguments: tuple[str, ...], *, node_folder: str | None) -> tuple[str, ...]:
+    """The arguments with --user-dir in this node's copy of the snapshot, where there is one.
+
+    Example:
+        arguments_on_node(("data", "--user-dir", "run/snapshots/0/code/mine"), node_folder="/tmp/roberta-run/7-0")
+        ->  ("data", "--user-dir", "/tmp/roberta-run/7-0/code/mine")
+    """
+    if node_folder is None or "--user-dir" not in arguments[:-1]:
+        return arguments
+    at = arguments.index("--user-dir") + 1
+    return (*arguments[:at], str(Path(node_folder) / "code" / Path(arguments[at]).name), *arguments[at + 1 :])

@@ -17,18 +17,11 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from roberta_plugin.launch import checks, settings_changes, status
 from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.job import PORT_VARIABLE, TrainingJob
-from roberta_plugin.launch.preemption import PREEMPTION
+from roberta_plugin.launch.batch_script import END_LINES, NODE_PYTHON, setup_lines
+from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
-from roberta_plugin.launch.snapshot import (
-    ENVIRONMENT,
-    arguments_in_snapshot,
-    next_folder,
-    take_snapshot,
-    without_secrets,
-)
-from roberta_plugin.training.arguments import PACKAGE
+from roberta_plugin.launch.snapshot import arguments_in_snapshot, next_folder, take_snapshot, without_secrets
 from roberta_plugin.training.job_environment import dropped_variables, keep_secrets
 from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
@@ -66,8 +59,12 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
         FileNotFoundError: for a missing data folder.
         PermissionError: for a run folder that cannot be written to.
     """
-    output_dir = recipe.output_dir.expanduser().absolute()
-    recipe = dataclasses.replace(recipe, output_dir=output_dir, env=keep_secrets(recipe.env))
+    recipe = dataclasses.replace(
+        recipe,
+        output_dir=recipe.output_dir.expanduser().absolute(),
+        packed_env=recipe.packed_env and recipe.packed_env.expanduser().absolute(),
+        env=keep_secrets(recipe.env),
+    )
     checks.check_recipe(recipe)
     arguments = complete(recipe)
     changes = settings_changes.check(recipe, arguments)
@@ -138,7 +135,7 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
         "job_name": recipe.job_name,
         "stderr_to_stdout": True,
         "setup": setup_lines(recipe, snapshot=snapshot),
-        "teardown": restart_lines(recipe, snapshot=snapshot),
+        "teardown": END_LINES,
         "srun_args": srun_arguments(recipe),
     }
 
@@ -155,61 +152,6 @@ def srun_arguments(recipe: LaunchSettings) -> list[str]:
         mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
         arguments.append(f"--container-mounts={','.join(mount for mount in mounts if mount)}")
     return arguments
-
-
-def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """The batch script before srun: bash outlives the signals that are for its ranks, and the job's environment."""
-    first_port = recipe.port or port_of(recipe.output_dir)
-    return [
-        f"trap : TERM USR1 {PREEMPTION.name.removeprefix('SIG')}",
-        *_host_python(),
-        f"export PYTHONPATH={shlex.quote(str(snapshot / 'code'))}${{PYTHONPATH:+:$PYTHONPATH}}",
-        f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
-        f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
-        f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
-        *nccl_lines(recipe),
-        *recipe.activation,
-    ]
-
-
-def nccl_lines(recipe: LaunchSettings) -> list[str]:
-    """What NCCL does about a hang, unless the environment says otherwise.
-
-    Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/lost_ranks.py` sets the
-    time), and each rank then writes its last collectives to RUN-DIR/logs: torch's flight recorder.
-    """
-    traces = shlex.quote(f"{recipe.output_dir}/logs/nccl_trace_")
-    values = {
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
-        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "600",
-        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
-        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": traces,
-    }
-    return [] if recipe.is_cpu else [f"export {name}=${{{name}:-{value}}}" for name, value in values.items()]
-
-
-def restart_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """The batch script after srun: `restart/` decides whether the job starts again, and gives its exit code."""
-    return [
-        "code=$?",
-        f"{_outside(snapshot, 'restart')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
-        f" --num-nodes {recipe.fewest_nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
-        "decided=$?",
-        "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
-        "exit $decided",
-    ]
-
-
-def _host_python() -> list[str]:
-    """The Python of the batch script, which runs outside of the container: this one, if the node has it."""
-    own = shlex.quote(sys.executable)
-    return [f"host_python={own}", '[ -x "$host_python" ] || host_python=python3']
-
-
-def _outside(snapshot: Path, name: str) -> str:
-    """The command that runs a file of this package which needs the standard library alone."""
-    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "launch" / name))}'
 
 
 def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
@@ -236,6 +178,8 @@ def program_of(resources: Resources) -> str:
 
 def _python(recipe: LaunchSettings) -> str:
     """Python, which must not look into the working directory first: that would be the checkout, not the snapshot."""
+    if recipe.packed_env is not None:
+        return f"{NODE_PYTHON} -P"
     if recipe.container is None:
         return program_of(recipe)
     if recipe.container_runtime == "pyxis":

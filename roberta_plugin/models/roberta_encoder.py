@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from fairseq.models import FairseqEncoder
 from torch import Tensor
 
@@ -16,6 +17,8 @@ from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
 from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead
+
+POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 
 
 class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
@@ -83,13 +86,29 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
     def sentence_features(self, src_tokens: Tensor, sentences: Mapping[str, Any], **layout: Any) -> Tensor:
         """Features (V, D) of the <s> of V sentences; the last layer computes no others.
 
+        Outside of training, rows go through the encoder in parts of `POSITIONS_AT_ONCE`, so that a document of any
+        length can be scored.
+
         Args:
             src_tokens: ids (B, T).
             sentences: {"positions" (B, Q), "index" (V,)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}:
                 the positions that are computed, and which of them is which sentence.
             layout: has_padding, packing and segments of the forward.
         """
-        features: Tensor = self.sentence_encoder(src_tokens, predicted=sentences, **layout)[0]
+        num_rows = len(src_tokens)
+        if not self.training and layout.get("packing") is None:
+            num_rows = max(1, POSITIONS_AT_ONCE // src_tokens.size(1))
+        if num_rows >= len(src_tokens):
+            features: Tensor = self.sentence_encoder(src_tokens, predicted=sentences, **layout)[0]
+        else:  # a document of hundreds of windows
+            segments = layout.pop("segments", None)
+            parts = []
+            for start in range(0, len(src_tokens), num_rows):
+                rows = slice(start, start + num_rows)
+                own = {**layout, "segments": None if segments is None else segments[rows]}
+                predicted = {"positions": sentences["positions"][rows]}
+                parts.append(self.sentence_encoder(src_tokens[rows], predicted=predicted, **own)[0])
+            features = torch.cat(parts)
         return features.flatten(0, 1)[sentences["index"]]  # (B, Q, D) -> (V, D)
 
     def max_positions(self) -> int:

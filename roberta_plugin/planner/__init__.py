@@ -6,7 +6,8 @@
     network    gradients, machine                          -> seconds of an all-reduce
     machines   a name, or a file                           -> machine
     goodput    failures, checkpoints, restarts             -> share of the time that is kept
-    plan       all of these                                -> a table over numbers of GPUs
+    plan       all of these                                -> a row for each number of GPUs
+    presentation   the rows                                -> a table, advice, JSON
     equal_compute   a budget, batches                      -> updates and learning rates of equal trainings (Table 3)
 
 The docstrings give the formulas and their sources.

@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.campaign.cluster import run_cluster
 from tests.campaign.corruption import run_corruption
 from tests.campaign.corruption import write_inputs as write_corruption_inputs
 from tests.campaign.entries import all_entries
 from tests.campaign.environment import run_environment
+from tests.campaign.goodput import run_goodput
 from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.outcome import Table, joined, report, timed
@@ -37,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--processes", type=int, default=3, help="processes for kills, and for corruption (3)")
     parser.add_argument("--cases", type=int, default=1000, help="damaged files (1000)")
+    parser.add_argument("--faults", type=int, default=20, help="of the job on a cluster, for each precision (20)")
     parser.add_argument("--only", default="", help="subjects and entries whose name has this in it")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (0)")
     parser.add_argument("--hardware", default="cpu2", help="name of the machine in the name of the results (cpu2)")
@@ -70,6 +73,10 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path, Path], Table]] = {
     "kills": kills,
     "corruption": corruption,
     "environment": lambda args, inputs, folder: run_environment(inputs, folder),
+    "cluster": lambda args, inputs, folder: run_cluster(
+        inputs, folder, faults=args.faults, seed=args.seed, only=args.only
+    ),
+    "goodput": lambda args, inputs, folder: run_goodput(inputs, folder, seed=args.seed),
     "hostile": lambda args, inputs, folder: run_hostile(inputs, folder),
 }
 

@@ -24,6 +24,7 @@ class Table:
         self.title, self.outcomes, self.bad, self.explanation = title, list(outcomes), set(bad), explanation
         self.counts: dict[str, Counter[str]] = {}
         self.cases: list[str] = []
+        self.notes: list[str] = []
         self.seconds = 0.0
         self.origin = ""
 
@@ -48,6 +49,8 @@ class Table:
             lines.append(f"| {subject} | {' | '.join(str(counts[outcome]) for outcome in self.outcomes)} |")
         totals = " | ".join(str(self.total(outcome)) for outcome in self.outcomes)
         lines += [f"| **all** | {totals} |", "", f"{self.seconds / 60:.0f} minutes.", ""]
+        if self.notes:
+            lines += [*(f"- {note}" for note in self.notes), ""]
         if self.cases:
             lines += ["Bad cases:", "", *(f"- {case}" for case in self.cases), ""]
         return "\n".join(lines)
@@ -60,6 +63,7 @@ def joined(tables: Sequence[Table]) -> Table:
         for subject, counts in other.counts.items():
             table.counts.setdefault(subject, Counter()).update(counts)
         table.cases += other.cases
+        table.notes += other.notes
         table.seconds = max(table.seconds, other.seconds)
     return table
 

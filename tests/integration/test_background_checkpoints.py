@@ -1,8 +1,6 @@
 """The real fairseq-train with --background-checkpoints: kills, signals and full disks while a checkpoint is written."""
 
-import os
 import re
-import signal
 import textwrap
 
 import pytest
@@ -126,7 +124,7 @@ def test_a_signal_during_a_write_saves_that_and_the_last_update_of_two_ranks(tra
     running = Running(commands, tmp_path / "log.txt")
     try:
         running.wait_for_write(save_dir, 2)
-        os.kill(running.all._children[1], signal.SIGTERM)
+        running.all.processes[1].terminate()
         codes = running.all.codes(timeout=120)
     finally:
         running.all.kill()

@@ -4,13 +4,14 @@ import os
 import resource
 import shutil
 import subprocess
-import time
 
 import pytest
 import torch
 
 from roberta_plugin.checkpoint_files import fault_of
 from tests.conftest import REPOSITORY
+from tests.forked_training import ForkedTrainings
+from tests.slurm_cluster import wait_for
 from tests.tiny_corpus import environment, run, train_command
 
 pytestmark = pytest.mark.integration
@@ -54,24 +55,20 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_checkpoint(tiny_data_bin, beg
     free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
     filler.write_bytes(b"x" * (free - size // 2))
 
-    with open(tmp_path / "output", "w") as output:
-        process = subprocess.Popen(
-            train_command(tiny_data_bin, save_dir, *options, "--max-update", "8"),
-            cwd=REPOSITORY,
-            env=environment(),
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            deadline = time.monotonic() + 120
-            while "No space left on device. Trying again" not in (tmp_path / "output").read_text():
-                assert process.poll() is None, (tmp_path / "output").read_text()[-3000:]
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            filler.unlink()
-            assert process.wait(timeout=120) == 0, (tmp_path / "output").read_text()[-3000:]
-        finally:
-            process.kill()
+    output = tmp_path / "output"
+    command = train_command(tiny_data_bin, save_dir, *options, "--max-update", "8")
+    training = ForkedTrainings([command], cwd=REPOSITORY, environment=environment(), log=output)
+
+    def is_full():
+        assert training.codes() is None, output.read_text()[-3000:]
+        return "No space left on device. Trying again" in output.read_text()
+
+    try:
+        wait_for(is_full, 120, "the full disk")
+        filler.unlink()
+        assert training.codes(timeout=120) == [0], output.read_text()[-3000:]
+    finally:
+        training.kill()
     assert [updates_in(save_dir / f"checkpoint_{name}.pt") for name in ("1_8", "last")] == [8, 8]
     assert not list(save_dir.glob("*.tmp")) + list(save_dir.glob(".*.tmp"))
 

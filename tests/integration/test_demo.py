@@ -18,7 +18,7 @@ STEPS = ("corpus", "vocabulary", "binarize", "plan", "pretrain", "evaluation", "
 
 
 def demo_command(folder, *options):
-    small = ("--minutes", "0.3", "--max-megabytes", "1", "--vocab-size", "1000")
+    small = ("--minutes", "0.15", "--max-megabytes", "1", "--vocab-size", "1000")
     return [sys.executable, "-m", "roberta_plugin.cli", "demo", "--output-dir", str(folder), *small, *options]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.finetuning.glue.submission import expected_files
+from roberta_plugin.finetuning.glue.submission import LEADERBOARD
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from tests.conftest import REPOSITORY
 from tests.shell import shell
@@ -42,7 +42,7 @@ def test_the_glue_script_fine_tunes_every_task_and_zips_only_whole_test_sets(sta
     with pytest.raises(AssertionError, match="1,063 rows"):  # the leaderboard's rows of CoLA, of which there are 6 here
         run("glue.sh", write_official(tmp_path / "glue"), start, tmp_path, options)
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {*TASKS, "results"}
-    assert {path.stem for path in (tmp_path / "runs").glob("*/results/*.tsv")} >= {*expected_files()}
+    assert {path.name for path in (tmp_path / "runs").glob("*/results/*.tsv")} >= {*LEADERBOARD.files}
 
 
 def test_the_squad_script_fine_tunes_both_versions(start, tmp_path):

@@ -13,7 +13,7 @@ from roberta_plugin.experiments.evaluation_report import as_markdown, find_evalu
 from roberta_plugin.experiments.finetune import GRID
 from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.finetuning.glue.predictions import file_name
-from roberta_plugin.finetuning.glue.submission import expected_files
+from roberta_plugin.finetuning.glue.submission import LEADERBOARD
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.first_runs import finetune_first_run
@@ -66,8 +66,8 @@ def test_every_task_prepares_trains_and_predicts_every_split_with_default_option
 
 
 def test_together_they_write_all_files_of_the_leaderboard(finetuned):
-    written = {path.stem for task in TASKS for path in (finetuned(task) / "results").glob("*.tsv")}
-    assert set(expected_files()) <= written
+    written = {path.name for task in TASKS for path in (finetuned(task) / "results").glob("*.tsv")}
+    assert set(LEADERBOARD.files) <= written
 
 
 def test_no_option_hides_what_users_meet(finetuned):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.conftest import REPOSITORY
+from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, logged, run, train_command
 
@@ -22,8 +23,12 @@ ENDLESS = ("--max-update", "100000", "--total-num-update", "100000", "--batch-si
 class Training:
     """A command in a session of its own, as in a terminal, with its output in a file."""
 
-    def __init__(self, arguments, log):
+    def __init__(self, arguments, log, *, in_fork=False):
         self.path = log
+        if in_fork:
+            forked = ForkedTrainings([arguments], cwd=REPOSITORY, environment=environment(), log=log)
+            self.process = forked.processes[0]
+            return
         with open(log, "w") as file:
             self.process = subprocess.Popen(
                 arguments, cwd=REPOSITORY, env=environment(), stdout=file, stderr=file, start_new_session=True
@@ -55,7 +60,7 @@ class Training:
     def kill(self):
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            self.process.wait(timeout=60)
 
 
 def saved_updates(save_dir):
@@ -100,7 +105,10 @@ def test_sigterm_to_one_rank_stops_both_after_the_same_update(tiny_data_bin, tmp
     place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
     place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
     arguments = [*train_command(tiny_data_bin, save_dir, *ENDLESS), *place]
-    ranks = [Training([*arguments, "--distributed-rank", str(rank)], tmp_path / f"{rank}.txt") for rank in range(2)]
+    ranks = [
+        Training([*arguments, "--distributed-rank", str(rank)], tmp_path / f"{rank}.txt", in_fork=True)
+        for rank in range(2)
+    ]
     try:
         ranks[0].wait_for_update(5)
         ranks[1].process.terminate()

@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from roberta_plugin.fairseq_workarounds.lost_ranks import EXIT_CODE, VARIABLE
 from roberta_plugin.signs_of_life import UPDATE_LIMITS
 from tests.conftest import REPOSITORY
+from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, train_command
 
@@ -21,15 +20,13 @@ ENDLESS = ("--max-update", "1000000", "--total-num-update", "1000000", "--batch-
 LIMIT_S = 10
 
 
-def start_ranks(processes, logs, command):
-    """Start two ranks of fairseq-train, and append them to `processes`."""
+def start_ranks(logs, command):
+    """Start two ranks of fairseq-train."""
     place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
     place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
-    for rank, log in enumerate(logs):
-        with log.open("w") as file:
-            words = [*command, *place, "--distributed-rank", str(rank)]
-            setting = {**environment(), VARIABLE: str(LIMIT_S)}
-            processes.append(subprocess.Popen(words, cwd=REPOSITORY, env=setting, stdout=file, stderr=file))
+    commands = [[*command, *place, "--distributed-rank", str(rank)] for rank in range(2)]
+    setting = {**environment(), VARIABLE: str(LIMIT_S)}
+    return ForkedTrainings(commands, cwd=REPOSITORY, environment=setting, log=logs)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +40,9 @@ def start_ranks(processes, logs, command):
 )
 def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, number, lost):
     logs = [tmp_path / f"{rank}.txt" for rank in range(2)]
-    processes = []
+    ranks = start_ranks(logs, train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS))
+    processes = ranks.processes
     try:
-        start_ranks(processes, logs, train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS))
         wait_for(lambda: '"num_updates": "5"' in logs[0].read_text(), 120, "update 5")
         time.sleep(3)  # a few signs of life
         os.kill(processes[lost].pid, number)
@@ -53,9 +50,7 @@ def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, numbe
         code = processes[1 - lost].wait(timeout=120)
         seconds = time.monotonic() - begun
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        ranks.kill()
     output = logs[1 - lost].read_text()
     last = output.strip().splitlines()[-1]
     assert "LostRankError: Lost rank: " in last, output[-3000:]
@@ -84,18 +79,16 @@ HANGS = """if True:
 def test_ranks_that_live_and_make_no_progress_end_with_their_stacks(tiny_data_bin, tmp_path):
     """Rank 1 hangs between two updates; its thread goes on giving signs of life."""
     logs = [tmp_path / f"{rank}.txt" for rank in range(2)]
-    processes = []
-    command = [sys.executable, "-c", HANGS, *train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS)[1:]]
+    command = ["python", "-c", HANGS, *train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS)[1:]]
+    ranks = start_ranks(logs, command)
+    processes = ranks.processes
     try:
-        start_ranks(processes, logs, command)
         wait_for(lambda: '"num_updates": "8"' in logs[0].read_text(), 120, "update 8")
         begun = time.monotonic()
         codes = [process.wait(timeout=120) for process in processes]
         seconds = time.monotonic() - begun
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        ranks.kill()
     said = [log.read_text() for log in logs]
     assert codes == [EXIT_CODE] * 2, said[1][-3000:]
     who = f"step 9 waits for rank 1 on {socket.gethostname()} (process {processes[1].pid}), which is updating"

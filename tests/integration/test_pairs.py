@@ -9,7 +9,9 @@ import torch.nn.functional as F
 
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-from tests.tiny_corpus import kill_at_update, logged, run, run_ranks, train_command, write_data_bin
+from tests.forked_training import ForkedTrainings
+from tests.slurm_cluster import free_ports, wait_for
+from tests.tiny_corpus import environment, kill_at_update, logged, run, run_ranks, train_command, write_data_bin
 from tests.tiny_models import options as options_of_model
 
 pytestmark = pytest.mark.integration
@@ -89,6 +91,35 @@ def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path):
     done = run(train_command(data, tmp_path / "plain", *on, "--sample-break-mode", "complete"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "is left out: this model goes on without it" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("input_format", ["segment-pair", "sentence-pair"])
+def test_two_ranks_in_bf16_that_are_stopped_in_mid_epoch_end_with_the_same_bits(tmp_path, input_format):
+    """SIGTERM to one of them, three batches an update, validation on."""
+    data = write_data_bin(tmp_path / "data-bin", num_documents=200)
+    options = ("--input-format", input_format, "--next-sentence-prediction", "--bf16", "--update-freq", "3")
+    options += ("--max-epoch", "2", "--total-num-update", "200")
+
+    def start(save_dir):
+        place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
+        place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
+        command = [*train_command(data, save_dir, *options), *place]
+        ranks = [[*command, "--distributed-rank", str(rank)] for rank in range(2)]
+        return ForkedTrainings(ranks, cwd=tmp_path, environment=environment())
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert start(whole).codes(timeout=200) == [0, 0]
+    stopped = start(parts)
+    wait_for(lambda: len(logged(parts, "train_inner")) >= 5, 120, "update 5")
+    stopped.processes[1].terminate()
+    assert stopped.codes(timeout=120) == [143, 143]
+    begun = torch.load(parts / "checkpoint_last.pt", weights_only=True)["extra_state"]["train_iterator"]
+    assert begun["iterations_in_epoch"] > 0, "the training was not stopped in the middle of an epoch"
+    assert start(parts).codes(timeout=200) == [0, 0]
+    expected, found = (torch.load(path / "checkpoint_last.pt", weights_only=True)["model"] for path in (whole, parts))
+    assert expected.keys() == found.keys() and any("next_sentence" in name for name in found)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_in_float64(tiny_data_bin, tmp_path):

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 
 import cloudpickle
 import pytest
@@ -15,6 +14,8 @@ from roberta_plugin.launch import status
 from roberta_plugin.launch.arguments import complete
 from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings
+from tests.conftest import REPOSITORY
+from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, train_command
 
@@ -51,9 +52,15 @@ class Ranks:
         pickled = recipe.output_dir / "job.pkl"
         pickled.write_bytes(cloudpickle.dumps(TrainingJob(recipe=recipe, arguments=complete(recipe))))
         self.attempt = len(list(recipe.output_dir.glob("0_*.log")))
-        self.processes = [self._start(pickled, rank) for rank in range(2)]
+        command = ["python", "-c", START, str(pickled)]
+        self.processes = ForkedTrainings(
+            [command, command],
+            cwd=REPOSITORY,
+            environment=[self._variables(rank) for rank in range(2)],
+            log=[self._log_file(rank) for rank in range(2)],
+        ).processes
 
-    def _start(self, pickled, rank):
+    def _variables(self, rank):
         values = {"SLURM_JOB_ID": "7", "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": 0}
         values |= {
             "SLURM_NTASKS": 2,
@@ -61,16 +68,13 @@ class Ranks:
             "SLURMD_NODENAME": "localhost",
             "SLURM_RESTART_COUNT": self.attempt,
         }
-        with open(self.output_dir / f"{rank}_{self.attempt}.log", "w") as log:
-            return subprocess.Popen(
-                [sys.executable, "-u", "-c", START, str(pickled)],
-                env={**environment(), **{name: str(value) for name, value in values.items()}},
-                stdout=log,
-                stderr=log,
-            )
+        return {**environment(), **{name: str(value) for name, value in values.items()}}
+
+    def _log_file(self, rank):
+        return self.output_dir / f"{rank}_{self.attempt}.log"
 
     def log(self, rank=0):
-        return (self.output_dir / f"{rank}_{self.attempt}.log").read_text(errors="replace")
+        return self._log_file(rank).read_text(errors="replace")
 
     def updates(self):
         return [int(number) for number in re.findall(r'train_inner \| .*"num_updates": "(\d+)"', self.log())]

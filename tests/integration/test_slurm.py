@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import launch
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 from tests.tiny_corpus import train_command
+from tests.unit.launch.packed import pack_environment
 
 pytestmark = [
     pytest.mark.integration,
@@ -22,7 +24,8 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
 ]
 
-UPDATES = 240
+UPDATES = 100
+PATIENCE_S = 300.0  # on a machine that has other things to do
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +50,13 @@ def talk_to(cluster, monkeypatch):
 
 
 def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
-    """A recipe of 2 nodes x 2 ranks and 16 sequences an update, saved every 20 updates."""
+    """A recipe of 2 nodes with a rank each and 16 sequences an update, saved every 10 updates."""
     words = train_command(data_bin, output_dir)[1:]
     for option in ("--save-dir", "--log-file", "--user-dir"):
         at = words.index(option)
         del words[at : at + 2]
     words += ["--max-update", str(updates), "--total-num-update", str(UPDATES), "--disable-validation"]
-    words += ["--save-interval-updates", "20", "--keep-interval-updates", "3", "--no-epoch-checkpoints"]
+    words += ["--save-interval-updates", "10", "--keep-interval-updates", "3", "--no-epoch-checkpoints"]
     words += [
         "--sample-break-mode",
         "complete",
@@ -65,7 +68,7 @@ def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
         "0",
         *options,
     ]
-    resources = {"nodes": 2, "gpus_per_node": 2, "cpus_per_gpu": 1, "time": "60", "partition": "main"}
+    resources = {"nodes": 2, "gpus_per_node": 1, "cpus_per_gpu": 1, "time": "60", "partition": "main"}
     return LaunchSettings(output_dir=output_dir, train=tuple(words), **{**resources, "batch_sequences": 16, **fields})
 
 
@@ -101,11 +104,13 @@ def batches_seen(output_dir, job_id):
 
 def wait_for_update(cluster, output_dir, job_id, update):
     def is_there():
-        assert cluster.state(job_id) in ("PENDING", "CONFIGURING", "RUNNING"), log_of(output_dir, job_id)[-4000:]
         done = updates_done(output_dir, job_id)
-        return bool(done) and done[-1] >= update
+        if done and done[-1] >= update:
+            return True
+        assert cluster.state(job_id) in ("PENDING", "CONFIGURING", "RUNNING"), log_of(output_dir, job_id)[-4000:]
+        return False
 
-    wait_for(is_there, 90, f"update {update}")
+    wait_for(is_there, PATIENCE_S, f"update {update}")
 
 
 def wait_for_restart(cluster, job_id, attempt):
@@ -115,13 +120,15 @@ def wait_for_restart(cluster, job_id, attempt):
         text = cluster.call("scontrol", "show", "job", "--oneliner", job_id)
         return f"Restarts={attempt} " in text and ("JobState=PENDING" in text or "JobState=RUNNING" in text)
 
-    wait_for(is_back, 120, f"restart {attempt}")
+    wait_for(is_back, PATIENCE_S, f"restart {attempt}")
     cluster.release(job_id)
-    wait_for(lambda: cluster.state(job_id) == "RUNNING", 30, "the restarted job")
+    wait_for(lambda: cluster.state(job_id) == "RUNNING", 60, "the restarted job")
 
 
 def wait_for_end(cluster, output_dir, job_id, state="COMPLETED"):
-    wait_for(lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 120, "the end")
+    wait_for(
+        lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), PATIENCE_S, "the end"
+    )
     assert cluster.state(job_id) == state, log_of(output_dir, job_id)[-4000:]
 
 
@@ -150,8 +157,8 @@ def uninterrupted(cluster, tiny_data_bin, tmp_path_factory):
 
 def test_every_rank_has_its_place_and_trains(uninterrupted):
     output_dir, job_id = uninterrupted
-    for rank, node in enumerate(("node1", "node1", "node2", "node2")):
-        assert f"rank {rank} of world size 4 on {node}" in log_of(output_dir, job_id, rank)
+    for rank, node in enumerate(("node1", "node2")):
+        assert f"rank {rank} of world size 2 on {node}" in log_of(output_dir, job_id, rank)
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))
     assert '"bsz": "16"' in log_of(output_dir, job_id)
     assert len(list((output_dir / "checkpoints").glob("checkpoint_*_*.pt"))) == 3
@@ -165,12 +172,22 @@ def test_every_rank_has_its_place_and_trains(uninterrupted):
 
 
 def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
+    """Its ranks import from a copy of code and environment on the disk of their node."""
     output_dir = tmp_path / "run"
-    job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
-    wait_for_update(cluster, output_dir, job_id, 30)
+    packed = pack_environment(tmp_path, paths=(Path(torch.__file__).parents[1],))
+    disk = cluster.folder / "disk"
+    job_id = launch(
+        recipe_of(tiny_data_bin, output_dir, node_local=str(disk), packed_env=packed, env=("PYTHONDONTWRITEBYTECODE=",))
+    ).job_id
+    wait_for_update(cluster, output_dir, job_id, 15)
+    for node in ("node1", "node2"):
+        compiled = "roberta-run-*/*-0/code/roberta_plugin/launch/__pycache__/job.*.pyc"
+        assert len([*(cluster.folder / "disks" / node).glob(compiled)]) == 1, f"{node} imports from elsewhere"
+    command = Path(f"/proc/{cluster.pid_of_rank(job_id, 1)}/cmdline").read_text()
+    assert re.match(rf"{disk}/roberta-run-\w+/{job_id}-0/environment/bin/python\0", command)
     cluster.call("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
     wait_for_restart(cluster, job_id, 1)
-    wait_for_update(cluster, output_dir, job_id, 100)
+    wait_for_update(cluster, output_dir, job_id, 55)
     cluster.call("scancel", "--signal=TERM", job_id)  # no signal ahead of it, as where none is configured
     wait_for_restart(cluster, job_id, 2)
     wait_for_end(cluster, output_dir, job_id)
@@ -178,11 +195,13 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     log = log_of(output_dir, job_id)
     assert "stopped by SIGTERM" in log
     stops = [int(number) for number in re.findall(r"stopped by .* after update (\d+): saving", log)]
-    assert len(stops) == 2 and 30 <= stops[0] < 100 <= stops[1] < UPDATES
+    assert len(stops) == 2 and 15 <= stops[0] < 55 <= stops[1] < UPDATES
     assert re.findall(r"going on from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
     assert_same_bits(output_dir, uninterrupted[0])
     assert status.read_status(output_dir).attempt == 2
+    last_node = re.findall(r"rank 1 of world size 2 on (node\d)", log_of(output_dir, job_id, 1))[-1]
+    assert not [*(cluster.folder / "disks" / last_node).iterdir()], "the copy was not removed"
 
 
 def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node(
@@ -190,8 +209,8 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
 ):
     output_dir = tmp_path / "run"
     job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
-    wait_for_update(cluster, output_dir, job_id, 105)  # 40 and 80 are ends of epochs, which get no file of their own
-    os.kill(cluster.pid_of_rank(job_id, 3), signal.SIGKILL)
+    wait_for_update(cluster, output_dir, job_id, 52)  # 40 is the end of an epoch, which gets no file of its own
+    os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)
     wait_for(lambda: cluster.state(job_id) == "PENDING", 30, "the job's end after the death of a rank")
     assert ": the job restarts from its last checkpoint" in log_of(output_dir, job_id)
     assert "(SIGKILL)" in jobs.note_of(output_dir, jobs.ask_slurm([status.read_launch(output_dir)]))
@@ -204,7 +223,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     before = len(updates_done(output_dir, job_id))
 
     wait_for_restart(cluster, job_id, 1)
-    wait_for_update(cluster, output_dir, job_id, 140)
+    wait_for_update(cluster, output_dir, job_id, 70)
     log = log_of(output_dir, job_id)
     assert f"{named[-1].name} is broken and was put aside as {named[-1].name}.broken" in log
     assert f"going on from {named[-2].name}, update {good}" in log
@@ -217,7 +236,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     finally:
         cluster.start_node("node2")
         cluster.call("scontrol", "update", "nodename=node2", "state=resume")
-    nodes = re.findall(r"rank 2 of world size 4 on (node\d)", log_of(output_dir, job_id, 2))
+    nodes = re.findall(r"rank 1 of world size 2 on (node\d)", log_of(output_dir, job_id, 1))
     assert nodes[:2] == ["node2"] * 2 and len(nodes) == 3 and nodes[2] != "node2"
     assert set(updates_done(output_dir, job_id)) == set(range(1, UPDATES + 1))
     assert_same_bits(output_dir, uninterrupted[0])
@@ -243,8 +262,10 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    first = launch(recipe_of(tiny_data_bin, output_dir, max_requeues=0)).job_id
+    first = launch(recipe_of(tiny_data_bin, output_dir, gpus_per_node=2, max_requeues=0)).job_id
     wait_for_update(cluster, output_dir, first, 30)
+    for rank, node in enumerate(("node1", "node1", "node2", "node2")):
+        assert f"rank {rank} of world size 4 on {node}" in log_of(output_dir, first, rank)
     cluster.call("scancel", "--signal=TERM", first)
     wait_for_end(cluster, output_dir, first, "FAILED")
     assert "--max-requeues is 0" in log_of(output_dir, first)
@@ -266,7 +287,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, u
 @pytest.mark.slow
 def test_a_node_that_hangs_is_named_within_a_minute(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    job_id = launch(recipe_of(tiny_data_bin, output_dir, preflight_seconds=25)).job_id
+    job_id = launch(recipe_of(tiny_data_bin, output_dir, gpus_per_node=2, preflight_seconds=25)).job_id
     wait_for(lambda: cluster.has_rank(job_id, 3), 30, "rank 3")
     pid = cluster.pid_of_rank(job_id, 3)
     os.kill(pid, signal.SIGSTOP)
@@ -286,7 +307,7 @@ def test_a_node_that_hangs_is_named_within_a_minute(cluster, tiny_data_bin, tmp_
 
 def test_nodes_without_a_working_gpu_are_named(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
-    recipe = recipe_of(tiny_data_bin, output_dir, nodes=2, gpus_per_node=1, batch_sequences=8)
+    recipe = recipe_of(tiny_data_bin, output_dir, batch_sequences=8)
     recipe = dataclasses.replace(recipe, train=tuple(word for word in recipe.train if word != "--cpu"))
     job_id = launch(recipe).job_id
     assert "TresPerNode=gres:gpu:1" in cluster.call("scontrol", "show", "job", "--oneliner", job_id)
@@ -320,7 +341,7 @@ def test_two_jobs_in_one_run_folder_are_refused(cluster, tiny_data_bin, tmp_path
 def test_another_world_size_than_the_recipes_is_refused_by_every_rank(cluster, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     job_id = launch(
-        recipe_of(tiny_data_bin, output_dir, setup=("export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=1",))
+        recipe_of(tiny_data_bin, output_dir, gpus_per_node=2, setup=("export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=1",))
     ).job_id
     wait_for_end(cluster, output_dir, job_id, "FAILED")
     seen = [log_of(output_dir, job_id, rank) for rank in range(2)]

@@ -25,7 +25,7 @@ from tests.integration.test_slurm import (
     wait_for_restart,
     wait_for_update,
 )
-from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import parent_of, slurm_cluster, wait_for, why_not
 
 pytestmark = [
     pytest.mark.integration,
@@ -161,6 +161,20 @@ def _environment_of(pid):
     with open(f"/proc/{pid}/environ", "rb") as file:
         words = file.read().decode(errors="replace").split("\0")
     return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+@pytest.mark.slow
+def test_a_job_ends_although_a_step_daemon_has_died(cluster, tiny_data_bin, tmp_path):
+    """The daemon's rank trains on, but srun never hears of its end: it waits for it for SLURM_WAIT seconds."""
+    output_dir = tmp_path / "run"
+    recipe = recipe_of(tiny_data_bin, output_dir, nodes=2, gpus_per_node=1, batch_sequences=8, env=("SLURM_WAIT=5",))
+    job_id = launch(recipe).job_id
+    wait_for_update(cluster, output_dir, job_id, 25)
+    os.kill(parent_of(cluster.pid_of_rank(job_id, 1)), signal.SIGKILL)
+    wait_for_end(cluster, output_dir, job_id)
+    assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))
+    (record,) = read_attempts(output_dir)
+    assert record["kind"] == "finished"
 
 
 def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a_type(cluster, tiny_data_bin, tmp_path):

@@ -2,18 +2,17 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from tests.conftest import REPOSITORY
+from tests.forked_training import ForkedTrainings
 from tests.tiny_corpus import environment, train_command
 
 pytestmark = pytest.mark.integration
 
-# Runs one fairseq-train after the other, each in a child, for importing fairseq takes longest.
+# A fairseq-train that gets a signal at a moment.
 PROGRAM = """
 import json, os, signal, sys
 from fairseq.trainer import Trainer
@@ -30,34 +29,20 @@ def press_in(name, moment, number):
         return original(self, *args, **options)
     setattr(Trainer, name, step)
 
-codes = []
-for log, arguments, moment, number in json.load(sys.stdin):
-    child = os.fork()
-    if child == 0:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        os.dup2(output, 1), os.dup2(output, 2)
-        press_in("train_step", moment, number), press_in("valid_step", moment, number)
-        sys.argv = ["fairseq-train", *arguments]
-        sys.exit(cli_main())
-    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-print(json.dumps(codes))
+moment, number = json.loads(sys.argv.pop(1))
+press_in("train_step", moment, number), press_in("valid_step", moment, number)
+sys.exit(cli_main())
 """
 
 
 def run_all(runs):
     """Runs of (log, command, moment, signal); a moment is ("train_step" or "valid_step", updates that are made)."""
-    words = [(str(log), command[1:], moment, number) for log, command, moment, number in runs]
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=REPOSITORY,
-        env=environment(),
-        input=json.dumps(words),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=True,
-    )
-    return json.loads(result.stdout)
+    codes = []
+    for log, command, moment, number in runs:
+        program = ["python", "-c", PROGRAM, json.dumps([moment, number]), *command[1:]]
+        training = ForkedTrainings([program], cwd=REPOSITORY, environment=environment(), log=log)
+        codes += training.codes(timeout=200)
+    return codes
 
 
 def result_of(save_dir):

@@ -14,7 +14,7 @@ from roberta_plugin.prediction.predict import PredictSettings, iterate_predictio
 from tests.first_runs import finetune_first_run
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_superglue import OTHER_FILES, TASKS, write_task
+from tests.tiny_superglue import FOLDERS, OTHER_FILES, TASKS, write_task
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +60,7 @@ def test_every_task_trains_by_its_default_grid_and_evaluates_every_split(finetun
 
 def records_of(task: str, raw: Path) -> list[dict[str, object]]:
     """The development set as records for `roberta predict`, and without its labels."""
-    path = raw / task / OTHER_FILES.get(task, {}).get("valid", "val.jsonl")
+    path = raw / FOLDERS.get(task, task) / OTHER_FILES.get(task, {}).get("valid", "val.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     if task == "MultiRC":
         return [

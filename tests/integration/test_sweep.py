@@ -12,7 +12,10 @@ import pytest
 import torch
 import yaml
 
+from roberta_plugin.cli import main
+from roberta_plugin.experiments.sweeps import run as sweep_run
 from roberta_plugin.training.log import parse_line
+from tests.forked_training import ForkedProcess
 from tests.slurm_cluster import slurm_cluster, wait_for, why_not
 from tests.tiny_corpus import command as console_script
 from tests.tiny_corpus import environment, run, train_command, write_data_bin
@@ -42,6 +45,13 @@ def command(grid, folder, *options):
     return [*console_script("roberta"), "sweep", str(grid), "--output-dir", str(folder), *options]
 
 
+def sweep_here(grid, folder, *options):
+    """`roberta sweep` in this process, its trainings in forks; the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep_run, "TrainingProcess", ForkedProcess)
+        return main(["sweep", str(grid), "--output-dir", str(folder), *options])
+
+
 def report_of(folder):
     return json.loads((folder / "report.json").read_text())
 
@@ -62,7 +72,8 @@ def has_reached(log, update):
     return any(number >= update for attempt in attempts_in(log) for number in attempt)
 
 
-def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path):
+def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path, capsys):
+    """The first start is the real command; the others are calls, whose trainings are forks."""
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={"lr": ["1e-5", "1e-2"]}, seeds=["1"])
     folder = tmp_path / "out"
     process = subprocess.Popen(command(grid, folder), env=environment(), stdout=subprocess.PIPE, text=True)
@@ -74,8 +85,7 @@ def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_pat
     assert process.returncode == 130
     assert report_of(folder)["states"] == {"waiting": 2}, "the stopped run should neither run on nor count as failed"
 
-    done = run(command(grid, folder, "--parallel", "2"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert sweep_here(grid, folder, "--parallel", "2") == 0
     stopped, resumed = attempts_in(first)
     assert stopped[-1] < UPDATES
     assert 1 < resumed[0] <= stopped[-1] + 1, "the run began anew"
@@ -93,27 +103,25 @@ def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_pat
 
     before = first.stat().st_mtime_ns
     grid_of(grid, tiny_data_bin, axes={"lr": ["1e-5", "1e-2"]}, seeds=["1", "2"])
-    done = run(command(grid, folder, "--parallel", "2"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 of 4 runs to do" in done.stdout
+    assert sweep_here(grid, folder, "--parallel", "2") == 0
+    assert "2 of 4 runs to do" in capsys.readouterr().out
     assert first.stat().st_mtime_ns == before, "a finished run was trained again"
     values = {cell["name"]: cell["values"] for cell in report_of(folder)["cells"]}
     assert all(set(by_seed) == {"1", "2"} and by_seed["1"] != by_seed["2"] for by_seed in values.values())
 
 
-def test_a_failed_run_is_reported_and_tried_again(tmp_path):
+def test_a_failed_run_is_reported_and_tried_again(tmp_path, capsys):
     data_bin = write_data_bin(tmp_path / "data-bin")
     grid = grid_of(tmp_path / "grid.yaml", data_bin, axes={}, seeds=["1"], updates=10)
     folder = tmp_path / "out"
     tokens = (data_bin / "valid.bin").read_bytes()
     (data_bin / "valid.bin").write_bytes(b"\xff" * len(tokens))  # found by the first validation
-    done = run(command(grid, folder))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"failed: base/seed-1: fairseq-train ended with exit code 1: \w+Error: .*; see ", done.stdout)
+    assert sweep_here(grid, folder) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"failed: base/seed-1: fairseq-train ended with exit code 1: \w+Error: .*; see ", said)
     assert report_of(folder)["failures"]["base/seed-1"]["attempts"] == 1
     (data_bin / "valid.bin").write_bytes(tokens)
-    done = run(command(grid, folder))
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert sweep_here(grid, folder) == 0
     assert report_of(folder)["states"] == {"done": 1}
 
 

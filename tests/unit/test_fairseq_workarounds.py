@@ -5,8 +5,6 @@ import ast
 import os
 import pickle
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +16,8 @@ from fairseq.logging.progress_bar import SimpleProgressBar, TensorboardProgressB
 from roberta_plugin import fairseq_workarounds
 from roberta_plugin.fairseq_workarounds import checkpoint_writing
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import write_data_bin
+from tests.forked_training import run_python
+from tests.tiny_corpus import environment, write_data_bin
 
 fairseq_workarounds.install()
 FOLDER = REPOSITORY / "roberta_plugin" / "fairseq_workarounds"
@@ -101,7 +100,7 @@ print("the same")
 
 
 def test_installing_twice_changes_nothing():
-    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, cwd=REPOSITORY, timeout=200)
+    done = run_python(TWICE, cwd=REPOSITORY, environment=environment())
     assert done.stdout.splitlines()[-1:] == ["the same"], done.stderr
     assert PathManager.copy is checkpoint_writing.atomic_copy
 
@@ -121,7 +120,7 @@ print(seen)
 @pytest.mark.parametrize(("extra", "expected"), [([], "[(True, False)]"), (["--tpu"], "[(True, True)]")])
 def test_bf16_is_no_tpu_unless_asked_for(extra, expected):
     code = BF16.replace("EXTRA", repr(extra))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    done = run_python(code, cwd=REPOSITORY, environment=environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == expected
 
@@ -144,16 +143,13 @@ def work(rank, path):
     dist.destroy_process_group()
 
 if __name__ == "__main__":
-    torch.multiprocessing.spawn(work, args=(sys.argv[1],), nprocs=2)
+    torch.multiprocessing.start_processes(work, args=(sys.argv[1],), nprocs=2, start_method="fork")
     print("both")
 """
 
 
 def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
-    (tmp_path / "script.py").write_text(BROADCAST)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "meet")]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+    done = run_python(BROADCAST, str(tmp_path / "meet"), cwd=tmp_path, environment=environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "both"
 
@@ -206,7 +202,7 @@ train.cli_main()
 )
 def test_help_has_the_options_of_what_was_chosen(extra, expected):
     code = HELP.replace("EXTRA", repr(extra))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    done = run_python(code, cwd=REPOSITORY, environment=environment())
     assert done.returncode == 0, done.stderr
     for option in expected:
         assert option in done.stdout
@@ -244,7 +240,7 @@ logging.getLogger("anybody").info("of interest")
 def test_importing_the_plugin_changes_no_logging(name):
     """As a script and as the command `roberta`, which registers later."""
     code = LOGGING.replace("NAME", repr(name))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    done = run_python(code, cwd=REPOSITORY, environment=environment())
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "INFO:anybody:of interest"
     assert [line for line in done.stderr.splitlines() if line.startswith(("INFO:", "DEBUG:"))] == [
@@ -266,13 +262,12 @@ assert (root.level, root.handlers) == (logging.WARNING, []), (root.level, root.h
 def test_importing_one_module_changes_no_logging(module):
     """test_architecture.py checks that the other modules import fairseq in the same way."""
     name = f"roberta_plugin.{module}"
-    command = [sys.executable, "-c", IMPORTS, name]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
+    done = run_python(IMPORTS, name, cwd=REPOSITORY, environment=environment())
     assert done.returncode == 0, done.stderr
 
 
 def test_a_set_up_made_before_the_import_stays():
     code = "import logging, sys\nlogging.basicConfig(level=logging.ERROR, stream=sys.stdout)\nimport roberta_plugin\n"
     code += "root = logging.getLogger()\nprint(root.level, len(root.handlers), root.handlers[0].stream is sys.stdout)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    done = run_python(code, cwd=REPOSITORY, environment=environment())
     assert done.stdout.splitlines()[-1] == "40 1 True", done.stderr

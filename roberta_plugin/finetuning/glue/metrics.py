@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
-from scipy import stats
 
 Numbers = NDArray[Any]
 
@@ -67,12 +67,12 @@ def class_f1s(counts: Numbers) -> NDArray[np.float64]:
 
 def pearson(predictions: Numbers, answers: Numbers) -> float:
     """Linear correlation of two (N,)."""
-    return _correlation(stats.pearsonr, predictions, answers)
+    return _correlation(scipy.stats.pearsonr, predictions, answers)
 
 
 def spearman(predictions: Numbers, answers: Numbers) -> float:
     """Correlation of the ranks of two (N,); equal values share the mean of their ranks."""
-    return _correlation(stats.spearmanr, predictions, answers)
+    return _correlation(scipy.stats.spearmanr, predictions, answers)
 
 
 def pearson_spearman(predictions: Numbers, answers: Numbers) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, short
+from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, read_text, short
 
 LEVELS = ("middle", "high")
 NO_LEVEL = -1  # for sets other than RACE
@@ -94,12 +94,7 @@ def read_split(task: str, split: str, files: list[Path]) -> Iterator[Passage]:
 def _objects(files: list[Path], *, one_per_line: bool) -> Iterator[tuple[Path, str, Any]]:
     """Every JSON value of the files, with its file and its location for messages."""
     for path in files:
-        try:
-            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8. Save the file as UTF-8."
-            ) from None
+        text = read_text(path)
         # Not splitlines(): U+2028 and its like may stand inside JSON's strings.
         parts = text.split("\n") if one_per_line else [text]
         for number, part in enumerate(parts, start=1):

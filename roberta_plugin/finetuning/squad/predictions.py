@@ -16,13 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
-from scipy.special import (
-    expit,
-    log_expit,
-    log_softmax,
-    logsumexp,
-)
 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import RawOutputs
@@ -71,8 +66,10 @@ def decode(
     starts = [member.start_logits for member in members if member.start_logits is not None]
     ends = [member.end_logits for member in members if member.end_logits is not None]
     assert len(logits) == len(starts) == len(ends) == len(members) > 0, "these are not outputs of a span head"
-    in_window = logsumexp(log_expit(np.array(logits, dtype=np.float64)), axis=0) - np.log(len(members))  # (W,)
-    null = expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact for tiny values
+    in_window = scipy.special.logsumexp(scipy.special.log_expit(np.array(logits, dtype=np.float64)), axis=0) - np.log(
+        len(members)
+    )  # (W,)
+    null = scipy.special.expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact for tiny values
     result = []
     for windows in questions.windows_of:
         found = []
@@ -150,9 +147,9 @@ def best_spans(
 
 def _mean_log_probabilities(members: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
     """Logits (P,) of each member -> logarithm of the mean of their probabilities (P,)."""
-    mean: NDArray[np.float64] = logsumexp(log_softmax(np.array(members, dtype=np.float64), axis=1), axis=0) - np.log(
-        len(members)
-    )
+    mean: NDArray[np.float64] = scipy.special.logsumexp(
+        scipy.special.log_softmax(np.array(members, dtype=np.float64), axis=1), axis=0
+    ) - np.log(len(members))
     return mean
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.option_fields import TaskOptions, option
+from roberta_plugin.finetuning.option_fields import FileOptions, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummariesOptions(TaskOptions):
+class SummariesOptions(FileOptions):
     """Options of summaries and cnn_dailymail."""
 
     sentence_length: int | None = option(
@@ -85,9 +85,3 @@ class SummariesOptions(TaskOptions):
         if len(given) > 1:
             flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise ValueError(f"{flags} both say how many sentences are chosen: give one of them.")
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Files that have other names than the usual ones, by split."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {split: name for split, name in named.items() if name is not None}

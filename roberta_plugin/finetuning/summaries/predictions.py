@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import RawOutputs
@@ -26,7 +26,7 @@ def sentence_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]
     """The mean of the members' probabilities that a sentence belongs to the summary (U,)."""
     logits = [member.sentence_logits for member in members if member.sentence_logits is not None]
     assert len(logits) == len(members) > 0, "these are not outputs of a sentence head"
-    mean: NDArray[np.float64] = expit(np.array(logits, dtype=np.float64)).mean(axis=0)
+    mean: NDArray[np.float64] = scipy.special.expit(np.array(logits, dtype=np.float64)).mean(axis=0)
     return mean
 
 

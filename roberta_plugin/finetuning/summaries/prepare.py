@@ -34,6 +34,7 @@ from roberta_plugin.finetuning.summaries.reader import Document, field_names, fi
 logger = logging.getLogger(__name__)
 
 _DOCUMENTS_PER_CHUNK = 64
+_MANY_WINDOWS = 128  # of 512 tokens: 65,536 positions in one batch
 
 
 def prepare(
@@ -109,8 +110,24 @@ def _write_split(
             counts["long"] += len(found.sequences) > 1
             counts["cut"] += num_cut
             counts["nothing to learn"] += document.summary is not None and not labels.any()
+            counts["without a summary"] += document.summary is None
+            if len(found.sequences) > _MANY_WINDOWS and name == "train":
+                logger.warning(
+                    f"{name}: the document {document.id!r} has {len(found.sequences):,} windows, which are trained at "
+                    "once and may not fit into the memory: divide it, or leave it out"
+                )
     if not split.num_records:
         raise ValueError(f"The split {name} holds no document: check its files, or leave the split out.")
+    if name == "train" and counts["nothing to learn"] == split.num_records:
+        raise ValueError(
+            f"The split {name}: none of its {split.num_records:,} documents shares a word with its summary, so there "
+            "is nothing to learn. Check which columns hold the text and the summary."
+        )
+    if 0 < counts["without a summary"] < split.num_records:
+        logger.warning(
+            f"{name}: {counts['without a summary']:,} of {split.num_records:,} documents have no summary, so the split "
+            "is predicted and not evaluated: leave these out for metrics"
+        )
     for key, parts in arrays.items():
         split.array(key, np.concatenate(parts))
     split.array("first_sentence", np.cumsum([0, *map(len, arrays["label"])]))

@@ -118,7 +118,8 @@ def _rows(task: str, split: str, files: list[Path], options: SummariesOptions) -
 
 def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple[str, ...] | None:
     value = row.values.get(name)
-    if value in (None, "") and split == "test":
+    is_empty = value is None or value == [] or (isinstance(value, str) and not value.strip())
+    if is_empty and split == "test" and (value is None or not is_hugging_face):
         return None
     if value is None:
         other = "or take the task summaries and" if is_hugging_face else "or"

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from roberta_plugin.finetuning.raw_files import read_text
+
 _LISTS = (  # names of lists of addresses, by split; the first kind that is there counts
     {"train": ("all_train",), "valid": ("all_val", "all_valid"), "test": ("all_test",)},
     {"train": ("mapping_train",), "valid": ("mapping_valid",), "test": ("mapping_test",)},
@@ -76,11 +78,5 @@ def read_stories(files: list[Path]) -> Iterator[tuple[Path, str, list[str]]]:
         ValueError: naming the file and the byte, if it is not UTF-8.
     """
     for path in files:
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8. Save the file as UTF-8."
-            ) from None
-        article, *highlights = text.split(_HIGHLIGHT)
+        article, *highlights = read_text(path).split(_HIGHLIGHT)
         yield path, article, highlights

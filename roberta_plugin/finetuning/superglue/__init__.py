@@ -2,12 +2,13 @@
 
     tasks         the tasks: files, labels, metrics, grids with their sources
     entries       a file of JSON Lines              -> objects that know their file and line
-    texts         BoolQ, CB, WiC, MultiRC           -> texts to classify
+    texts         BoolQ, CB, RTE, WiC, MultiRC      -> texts to classify
     winograd      WSC, WinoGrande                   -> texts with competing phrases in a gap
     prepare       the above, and a tokenizer        -> a prepared folder
     training      a task's settings                 -> the grid of its runs
     metrics       labels, or counts of them         -> macro F1, exact match
     predictions   labels                            -> their official file
+    submission    prediction files                  -> the zip of all tasks
     benchmark     what `finetuning/benchmarks.py` asks of a benchmark
     choices       the same for COPA, ReCoRD and CommonsenseQA, whose options compete
 

@@ -13,6 +13,9 @@ from typing import Any, Protocol, TypeVar
 
 from roberta_plugin.finetuning.raw_files import check_list, check_text, short
 
+LABELLED = ("train", "valid")
+"""Splits that every task needs, and whose labels are public."""
+
 
 class HasId(Protocol):
     """A row of any task."""
@@ -131,7 +134,7 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
     """The file of each split that `raw`, or its folder of the task's name, has.
 
     Args:
-        task: its name.
+        task: its name in the official archive.
         raw: folder that the user gave.
         files: split -> names of its file, of which the first that exists is taken.
 
@@ -144,7 +147,7 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
         path = next((folder / name for name in names if (folder / name).is_file()), None)
         if path is not None:
             found[split] = path
-        elif split != "test":
+        elif split in LABELLED:
             raise FileNotFoundError(
                 f"{folder} holds no {' or '.join(names)}: {task} is made of the official files as they are; give the "
                 f"folder that holds them, or the one that holds {task}/."

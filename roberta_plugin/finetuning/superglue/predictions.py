@@ -6,7 +6,7 @@
     WinoGrande   one line per row: 1 or 2
 
 Labels are spelt as SuperGLUE's baseline writes them (jiant, `evaluate.py`). A test set's file has the leaderboard's
-name.
+name, and so have those of the diagnostic sets.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from typing import Any
 
 from roberta_plugin.files import atomic_write
 
+_OFFICIAL = {("SuperRTE", "test"): "RTE", ("SuperRTE", "ax_b"): "AX-b", ("SuperRTE", "ax_g"): "AX-g"}
+
 
 def file_name(task: str, split: str) -> str:
-    """Name of the file of predictions: TASK.jsonl for the test set, TASK.SPLIT.jsonl for others."""
+    """Name of the file of predictions: the leaderboard's, such as BoolQ.jsonl for its test set, or TASK.SPLIT.jsonl."""
     ending = "lst" if task == "WinoGrande" else "jsonl"
-    return f"{task}.{ending}" if split == "test" else f"{task}.{split}.{ending}"
+    name = _OFFICIAL.get((task, split), task if split == "test" else f"{task}.{split}")
+    return f"{name}.{ending}"
 
 
 def write_predictions(path: Path, task: str, ids: Iterable[Any], labels: Sequence[Any]) -> None:

@@ -24,7 +24,7 @@ from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWrite
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.superglue.tasks import SIZES, TASKS, Row
 from roberta_plugin.finetuning.superglue.texts import TextRow
-from roberta_plugin.finetuning.superglue.winograd import SchemaRow, training_rows
+from roberta_plugin.finetuning.superglue.winograd import SchemaRow, answer_list, training_rows
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def prepare(
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         settings=remembered,
-        source=describe(list(files.values())),
+        source=describe(raw_files(task, raw, options)),
     ) as writer:
         for name, path in files.items():
             with writer.split(name) as split:
@@ -66,7 +66,9 @@ def settings(task: str, *, max_length: int, options: SuperGlueOptions) -> dict[s
 
 def raw_files(task: str, raw: Path, options: SuperGlueOptions) -> list[Path]:
     """See `benchmarks.Benchmark.raw_files`."""
-    return list(TASKS[task].found(raw, size=options.size).values())
+    files = list(TASKS[task].found(raw, size=options.size).values())
+    lists = [listed for path in files if task == "WinoGrande" and (listed := answer_list(path)) is not None]
+    return files + lists
 
 
 class _Splits:

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from roberta_plugin.finetuning.superglue.entries import Entry, find_files, read_entries, with_unique_ids
+from roberta_plugin.finetuning.superglue.entries import LABELLED, Entry, find_files, read_entries, with_unique_ids
 from roberta_plugin.finetuning.superglue.texts import (
     CB_LABELS,
     TextRow,
     read_boolq,
     read_cb,
     read_multirc,
+    read_rte,
     read_wic,
 )
 from roberta_plugin.finetuning.superglue.training import Training
-from roberta_plugin.finetuning.superglue.winograd import SchemaRow, read_winogrande, read_wsc
+from roberta_plugin.finetuning.superglue.winograd import SchemaRow, read_winogrande, read_wsc, with_listed_answers
 
 Row = TextRow | SchemaRow
 SIZES = ("xs", "s", "m", "l", "xl")  # of WinoGrande's training set
@@ -45,7 +46,9 @@ class SuperGlueTask:
     """One task."""
 
     name: str
-    """On the command line, and of the folder in the official archive."""
+    """On the command line."""
+    folder: str = ""
+    """In the official archive; empty: called like the task."""
     kind: Literal["classification", "phrase_ranking"]
     """As in `glue/tasks.Kind`."""
     read: Reader
@@ -70,16 +73,16 @@ class SuperGlueTask:
             FileNotFoundError: if the training or the development set is missing.
         """
         names = {split: [name.format(size=size or SIZES[-1]) for name in names] for split, names in self.files.items()}
-        return find_files(self.name, raw, names)
+        return find_files(self.folder or self.name, raw, names)
 
     def rows(self, split: str, path: Path) -> list[Row]:
-        """The rows of a file; labels of a test set are not read.
+        """The rows of a file; labels of a test set or diagnostic set are not read.
 
         Raises:
             ValueError: naming the file, the line and what is wrong with it.
         """
-        is_labelled = split != "test"
-        made = ((entry, row) for entry in read_entries(path) for row in self.read(entry, labelled=is_labelled))
+        entries = with_listed_answers(path, read_entries(path)) if self.name == "WinoGrande" else read_entries(path)
+        made = ((entry, row) for entry in entries for row in self.read(entry, labelled=split in LABELLED))
         return list(with_unique_ids(made))
 
 
@@ -138,6 +141,20 @@ TASKS: dict[str, SuperGlueTask] = {
             metrics=("accuracy", "macro_f1"),
             starts_from="MNLI",
             paper={"valid": {"accuracy": 98.2}},
+        ),
+        SuperGlueTask(
+            name="SuperRTE",  # GLUE's RTE has other files
+            folder="RTE",
+            kind="classification",
+            read=read_rte,
+            labels=("not_entailment", "entailment"),
+            files={
+                **_FILES,
+                "ax_b": ("../AX-b/AX-b.jsonl", "AX-b.jsonl"),
+                "ax_g": ("../AX-g/AX-g.jsonl", "AX-g.jsonl"),
+            },
+            starts_from="MNLI",
+            paper={"valid": {"accuracy": 89.5}},
         ),
         SuperGlueTask(
             name="WiC",

@@ -1,7 +1,7 @@
-"""BoolQ, CB, WiC and MultiRC: entries -> texts or pairs to classify.
+"""BoolQ, CB, RTE, WiC and MultiRC: entries -> texts or pairs to classify.
 
     BoolQ     question </s></s> passage
-    CB        premise </s></s> hypothesis
+    CB, RTE   premise </s></s> hypothesis
     WiC       sentence 1 </s></s> sentence 2, with the word between asterisks in both
     MultiRC   paragraph </s></s> question and answer, one row per answer
 
@@ -54,6 +54,19 @@ def cb_texts(entry: Entry) -> tuple[str, str]:
     return entry.text("premise").strip(), entry.text("hypothesis").strip()
 
 
+def read_rte(entry: Entry, *, labelled: bool) -> Iterator[TextRow]:
+    """Does the premise entail the hypothesis? Also rows of the diagnostic sets: AX-g has the same fields."""
+    labels = ("not_entailment", "entailment")
+    yield TextRow(entry.number("idx"), rte_texts(entry), entry.label("label", labels) if labelled else None)
+
+
+def rte_texts(entry: Entry) -> tuple[str, str]:
+    """See `read_rte`; the fields of AX-b are called sentence1 and sentence2."""
+    if "sentence1" in entry.content:
+        return entry.text("sentence1").strip(), entry.text("sentence2").strip()
+    return cb_texts(entry)
+
+
 def read_wic(entry: Entry, *, labelled: bool) -> Iterator[TextRow]:
     """Two sentences with a word: does it mean the same in both?"""
     yield TextRow(entry.number("idx"), wic_texts(entry), entry.label("label", _TRUTH) if labelled else None)
@@ -104,6 +117,7 @@ def multirc_texts(entry: Entry) -> tuple[str, str]:
 TEXTS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "BoolQ": boolq_texts,
     "CB": cb_texts,
+    "SuperRTE": rte_texts,
     "WiC": wic_texts,
     "MultiRC": multirc_texts,
 }

@@ -13,20 +13,22 @@ spaces ("Mr. Singer 's heels"), which are put together by Moses' detokenizer, as
 - punctuation that the file attaches to the pronoun ("him.") stays in the text; fairseq loses it (3 of 658 rows);
 - a phrase with a line end is read as one line; fairseq leaves the row out (2 of 658 rows).
 
-WinoGrande (Sakaguchi et al. 2019, arXiv 1907.10641) has a gap `_` and two options.
+WinoGrande (Sakaguchi et al. 2019, arXiv 1907.10641) has a gap `_` and two options. Answers are in the file itself, or
+in a list beside it, such as dev-labels.lst.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.glue.alignment import rivals_of
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
 from roberta_plugin.finetuning.glue.wnli import Schema
-from roberta_plugin.finetuning.superglue.entries import Entry
+from roberta_plugin.finetuning.superglue.entries import Entry, read_entries
 
 GAP = "_"
 _AT_END = '.,"'  # characters that do not belong to a pronoun
@@ -85,6 +87,36 @@ def read_winogrande(entry: Entry, *, labelled: bool) -> Iterator[SchemaRow]:
     label = 1 - entry.label("answer", ("1", "2")) if labelled else None
     row_id = entry.text("qID") if "qID" in entry.content else entry.where
     yield SchemaRow(row_id, Schema(before, after, first, (second,)), label)
+
+
+def answer_list(path: Path) -> Path | None:
+    """The list of answers beside a file of WinoGrande that has none itself; None if there is no such list."""
+    listed = path.with_name(f"{path.stem}-labels.lst")
+    if not listed.is_file() or "answer" in next(iter(read_entries(path))).content:
+        return None
+    return listed
+
+
+def with_listed_answers(path: Path, entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The entries of a file of WinoGrande, with the answers of the list beside it if they have none.
+
+    Raises:
+        ValueError: naming the list, if it does not have a 1 or 2 for each entry.
+    """
+    listed = answer_list(path)
+    if listed is None:
+        yield from entries
+        return
+    answers = listed.read_text(encoding="utf-8", errors="replace").split()
+    known = list(entries)
+    if len(answers) != len(known):
+        raise ValueError(
+            f"{listed} has {len(answers):,} answers, and {path.name} has {len(known):,} rows: both must come from the "
+            "same archive. Fetch them again."
+        )
+    for number, (entry, answer) in enumerate(zip(known, answers, strict=True), start=1):
+        where = entry.where if answer in ("1", "2") else f"{listed}, line {number}"
+        yield Entry({**entry.content, "answer": answer}, where)
 
 
 def training_rows(rows: Sequence[SchemaRow], *, are_rivals_options: bool) -> list[Schema]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.prepared import PreparedSplit
@@ -98,7 +98,11 @@ class Sentences:
         logits = [member.token_logits for member in members if member.token_logits is not None]
         assert len(logits) == len(members) > 0, "these are not outputs of a tagging head"
         probabilities: NDArray[np.float64] = np.mean(
-            [self.rows([softmax(each.astype(np.float64), axis=1) for each in outputs]) for outputs in logits], axis=0
+            [
+                self.rows([scipy.special.softmax(each.astype(np.float64), axis=1) for each in outputs])
+                for outputs in logits
+            ],
+            axis=0,
         )  # (W, C)
         if valid_sequences:
             return best_valid(probabilities, self.offsets, labels)

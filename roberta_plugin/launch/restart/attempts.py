@@ -59,7 +59,7 @@ def note_failure(
     *,
     job_id: str,
     attempt: int,
-    rank: int,
+    rank: int | None,
     host: str,
     error: BaseException,
     node: int = 0,
@@ -72,7 +72,7 @@ def note_failure(
         output_dir: the run's folder.
         job_id: the job.
         attempt: its attempt.
-        rank: this rank.
+        rank: this rank; None before there are ranks.
         host: its node.
         error: the exception.
         node: number of its node within the job, by which the log is called.
@@ -81,9 +81,10 @@ def note_failure(
     """
     path = failure_path(output_dir, job_id, attempt)
     path.parent.mkdir(exist_ok=True)
-    reason = f"rank {rank} on {host}: {type(error).__name__}: {error}"
+    who = host if rank is None else f"rank {rank} on {host}"
+    reason = f"{who}: {type(error).__name__}: {error}"
     content = {"rank": rank, "node": node, "reason": reason, "is_preflight": is_preflight, "nodes": list(nodes)}
-    own = path.with_name(f".{path.name}.{rank}.tmp")
+    own = path.with_name(f".{path.name}.{node if rank is None else rank}.tmp")
     own.write_text(json.dumps(content), encoding="utf-8")
     with suppress(FileExistsError):
         os.link(own, path)  # unlike a rename, a link fails if the file exists

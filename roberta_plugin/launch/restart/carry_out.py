@@ -99,7 +99,9 @@ def carry_out(end: End, limits: Limits, *, output_dir: Path, slurm: Slurm, say: 
         say(f"it starts in {decision.pause_s} s")
         slurm.update(end.job_id, StartTime=f"now+{decision.pause_s}")
     write_attempt(output_dir, end, decision, limits)
-    return end.code or int(kind != FINISHED)
+    if kind == FINISHED:
+        return 0  # whatever srun says: it may have waited for a rank whose daemon had died
+    return end.code or 1
 
 
 def _exclude(

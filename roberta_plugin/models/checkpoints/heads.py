@@ -15,7 +15,7 @@ from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSIT
 logger = logging.getLogger(__name__)
 
 CLASSIFICATION, SPAN, TOKEN, SENTENCE = "classification_heads.", "span_heads.", "token_heads.", "sentence_heads."
-_ALL = (CLASSIFICATION, SPAN, TOKEN, SENTENCE)
+ALL_HEADS = (CLASSIFICATION, SPAN, TOKEN, SENTENCE)
 
 
 class HasHeads(Protocol):
@@ -47,8 +47,8 @@ def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
     """Load the heads of the checkpoint that fit the model, drop the others, and keep the model's own for the rest."""
     if model.cfg.load_checkpoint_heads:
         _register_heads(model, state)
-    own = {name: value for name, value in model.state_dict().items() if name.startswith(_ALL)}
-    for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith(_ALL)}):
+    own = {name: value for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}
+    for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith(ALL_HEADS)}):
         names = [name for name in state if name.startswith(f"{head}.")]
         if any(name not in own or own[name].shape != state[name].shape for name in names):
             logger.warning(f"{head} of the checkpoint does not fit this model and is left out")

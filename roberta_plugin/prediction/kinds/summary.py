@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy  # its modules are imported when they are first used
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from roberta_plugin.finetuning.summaries.inputs import NUM_SPECIALS, SummaryLayout, Windows, windows_of
 from roberta_plugin.finetuning.summaries.layout import by_document, padded_layout, segments_of
@@ -73,7 +73,7 @@ class Summary(Kind):
         for numbers in cut_by_length(sizes, max_tokens=most):
             scores = self._scores([inputs[number][0] for number in numbers])
             for number, logits in zip(numbers, scores, strict=True):
-                sentences, probabilities = questions[number], expit(logits.astype(np.float64))
+                sentences, probabilities = questions[number], scipy.special.expit(logits.astype(np.float64))
                 entry = summary_entry(sentences, probabilities, choose(probabilities, sentences, self.options))
                 found[number] = marked(entry, is_cut=inputs[number][1] > 0)
         return [found[number] for number in range(len(questions))]

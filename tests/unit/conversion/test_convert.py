@@ -312,7 +312,9 @@ def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_pat
     state["cfg"]["optimization"] = {"lr": [1e-5], "update_freq": [2]}
     state["cfg"]["dataset"] = {"batch_size": 4}
     state["cfg"]["task"]["tokens_per_sample"] = 40
-    state["extra_state"]["previous_training_time"] = 5400
+    state["extra_state"]["previous_training_time"] = torch.tensor(
+        5400.0, dtype=torch.float64
+    )  # as several ranks save it
     torch.save(state, folder / "model.pt")
     (tmp_path / "out" / "results").mkdir()
     (tmp_path / "out" / "results" / "results.md").write_text("| task | accuracy |\n|---|---|\n| RTE | 86.6 |\n")

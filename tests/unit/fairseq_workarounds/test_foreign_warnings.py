@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import run, train_command
+from tests.forked_training import run_python
+from tests.tiny_corpus import environment, run, train_command
 
 FOREIGN = ("hydra", "version_base", "ConfigStore", "pin_memory", "autocast", "Warning:", "DEBUG")
 
@@ -36,21 +37,15 @@ warnings.warn_explicit("`torch.cuda.amp.autocast(args...)` is deprecated.", Futu
 """
 
 
-def outputs(*options):
-    done = subprocess.run(
-        [sys.executable, *options, "-c", SCRIPT], cwd=REPOSITORY, capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 def test_other_warnings_get_through():
     """Also those on the list that another program causes itself."""
-    printed = outputs()
+    printed = run_python(SCRIPT, cwd=REPOSITORY, environment=environment()).stderr
     assert "FutureWarning: something of torch" in printed
     assert printed.count("torch.cuda.amp.autocast(args...)` is deprecated.") == 1
     assert "x:1" not in printed
 
 
 def test_a_user_who_asks_for_all_warnings_gets_them():
-    assert "x:1: FutureWarning" in outputs("-W", "default")
+    command = [sys.executable, "-W", "default", "-c", SCRIPT]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
+    assert "x:1: FutureWarning" in done.stderr

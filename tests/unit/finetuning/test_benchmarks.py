@@ -2,6 +2,7 @@
 
 import pytest
 
+import roberta_plugin
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, TASKS, benchmark_of, fairseq_task_of
 
 
@@ -16,6 +17,7 @@ def test_every_fairseq_task_is_registered_with_a_criterion_of_its_name():
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
+    roberta_plugin.register()  # another test may not have imported fairseq before
     for name in {fairseq_task for fairseq_task, _ in BENCHMARKS.values()}:
         assert TASK_REGISTRY[name].__module__.startswith("roberta_plugin.")
         assert CRITERION_REGISTRY[name].__module__.startswith("roberta_plugin.")

@@ -108,3 +108,15 @@ def test_ids_outside_the_vocabulary_are_named(tmp_path):
     np.memmap(tmp_path / "set" / "train.bin", dtype=np.uint16, mode="r+")[start + 1] = 999
     with pytest.raises(ValueError, match=r"token id 999 in item 3"):
         dataset_of(prepared).__getitems__([(1, 3)])
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_example_above_the_limit_has_a_batch_of_its_own_and_the_others_keep_to_it(prepared, pack):
+    """Otherwise one document of hundreds of windows would let every batch of an evaluation be as large as itself."""
+    dataset = dataset_of(prepared, pack=pack, most_counted=60)
+    batches = [dataset.__getitems__(addresses) for addresses in dataset.batches(1, max_tokens=60)]
+    assert sorted(example for batch in batches for example in batch["id"].tolist()) == list(range(150))
+    is_large = [batch["npositions"] > 60 for batch in batches]
+    assert 0 < sum(is_large) < len(batches)
+    assert all(len(batch["id"]) == 1 for batch, large in zip(batches, is_large, strict=True) if large)
+    assert pack <= any(len(batch["id"]) > 1 for batch in batches)

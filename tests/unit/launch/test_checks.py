@@ -1,5 +1,7 @@
 """What cannot work is refused before it is submitted, and the remedy is named."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -47,11 +49,25 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
         ({"batch_tokens": 63 * 64}, "--batch-tokens needs --max-tokens"),
         ({"min_nodes": 3, "batch_sequences": 64}, r"--min-nodes must lie between 1 and --nodes \(2\), got 3"),
         ({"min_nodes": 1}, "--nodes 1-2 needs --batch-sequences"),
+        ({"packed_env": Path("/env.tar")}, "--packed-env needs --node-local"),
+        ({"node_local": "tmp"}, "--node-local 'tmp' must be a full path"),
+        ({"node_local": "/tmp/$(date)"}, r"--node-local '/tmp/\$\(date\)' must be a full path"),
+        ({"node_local": "/tmp", "container": "a.sqsh"}, "--node-local and --container exclude each other"),
+        (
+            {"node_local": "/tmp", "packed_env": Path("/env.tar"), "conda": "lab"},
+            "--packed-env and --conda exclude each other",
+        ),
+        ({"node_local": "/tmp", "packed_env": Path(__file__)}, "is not a tar archive"),
     ],
 )
 def test_bad_numbers_are_refused(recipe, fields, message):
     with pytest.raises(ValueError, match=message):
         checks.check_recipe(recipe(**fields))
+
+
+def test_a_missing_environment_is_named(recipe):
+    with pytest.raises(FileNotFoundError, match=r"--packed-env /nowhere/env.tar does not exist"):
+        checks.check_recipe(recipe(node_local="$TMPDIR/me", packed_env=Path("/nowhere/env.tar")))
 
 
 def test_every_number_of_nodes_of_a_range_must_be_able_to_share_the_batch(tiny_data_bin, tmp_path):

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.snapshot import arguments_in_snapshot, next_folder, sweep_snapshot, take_snapshot
+from roberta_plugin.launch.snapshot import (
+    arguments_in_snapshot,
+    arguments_on_node,
+    next_folder,
+    sweep_snapshot,
+    take_snapshot,
+)
 from roberta_plugin.training.arguments import PACKAGE
 
 
@@ -40,6 +46,10 @@ def test_a_user_directory_of_ones_own_comes_along(tmp_path):
     moved = arguments_in_snapshot(arguments, snapshot=snapshot)
     assert moved == ("data-bin", "--user-dir", str(snapshot / "code" / "my_plugin"), "--cpu")
     assert arguments_in_snapshot(("data-bin",), snapshot=snapshot) == ("data-bin",)
+    on_node = arguments_on_node(moved, node_folder="/disk/7-0")
+    assert on_node == ("data-bin", "--user-dir", "/disk/7-0/code/my_plugin", "--cpu")
+    assert arguments_on_node(("data-bin",), node_folder="/disk/7-0") == ("data-bin",)
+    assert arguments_on_node(moved, node_folder=None) == moved
 
 
 def test_a_missing_user_directory_is_named():

@@ -2,18 +2,13 @@
 
 import dataclasses
 import os
-import re
-import signal
-import socket
 import stat
 import subprocess
-import time
 
 import pytest
 
 from roberta_plugin.launch import checks, status
 from roberta_plugin.launch.rendezvous import port_of
-from roberta_plugin.launch.snapshot import take_snapshot
 from roberta_plugin.launch.submission import launch
 from tests.unit.launch.recipes import good_recipe
 
@@ -125,80 +120,6 @@ def test_a_run_keeps_its_effective_batch(tiny_data_bin, tmp_path):
     launch(recipe, dry_run=True)
     with pytest.raises(ValueError, match="--batch-sequences 128 instead of 64"):
         launch(dataclasses.replace(recipe, batch_sequences=128), dry_run=True)
-
-
-def run_script(folder, script, *, srun="true"):
-    """Run a batch script as bash does in attempt 1 of job 7, with an srun of our own and a scontrol that only talks."""
-    for name, body in {"srun": srun, "scontrol": f'echo "$*" >> {folder}/calls; echo JobState=RUNNING'}.items():
-        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
-        (folder / name).chmod(0o755)
-    environment = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
-    return subprocess.Popen(
-        ["bash", "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-@pytest.fixture
-def script(tiny_data_bin, tmp_path):
-    """The script of a run folder with its snapshot, and a port that is taken."""
-    server = socket.create_server(("", 0))
-    port = server.getsockname()[1]
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",), port=port)
-    yield launch(recipe, dry_run=True).script, port
-    server.close()
-
-
-def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_code(tiny_data_bin, tmp_path, script):
-    text, port = script
-    take_snapshot(
-        good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",)), arguments=("data-bin",), config=None
-    )
-    process = run_script(tmp_path, text, srun='echo "name $NAME, port $ROBERTA_PORT"; exit 9')
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 9, said
-    assert "name a'b c, port " in said
-    assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
-    assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
-    assert "requeue" not in (tmp_path / "calls").read_text()
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_to_the_batch_shell_ends_nothing(tiny_data_bin, tmp_path, script, number):
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run")
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    (recipe.output_dir / "checkpoints").mkdir()
-    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
-    process = run_script(tmp_path, script[0], srun=f"touch {tmp_path}/runs; sleep 1; exit 137")
-    while not (tmp_path / "runs").exists():
-        time.sleep(0.01)
-    process.send_signal(number)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 137, said
-    assert "the job restarts" in said
-    assert "cancelled" not in said
-    assert "requeue 7" in (tmp_path / "calls").read_text()
-
-
-@pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
-def test_the_ranks_run_in_the_container_and_the_policy_outside(tiny_data_bin, tmp_path, runtime):
-    """srun starts what the container's runtime is given; the command that restarts the job is found outside only."""
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", container="lab.sqsh", container_runtime=runtime)
-    script = launch(recipe, dry_run=True).script
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    (recipe.output_dir / "checkpoints").mkdir()
-    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
-    process = run_script(tmp_path, script, srun=f'printf "%s\\n" "$@" > {tmp_path}/given; exit 137')
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 137, said
-    words = (tmp_path / "given").read_text().splitlines()
-    python = words.index("python3")
-    if runtime == "pyxis":
-        assert {"--container-image=lab.sqsh", f"--container-mounts={tmp_path}/run:{tmp_path}/run"} <= {*words[:python]}
-    else:
-        assert words[python - 6 : python] == ["apptainer", "exec", "--nv", "--bind", f"{tmp_path}/run", "lab.sqsh"]
-    assert words[python:][:5] == ["python3", "-P", "-u", "-m", "submitit.core._submit"]
-    assert "requeue 7" in (tmp_path / "calls").read_text()
-    assert "the job restarts" in said
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import torch
 from roberta_plugin.criterions.summarization import SummarizationCriterion, SummarizationCriterionConfig
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.finetuning.summaries import metrics as summary_metrics
+from roberta_plugin.models import roberta_encoder
 from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
 from tests.tiny_checkpoints import state_of
 from tests.tiny_summaries import write_prepared, write_raw
@@ -129,3 +130,18 @@ def test_what_cannot_be_trained_is_refused(prepared, tmp_path, monkeypatch):
         ValueError, match=r"rouge-score, which is not installed: pip install 'roberta_plugin\[summaries"
     ):
         task.load_dataset("valid")
+
+
+@pytest.mark.parametrize("segments", [False, True])
+def test_windows_that_are_scored_in_parts_have_the_logits_of_all_at_once(prepared, monkeypatch, segments):
+    """A document of hundreds of windows would fill the memory otherwise."""
+    task = make_task(prepared, alternating_segments=segments)
+    model = task.build_model(ARCH).double().eval()
+    task.load_dataset("train")
+    batch = task.dataset("train").__getitems__([(1, number) for number in range(6)])
+    expected = task.outputs(model, batch)
+    rows = []
+    model.encoder.sentence_encoder.register_forward_hook(lambda _, given, __: rows.append(len(given[0])))
+    monkeypatch.setattr(roberta_encoder, "POSITIONS_AT_ONCE", 5 * 64)
+    torch.testing.assert_close(task.outputs(model, batch), expected, atol=1e-12, rtol=0)
+    assert len(rows) > 1 and sum(rows) == len(batch["net_input"]["src_tokens"]) > 5

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from roberta_plugin.finetuning.superglue.choices.rows import ChoiceRow, read_commonsense_qa, read_copa, read_record
-from roberta_plugin.finetuning.superglue.entries import Entry, read_entries, with_unique_ids
+from roberta_plugin.finetuning.superglue.entries import LABELLED, Entry, read_entries, with_unique_ids
 from roberta_plugin.finetuning.superglue.training import Training
 
 _FILES = {"train": ("train.jsonl",), "valid": ("val.jsonl",), "test": ("test.jsonl",)}
@@ -48,7 +48,7 @@ class ChoiceTask:
         Raises:
             ValueError: naming the file, the line and what is wrong with it.
         """
-        how = {"is_training": split == "train", "labelled": split != "test"}
+        how = {"is_training": split == "train", "labelled": split in LABELLED}
         return with_unique_ids((entry, row) for entry in read_entries(path) for row in self.read(entry, **how))
 
 

@@ -7,15 +7,20 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.glue.predictions import file_name, write_predictions
-from roberta_plugin.finetuning.glue.submission import expected_files, write_submission
+from roberta_plugin.finetuning.glue.submission import LEADERBOARD
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.submission import write_submission as write_for
 
 NAMES = {"CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"}
 
 
+def write_submission(output, folders, **options):
+    return write_for(LEADERBOARD, output, folders, **options)
+
+
 def test_the_leaderboard_has_eleven_files():
-    assert expected_files().keys() == NAMES
-    assert expected_files()["AX"] == 1104
+    assert LEADERBOARD.files.keys() == {f"{name}.tsv" for name in NAMES}
+    assert LEADERBOARD.files["AX.tsv"] == 1104
 
 
 def test_labels_are_spelt_as_in_the_files(tmp_path):
@@ -37,11 +42,12 @@ def test_names_of_the_files():
 
 
 def write_all(folder, *, without=()):
-    for name, number in expected_files().items():
+    for file, number in LEADERBOARD.files.items():
+        name = file.removesuffix(".tsv")
         if name not in without:
             (folder / name).mkdir(parents=True)
             lines = [f"{index}\t0" for index in range(number)]
-            (folder / name / f"{name}.tsv").write_text("\n".join(["index\tprediction", *lines]) + "\n")
+            (folder / name / file).write_text("\n".join(["index\tprediction", *lines]) + "\n")
     return folder
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.inspection import find_faults
+from roberta_plugin.finetuning.summaries import prepare as prepare_module
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
@@ -82,3 +83,17 @@ def test_what_is_left_out_and_cut_is_counted(tmp_path, caplog):
     (folder / "0.story").unlink()
     with pytest.raises(ValueError, match="The split train holds no document"):
         prepare("cnn_dailymail", folder.parent, tmp_path / "none", **settings)
+
+
+def test_what_cannot_be_learned_evaluated_or_held_in_memory_is_said(tmp_path, caplog, monkeypatch):
+    raw = write_raw(tmp_path / "raw", sizes={"train": 3, "valid": 2})
+    lines = [json.dumps({"text": "good", **summary}) for summary in ({"summary": "good"}, {}, {})]
+    (raw / "test.jsonl").write_text("\n".join(lines))
+    monkeypatch.setattr(prepare_module, "_MANY_WINDOWS", 1)
+    with caplog.at_level(logging.WARNING):
+        write_prepared(tmp_path, raw=raw)
+    assert "test: 2 of 3 documents have no summary, so the split is predicted and not evaluated" in caplog.text
+    assert caplog.text.count("has 2 windows, which are trained at once and may not fit into the memory") == 3
+    (raw / "train.jsonl").write_text(json.dumps({"text": "good", "summary": "bad"}) + "\n")
+    with pytest.raises(ValueError, match="train: none of its 1 documents shares a word with its summary, so there is"):
+        write_prepared(tmp_path / "again", raw=raw)

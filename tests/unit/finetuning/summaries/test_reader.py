@@ -60,8 +60,9 @@ def test_compressed_files_fields_and_names_of_files(tmp_path):
 
 
 def test_a_test_document_may_have_no_summary_and_an_id_is_the_number_of_the_line(tmp_path):
-    write_lines(tmp_path / "test.jsonl", {"text": "It rained."}, {"text": "Why?", "summary": None})
-    assert read(tmp_path, split="test") == [("1", ("It rained.",), None), ("2", ("Why?",), None)]
+    lacking = [{}, *({"summary": value} for value in (None, "", " ", []))]
+    write_lines(tmp_path / "test.jsonl", *({"text": "It rained.", **summary} for summary in lacking))
+    assert read(tmp_path, split="test") == [(str(line), ("It rained.",), None) for line in range(1, 6)]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,8 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
     (tmp_path / "test.jsonl").unlink()
     write_lines(tmp_path / "test.jsonl", {"article": "", "highlights": "x", "id": "1"})
     assert read(tmp_path, "cnn_dailymail", "test") == [("1", (), ("x",))], "prepare leaves it out, and counts it"
+    write_lines(tmp_path / "test.jsonl", {"article": "a", "highlights": "", "id": "1"})
+    assert read(tmp_path, "cnn_dailymail", "test") == [("1", ("a",), ())], "so that the others are evaluated"
 
 
 def test_nothing_to_read_is_said(tmp_path):

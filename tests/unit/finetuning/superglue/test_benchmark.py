@@ -70,7 +70,8 @@ def test_the_tables_and_the_made_up_files_have_the_same_tasks():
 @pytest.mark.parametrize("task", TASKS)
 def test_every_split_is_prepared_and_the_test_set_has_no_labels(prepared, task):
     found = prepared[task]
-    assert found.splits == ("train", "valid", "test")
+    diagnostics = ("ax_b", "ax_g") if task == "SuperRTE" else ()
+    assert found.splits == ("train", "valid", "test", *diagnostics)
     for split, number in (("valid", 8), ("test", 6)):
         part = found.split(split)
         assert len(part) == part.facts["records"] == number * (4 if task == "MultiRC" else 1)
@@ -150,6 +151,7 @@ def test_options_have_the_official_metrics(prepared, task, names):
             "MultiRC.jsonl",
             r'\{"idx": 0, "passage": \{"questions": \[\{"idx": 0, "answers": \[\{"idx": 0, "label": [01]\}, .*\]\}\}',
         ),
+        ("SuperRTE", "RTE.jsonl", r'\{"idx": 0, "label": "(not_)?entailment"\}'),
         ("COPA", "COPA.jsonl", r'\{"idx": 0, "label": [01]\}'),
         ("ReCoRD", "ReCoRD.jsonl", r'\{"idx": 0, "label": "(good|bad) \w+"\}'),
         ("CommonsenseQA", "CommonsenseQA.jsonl", r'\{"id": "0{32}", "answerKey": "[A-E]"\}'),
@@ -218,3 +220,37 @@ def test_wsc_without_anything_to_learn_from_is_refused(raw, tmp_path):
         write_lines(tmp_path / "WSC" / name, rows)
     with pytest.raises(ValueError, match="no row of the training file has a right phrase with rivals"):
         prepared_of("WSC", tmp_path, tmp_path / "set")
+
+
+def test_the_diagnostic_sets_of_both_forms_are_predicted_by_the_model_of_rte(prepared, tmp_path):
+    found = prepared["SuperRTE"]
+    assert texts(found, "ax_b", 1) == texts(found, "ax_g", 1)
+    for split, name in (("ax_b", "AX-b.jsonl"), ("ax_g", "AX-g.jsonl")):
+        logits = np.tile(np.array([[0.0, 1.0]], np.float32), (6, 1))
+        assert score(found, split, RawOutputs(logits=logits), tmp_path) == {}
+        assert lines(tmp_path / name) == [{"idx": index, "label": "entailment"} for index in range(6)]
+
+
+def test_answers_of_winogrande_may_be_in_the_list_beside_the_file(raw, tmp_path):
+    expected = prepared_of("WinoGrande", raw, tmp_path / "expected")
+    for name in ("train_xl", "dev", "test"):
+        rows = lines(raw / "WinoGrande" / f"{name}.jsonl")
+        answers = [row.pop("answer", None) for row in rows]
+        write_lines(tmp_path / "raw" / f"{name}.jsonl", rows)
+        if name != "test":
+            (tmp_path / "raw" / f"{name}-labels.lst").write_text("".join(f"{answer}\n" for answer in answers))
+    found = prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "found")
+    for split in expected.splits:
+        assert [texts(found, split, at) for at in range(6)] == [texts(expected, split, at) for at in range(6)]
+    assert found.split("valid").columns["label"].tolist() == expected.split("valid").columns["label"].tolist()
+    assert found.content["source"]["files"] == 5, "a changed list is another source"
+    listed = tmp_path / "raw" / "dev-labels.lst"
+    listed.write_text(listed.read_text().replace("1", "3", 1))
+    with pytest.raises(ValueError, match=r"dev-labels\.lst, line \d: answer is '3', and must be one of"):
+        prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "wrong")
+    listed.write_text("1\n")
+    with pytest.raises(ValueError, match=r"dev-labels\.lst has 1 answers, and dev\.jsonl has 8 rows"):
+        prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "short")
+    listed.unlink()
+    with pytest.raises(ValueError, match=r"dev\.jsonl, line 1: the field 'answer' is missing"):
+        prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "none")

@@ -1,0 +1,176 @@
+"""Code and environment are copied to a node's disk whole or not at all, and removed."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from roberta_plugin.launch import node_local
+from roberta_plugin.launch.node_local import NodeLocalError, copy, remove
+from tests.campaign.environment import mounted
+from tests.unit.launch.packed import pack_environment
+
+
+@pytest.fixture
+def code(tmp_path):
+    folder = tmp_path / "code"
+    (folder / "package").mkdir(parents=True)
+    (folder / "package" / "module.py").write_text("A = 1\n")
+    return folder
+
+
+@pytest.fixture
+def disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("archive", ["env.tar.gz", "env.tar"])
+def test_the_code_is_there_and_the_environments_python_imports_its_own(tmp_path, disk, code, archive):
+    run = disk / "roberta-run"
+    copy(run / "7-0", code=code, environment=pack_environment(tmp_path, archive=archive))
+    assert (run / "7-0" / "code" / "package" / "module.py").read_text() == "A = 1\n"
+    python = run / "7-0" / "environment" / "bin" / "python"
+    shown = subprocess.run(
+        [python, "-P", "-c", "import marker, sys; print(sys.prefix)"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == str(run / "7-0" / "environment")
+    assert stat.S_IMODE(run.stat().st_mode) == 0o700, "others could put code there"
+
+
+def test_conda_unpack_runs_in_the_new_place(tmp_path, disk, code):
+    script = "import pathlib; pathlib.Path(__file__).with_name('unpacked').write_text(__file__)"
+    copy(disk / "run" / "7-0", code=code, environment=pack_environment(tmp_path, conda_unpack=script))
+    place = disk / "run" / "7-0" / "environment" / "bin"
+    assert (place / "unpacked").read_text() == str(place / "conda-unpack")
+
+
+def test_a_conda_unpack_that_fails_is_quoted(tmp_path, disk, code):
+    environment = pack_environment(tmp_path, conda_unpack="raise SystemExit('prefix too long')")
+    with pytest.raises(NodeLocalError, match=r"conda-unpack of .*env.tar.gz failed: prefix too long"):
+        copy(disk / "run" / "7-0", code=code, environment=environment)
+
+
+def test_a_start_removes_what_killed_attempts_have_left_and_an_end_its_own_copy(disk, code):
+    copy(disk / "roberta-a" / "7-0", code=code)
+    copy(disk / "roberta-b" / "8-0", code=code)
+    (disk / "roberta-a" / "7-0" / "code" / "package" / "module.py").chmod(0)
+    copy(disk / "roberta-a" / "7-1", code=code)
+    assert sorted(path.name for path in disk.glob("*/*")) == ["7-1", "8-0"]
+    remove(disk / "roberta-a" / "7-0")
+    remove(disk / "roberta-a" / "7-1")
+    assert [path.name for path in disk.iterdir()] == ["roberta-b"]
+
+
+def test_a_disk_that_nodes_share_is_refused(disk, code):
+    copy(disk / "roberta-run" / "7-0", code=code)
+    with pytest.raises(
+        NodeLocalError, match="7-0 is there already: --node-local must name a folder on each node's own"
+    ):
+        copy(disk / "roberta-run" / "7-0", code=code)
+    assert (disk / "roberta-run" / "7-0" / "code" / "package" / "module.py").is_file(), "the other node's copy is gone"
+
+
+def test_a_full_disk_is_named_and_keeps_nothing(tmp_path, disk, code):
+    if not mounted(disk, "size=64k"):
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        (code / "large").write_bytes(bytes(2**17))
+        with pytest.raises(NodeLocalError, match=r"7-0 cannot be written \(.*No space left on device.*--node-local"):
+            copy(disk / "roberta-run" / "7-0", code=code)
+        assert list(disk.iterdir()) == []
+        with pytest.raises(NodeLocalError, match=r"7-0 cannot be written \(.*No space left on device"):
+            copy(disk / "run" / "7-0", code=code / "package", environment=pack_environment(tmp_path, large="a" * 2**17))
+        assert list(disk.iterdir()) == []
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        with pytest.raises(NodeLocalError, match=r"roberta-run cannot be made \(Read-only file system\)"):
+            copy(disk / "roberta-run" / "7-0", code=code)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_folder_that_others_could_write_to_is_refused(tmp_path, disk, code):
+    (disk / "open").mkdir()
+    (disk / "open").chmod(0o777)
+    (disk / "elsewhere").mkdir()
+    (disk / "link").symlink_to(disk / "elsewhere")
+    for name in ("open", "link"):
+        with pytest.raises(NodeLocalError, match=f"{name} is a link, or others can write to it"):
+            copy(disk / name / "7-0", code=code)
+    assert list((disk / "elsewhere").iterdir()) == []
+    if os.geteuid() == 0:
+        (disk / "foreign").mkdir()
+        os.chown(disk / "foreign", 12345, 12345)
+        with pytest.raises(NodeLocalError, match="foreign is a link, or others can write to it"):
+            copy(disk / "foreign" / "7-0", code=code)
+
+
+def damaged(tmp_path, kind):
+    """An archive that cannot be used."""
+    path = pack_environment(tmp_path)
+    if kind == "cut off":
+        os.truncate(path, path.stat().st_size // 2)
+    elif kind == "flipped":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        path.write_bytes(content)
+    elif kind == "text":
+        path.write_text("no archive")
+    else:
+        with tarfile.open(path, "w:gz") as file:
+            file.add(tmp_path / "environment-to-pack", arcname="env")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cut off", r"env.tar.gz is not a whole tar archive \(.*\): pack the environment again"),
+        ("flipped", r"env.tar.gz is not a whole tar archive \(.*\): pack the environment again"),
+        ("text", r"env.tar.gz is not a whole tar archive \(.*\): pack the environment again"),
+        ("in a folder of its own", r"env.tar.gz holds no bin/python that works on this node"),
+    ],
+)
+def test_a_damaged_archive_is_named(tmp_path, disk, code, kind, message):
+    with pytest.raises(NodeLocalError, match=message):
+        copy(disk / "run" / "7-0", code=code, environment=damaged(tmp_path, kind))
+    assert list(disk.iterdir()) == []
+
+
+def test_an_archive_that_a_node_does_not_see_is_named(tmp_path, disk, code):
+    with pytest.raises(NodeLocalError, match=r"env.tar cannot be read on this node \(No such file or directory\)"):
+        copy(disk / "run" / "7-0", code=code, environment=tmp_path / "env.tar")
+    assert list(disk.iterdir()) == []
+
+
+def run_as_the_batch_script_does(*words):
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_NODEID": "3"}
+    return subprocess.run(
+        [sys.executable, "-I", node_local.__file__, *map(str, words)],
+        env=environment | {"SLURMD_NODENAME": "gpu4"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_failure_is_the_reason_of_the_attempt_and_names_the_node(tmp_path, disk, code):
+    output_dir = tmp_path / "run"
+    output_dir.mkdir()
+    words = ("--code", code, "--output-dir", output_dir)
+    done = run_as_the_batch_script_does("copy", disk / "roberta-run" / "7-2", *words)
+    assert done.returncode == 0, done.stderr
+    assert (disk / "roberta-run" / "7-2" / "code" / "package" / "module.py").is_file()
+    done = run_as_the_batch_script_does("copy", code / "package" / "module.py" / "7-2", *words)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{code}/package/module.py cannot be made")
+    noted = json.loads((output_dir / "failures" / "7_2.json").read_text())
+    assert noted["reason"].startswith(f"gpu4: NodeLocalError: {code}/package/module.py cannot be made")
+    assert (noted["nodes"], noted["node"], noted["is_preflight"]) == (["gpu4"], 3, True)
+    assert run_as_the_batch_script_does("remove", disk / "roberta-run" / "7-2").returncode == 0
+    assert list(disk.iterdir()) == []
