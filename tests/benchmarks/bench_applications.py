@@ -53,7 +53,7 @@ def _table(name: str, kind: str, *columns: str) -> tuple[str, ...]:
 
 
 APPLICATIONS = {
-    "WNUT-17": Application("wnut17", "ner/wnut17", "f1", 5, "1e-3", "16"),
+    "WNUT-17": Application("wnut17", "ner/wnut17", "f1", 15, "3e-4", "16"),
     "WSC": Application("WSC", "superglue", "accuracy", 3, "1e-4", "8"),
     "own table: reviews": Application(
         "custom", "tables", "accuracy", 2, "5e-4", "16", _table("reviews", "classification", "text=sentence")
