@@ -146,11 +146,6 @@ class ForkedTrainings:
         assert _happens(lambda: bool(self._lines()), 200), "the process that forks did not answer"
         self.processes = [Fork(pid, self._ended) for pid in json.loads(self._lines()[0])]
 
-    @property
-    def pids(self) -> list[int]:
-        """Their process ids."""
-        return list(self._children or [])
-
     def codes(self, *, timeout: float = 0) -> list[int] | None:
         """The exit codes; None if they do not all end in so many seconds."""
         if not _happens(lambda: len(self._ended()) == len(self.processes), timeout):

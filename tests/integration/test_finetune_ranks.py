@@ -1,7 +1,5 @@
 """The real `fairseq-train` of the applications on two ranks: stopped in mid-epoch, resumed, validated."""
 
-import os
-import signal
 import time
 
 import pytest
@@ -70,7 +68,7 @@ def stop_in_mid_epoch(arguments, save_dir, update):
         while not any(int(record["num_updates"]) >= update for record in logged(save_dir, "train_inner")):
             assert time.monotonic() < deadline and ranks.codes() is None
             time.sleep(0.005)
-        os.kill(ranks.pids[1], signal.SIGTERM)
+        ranks.processes[1].terminate()
         assert ranks.codes(timeout=120) == [143, 143]
     finally:
         ranks.kill()
