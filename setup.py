@@ -12,7 +12,6 @@ TEST = [
     "pytest-xdist>=3.5",
     "hypothesis>=6",
     "transformers>=4.48",
-    "seqeval==1.2.2",
     "scikit-learn>=1.4",
     *ONNX,
     *PARQUET,

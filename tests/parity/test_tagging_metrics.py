@@ -1,10 +1,10 @@
-"""Entity F1 against seqeval, and against conlleval's definition, written out plainly, on its own files.
+"""Entity F1 against results of seqeval, and against conlleval's definition, written out plainly, on its own files.
 
 The second reference works step by step as conlleval.pl (Tjong Kim Sang 2000-2004) does, line by line.
 """
 
+import json
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -15,10 +15,12 @@ from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.finetuning.tagging.labels import entity_labels
 from roberta_plugin.finetuning.tagging.metrics import evaluate
 from roberta_plugin.finetuning.tagging.schemes import entities_of
+from tests.parity import seqeval_results
+from tests.parity.seqeval_results import TYPES, random_tags
 from tests.tiny_tagging import write_prepared
 
-TYPES = ["PER", "creative-work", "LOC"]
 LABELS = entity_labels(TYPES)
+SEQEVAL = json.loads(seqeval_results.FILE.read_text())
 
 
 def conlleval(text):
@@ -74,48 +76,20 @@ def percentages(correct, found, gold):
     return precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def random_tags(seed, *, is_valid):
-    """Right and given labels of sentences, the given ones often the same; not valid sequences if `is_valid` is False."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 12, 60)
-    gold = rng.choice(len(LABELS), lengths.sum(), p=[0.4, *[0.1] * 6])
-    given = np.where(rng.random(len(gold)) < 0.75, gold, rng.choice(len(LABELS), len(gold)))
-    is_first = np.concatenate([np.arange(length) == 0 for length in lengths])
-    if is_valid:
-        for labels in (gold, given):
-            for place in range(len(labels)):
-                before = 0 if is_first[place] else labels[place - 1]
-                if labels[place] % 2 == 0 and labels[place] and (before + 1) // 2 != labels[place] // 2:
-                    labels[place] -= 1
-    return gold, given, is_first, lengths
-
-
-@pytest.mark.parametrize("is_valid", [True, False])
-@pytest.mark.parametrize("seed", range(6))
-def test_scores_are_seqevals(seed, is_valid):
-    seqeval = pytest.importorskip("seqeval.metrics")
-    gold, given, is_first, lengths = random_tags(seed, is_valid=is_valid)
-    borders = np.cumsum(lengths)[:-1]
-    right, found = ([[LABELS[tag] for tag in part] for part in np.split(ids, borders)] for ids in (gold, given))
+@pytest.mark.parametrize("case", SEQEVAL["scores"])
+def test_scores_are_seqevals(case):
+    gold, given = (np.array([int(digit) for digit in case[side].replace(" ", "")]) for side in ("gold", "given"))
+    is_first = np.concatenate([np.arange(len(sentence)) == 0 for sentence in case["gold"].split()])
     ours = evaluate(gold, given, is_first, TYPES)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert ours["f1"] == pytest.approx(100 * seqeval.f1_score(right, found))
-        assert ours["precision"] == pytest.approx(100 * seqeval.precision_score(right, found))
-        assert ours["recall"] == pytest.approx(100 * seqeval.recall_score(right, found))
-        assert ours["accuracy"] == pytest.approx(100 * seqeval.accuracy_score(right, found))
-        by_type = seqeval.classification_report(right, found, output_dict=True)
-    for type_ in TYPES:
-        names = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
-        for name, theirs in names.items():
-            assert ours[f"{name}_{type_}"] == pytest.approx(100 * by_type[type_][theirs])
+    for name, value in case["scores"].items():
+        assert ours[name] == pytest.approx(100 * value), name
     assert 5 < ours["f1"] < 95
 
 
 @pytest.mark.parametrize("is_valid", [True, False])
 @pytest.mark.parametrize("seed", range(6))
 def test_scores_are_conllevals(seed, is_valid):
-    gold, given, is_first, _ = random_tags(seed, is_valid=is_valid)
+    gold, given, is_first = random_tags(seed, is_valid=is_valid)
     lines = []
     for right, found, first in zip(gold, given, is_first, strict=True):
         lines += [""] * bool(first) + [f"w {LABELS[right]} {LABELS[found]}"]
@@ -128,16 +102,10 @@ def test_scores_are_conllevals(seed, is_valid):
         assert found == pytest.approx(percentages(*row))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_entities_of_any_tags_are_seqevals(seed):
-    """Letters of all schemes that seqeval's default mode knows, in any order."""
-    get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
-    rng = np.random.default_rng(seed)
-    tags = [f"{letter}-{type_}" for letter in "BIES" for type_ in ("PER", "creative-work")]
-    given = rng.choice([*tags, "O", "O"], 40).tolist()
-    expected = [(type_, start, last + 1) for type_, start, last in get_entities(given)]
-    assert [tuple(entity) for entity in entities_of(given)] == expected
-    assert len(expected) > 10
+@pytest.mark.parametrize("case", SEQEVAL["entities"])
+def test_entities_of_any_tags_are_seqevals(case):
+    assert [list(entity) for entity in entities_of(case["tags"].split())] == case["entities"]
+    assert len(case["entities"]) > 10
 
 
 def test_a_prediction_file_scores_the_same_under_conlleval(tmp_path):
