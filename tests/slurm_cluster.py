@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 COMMANDS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "unshare")
 CPUS = 8
 
@@ -31,6 +33,9 @@ def why_not() -> str | None:
     # a container may forbid what gives each virtual node its own host name
     namespaces = subprocess.run(["unshare", "-m", "-u", "true"], capture_output=True, text=True, check=False)
     return None if namespaces.returncode == 0 else f"unshare -m -u does not work here: {namespaces.stderr.strip()}"
+
+
+needs_slurm = pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}")
 
 
 class SlurmCluster:
@@ -148,10 +153,14 @@ class SlurmCluster:
             assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def fields(self, job_id: str) -> dict[str, str]:
+        """What scontrol says of the job, such as {"JobState": "RUNNING", "Restarts": "0"}."""
+        text = self.call("scontrol", "show", "job", "--oneliner", job_id)
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
     def state(self, job_id: str) -> str:
         """The job's state, such as RUNNING."""
-        text = self.call("scontrol", "show", "job", "--oneliner", job_id)
-        return dict(word.split("=", 1) for word in text.split() if "=" in word)["JobState"]
+        return self.fields(job_id)["JobState"]
 
     def release(self, job_id: str) -> None:
         """Let a requeued job start soon, and not after the two minutes that SLURM waits.
@@ -224,6 +233,20 @@ def slurm_cluster(
         yield cluster
     finally:
         cluster.stop()
+
+
+@contextmanager
+def talking_to(cluster: SlurmCluster) -> Iterator[None]:
+    """SLURM's commands, and the jobs that this process submits, go to this cluster."""
+    before = dict(os.environ)
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        del os.environ[name]
+    os.environ.update({**cluster.environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:

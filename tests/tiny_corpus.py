@@ -97,12 +97,17 @@ def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:
     ]
 
 
-def run_ranks(arguments: list[str], num_ranks: int) -> str:
-    """Run fairseq-train as `num_ranks` processes, which must all succeed; return what the first one says."""
+def rank_commands(arguments: list[str], num_ranks: int) -> list[list[str]]:
+    """The commands of `num_ranks` processes of fairseq-train on this machine, which talk by gloo."""
     place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
     place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     place += ["--distributed-world-size", str(num_ranks)]
-    commands = [[*arguments, *place, "--distributed-rank", str(rank)] for rank in range(num_ranks)]
+    return [[*arguments, *place, "--distributed-rank", str(rank)] for rank in range(num_ranks)]
+
+
+def run_ranks(arguments: list[str], num_ranks: int) -> str:
+    """Run fairseq-train as `num_ranks` processes, which must all succeed; return what the first one says."""
+    commands = rank_commands(arguments, num_ranks)
     ranks = ForkedTrainings(commands, cwd=REPOSITORY, environment=environment()).wait(timeout=120)
     output = ranks[0].stdout + ranks[0].stderr
     assert [rank.returncode for rank in ranks] == [0] * num_ranks, output[-3000:]

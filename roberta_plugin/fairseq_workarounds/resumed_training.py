@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from roberta_plugin.fairseq_workarounds.training_loop import wrap
+from roberta_plugin.fairseq_workarounds.training_loop import when_loaded, wrap
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.heads import ALL_HEADS
 from roberta_plugin.models.checkpoints.options import saved_options
@@ -19,20 +18,10 @@ _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options 
 
 def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *arguments: Any, **options: Any) -> Any:
     """fairseq's `Trainer.load_checkpoint`, with a check of what is continued."""
-    load_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
-    is_reset = bool(arguments[0] if arguments else options.get("reset_optimizer", False))
-
-    def load_checked(*arguments: Any, **options: Any) -> dict[str, Any]:
-        state: dict[str, Any] = load_to_cpu(*arguments, **options)
-        if not is_reset:
-            check_continues(trainer, state, Path(filename))
-        return state
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_checked
-    try:
+    if arguments[0] if arguments else options.get("reset_optimizer", False):
         return fairseqs(trainer, filename, *arguments, **options)
-    finally:
-        checkpoint_utils.load_checkpoint_to_cpu = load_to_cpu
+    with when_loaded(lambda state: check_continues(trainer, state, Path(filename))):
+        return fairseqs(trainer, filename, *arguments, **options)
 
 
 def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:

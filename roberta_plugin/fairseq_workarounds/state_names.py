@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from fairseq import checkpoint_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
 
-from roberta_plugin.fairseq_workarounds.training_loop import wrap
+from roberta_plugin.fairseq_workarounds.training_loop import when_loaded, wrap
 
 logger = logging.getLogger(__name__)
 
@@ -26,22 +25,16 @@ _OPTIMIZERS = {
 
 def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *arguments: Any, **options: Any) -> Any:
     """fairseq's `Trainer.load_checkpoint`, with the class names that it expects in the checkpoint."""
-    load_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
 
-    def load_renamed(*arguments: Any, **options: Any) -> dict[str, Any]:
-        state: dict[str, Any] = load_to_cpu(*arguments, **options)
+    def rename(state: dict[str, Any]) -> None:
         history = state.get("optimizer_history")
         if history:
             _rename(history[-1], "criterion_name", type(trainer.get_criterion()).__name__, _CRITERIONS)
             if getattr(trainer.cfg.optimizer, "_name", None) == "roberta_adamw":
                 _rename(history[-1], "optimizer_name", _optimizer_class(trainer.cfg), _OPTIMIZERS)
-        return state
 
-    checkpoint_utils.load_checkpoint_to_cpu = load_renamed
-    try:
+    with when_loaded(rename):
         return fairseqs(trainer, filename, *arguments, **options)
-    finally:
-        checkpoint_utils.load_checkpoint_to_cpu = load_to_cpu
 
 
 def install() -> None:

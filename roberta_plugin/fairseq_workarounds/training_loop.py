@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
+
+from fairseq import checkpoint_utils
 
 # fairseq_cli.train is "__main__" under python -m, and "__mp_main__" in ranks that it has spawned.
 _PROGRAMS = ("fairseq_cli.train", "__main__", "__mp_main__")
@@ -30,3 +33,20 @@ def wrap(module: ModuleType | type, name: str, wrapper: Callable[..., Any]) -> N
 
     wrapped.wrappers = (*getattr(original, "wrappers", ()), wrapper)  # type: ignore[attr-defined]
     setattr(module, name, wrapped)
+
+
+@contextmanager
+def when_loaded(look: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Inside, `look` sees the state of every checkpoint that fairseq loads, and may change it or raise an error."""
+    load_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
+
+    def load_and_look(*arguments: Any, **options: Any) -> dict[str, Any]:
+        state: dict[str, Any] = load_to_cpu(*arguments, **options)
+        look(state)
+        return state
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_and_look
+    try:
+        yield
+    finally:
+        checkpoint_utils.load_checkpoint_to_cpu = load_to_cpu

@@ -76,7 +76,8 @@ class ExamplesDataset(BlockDataset):
         In a packed row, the sum of their sequences. Otherwise their longest sequence times the largest number of
         sequences of any example, so that a batch stays within its limit whichever examples it holds.
         """
-        return np.minimum(self._room[indices], self.most_counted or np.iinfo(np.int32).max)
+        room = self._room[indices]
+        return room if self.most_counted is None else np.minimum(room, self.most_counted)
 
     @cached_property
     def _room(self) -> NDArray[np.int32]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -20,7 +18,7 @@ from tests.campaign.cluster_faults import FAULTS, PATIENCE_S, Victim, lost_worke
 from tests.campaign.environment import mounted
 from tests.campaign.outcome import Table
 from tests.integration.test_slurm import log_of, recipe_of, updates_done
-from tests.slurm_cluster import SlurmCluster, slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import SlurmCluster, slurm_cluster, talking_to, wait_for, why_not
 
 SAVE_EVERY = 20  # updates
 SIGNAL_DELAY_S = 45
@@ -72,20 +70,6 @@ def run_cluster(inputs: Path, folder: Path, *, faults: int = 20, seed: int = 0, 
     finally:
         subprocess.run(["umount", "-l", str(folder / "disk")], check=False)
     return table
-
-
-@contextmanager
-def talking_to(cluster: SlurmCluster) -> Iterator[None]:
-    """SLURM's commands and the jobs of this process go to this cluster."""
-    before = dict(os.environ)
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
-        del os.environ[name]
-    os.environ.update({**cluster.environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def attack(

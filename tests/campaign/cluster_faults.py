@@ -30,8 +30,7 @@ class Victim:
 
     def fields(self) -> dict[str, str]:
         """What SLURM says of the job."""
-        text = self.cluster.call("scontrol", "show", "job", "--oneliner", self.job_id)
-        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+        return self.cluster.fields(self.job_id)
 
     def num_updates(self) -> int:
         """Updates in the log, those that were done again included."""

@@ -14,9 +14,8 @@ import torch
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.slurm_cluster import free_ports
 from tests.tiny_benchmarks import write_tokenizer
-from tests.tiny_corpus import command, run, train_command, write_data_bin
+from tests.tiny_corpus import command, rank_commands, run, train_command, write_data_bin
 from tests.tiny_glue import write_task
 
 UPDATES = 60
@@ -47,12 +46,7 @@ def pretraining(name: str, inputs: Path, data: str, *options: str, ranks: int = 
         arguments += ["--max-update", str(UPDATES), "--total-num-update", str(UPDATES), "--no-epoch-checkpoints"]
         arguments += ["--save-interval-updates", "5", "--keep-interval-updates", "2"]
         arguments += ["--validate-interval-updates", "25"]
-        if ranks == 1:
-            return [arguments]
-        arguments += ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
-        arguments += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-        arguments += ["--distributed-world-size", str(ranks)]
-        return [[*arguments, "--distributed-rank", str(rank)] for rank in range(ranks)]
+        return [arguments] if ranks == 1 else rank_commands(arguments, ranks)
 
     return Subject(name=name, start=start, result=trained_state, writes="checkpoints/*tmp*")
 

@@ -9,8 +9,8 @@ import torch
 from roberta_plugin.checkpoint_files import fault_of
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
-from tests.slurm_cluster import free_ports, wait_for
-from tests.tiny_corpus import environment, run, train_command
+from tests.slurm_cluster import wait_for
+from tests.tiny_corpus import environment, rank_commands, run, train_command
 
 pytestmark = pytest.mark.integration
 
@@ -116,11 +116,9 @@ def test_a_kill_during_a_write_loses_that_write_and_the_end_is_the_same(tiny_dat
 
 
 def test_a_signal_during_a_write_saves_that_and_the_last_update_of_two_ranks(training, tmp_path):
-    place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
-    place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
-    arguments = training("ranks", "--disable-validation", *place, seconds=1.0)
+    arguments = training("ranks", "--disable-validation", "--max-update", "1000", seconds=1.0)
     save_dir = tmp_path / "ranks"
-    commands = [[*arguments, "--distributed-rank", str(rank), "--max-update", "1000"] for rank in range(2)]
+    commands = rank_commands(arguments, 2)
     running = Running(commands, tmp_path / "log.txt")
     try:
         running.wait_for_write(save_dir, 2)

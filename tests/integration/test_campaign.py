@@ -15,7 +15,7 @@ from tests.campaign.goodput import SAVE_EVERY, Timeline
 from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.subjects import all_subjects, write_inputs
-from tests.slurm_cluster import why_not
+from tests.slurm_cluster import needs_slurm
 
 CASES = 24  # two a command
 HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate", "roberta finetune --model")
@@ -68,7 +68,7 @@ def test_a_read_only_folder_is_named(inputs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # minutes
 @pytest.mark.slurm
-@pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}")
+@needs_slurm
 def test_a_job_that_is_hit_by_faults_ends_the_same(inputs: Path, tmp_path: Path) -> None:
     table = run_cluster(inputs, tmp_path, faults=4, only="bf16")
     assert table.cases == []

@@ -11,9 +11,8 @@ from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 from tests import tiny_summaries, tiny_superglue, tiny_tables, tiny_tagging
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
-from tests.slurm_cluster import free_ports
 from tests.tiny_benchmarks import write_tokenizer
-from tests.tiny_corpus import command, environment, logged, run_ranks
+from tests.tiny_corpus import command, environment, logged, rank_commands, run_ranks
 
 pytestmark = pytest.mark.integration
 
@@ -59,10 +58,7 @@ def train_command(prepared, save_dir, *options, lr="1e-3"):
 
 def stop_in_mid_epoch(arguments, save_dir, update):
     """Two ranks, of which the second gets SIGTERM; the update that was saved."""
-    place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
-    place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
-    commands = [[*arguments, *place, "--distributed-rank", str(rank)] for rank in range(2)]
-    ranks = ForkedTrainings(commands, cwd=REPOSITORY, environment=environment())
+    ranks = ForkedTrainings(rank_commands(arguments, 2), cwd=REPOSITORY, environment=environment())
     try:
         deadline = time.monotonic() + 120
         while not any(int(record["num_updates"]) >= update for record in logged(save_dir, "train_inner")):

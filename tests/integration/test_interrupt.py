@@ -12,8 +12,8 @@ import torch
 
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
-from tests.slurm_cluster import free_ports, wait_for
-from tests.tiny_corpus import environment, logged, run, train_command
+from tests.slurm_cluster import wait_for
+from tests.tiny_corpus import environment, logged, rank_commands, run, train_command
 
 pytestmark = pytest.mark.integration
 
@@ -102,13 +102,8 @@ def test_ctrl_c_saves_and_a_finished_training_is_left_alone(tiny_data_bin, tmp_p
 
 def test_sigterm_to_one_rank_stops_both_after_the_same_update(tiny_data_bin, tmp_path):
     save_dir = tmp_path / "checkpoints"
-    place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
-    place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
-    arguments = [*train_command(tiny_data_bin, save_dir, *ENDLESS), *place]
-    ranks = [
-        Training([*arguments, "--distributed-rank", str(rank)], tmp_path / f"{rank}.txt", in_fork=True)
-        for rank in range(2)
-    ]
+    commands = rank_commands(train_command(tiny_data_bin, save_dir, *ENDLESS), 2)
+    ranks = [Training(command, tmp_path / f"{rank}.txt", in_fork=True) for rank, command in enumerate(commands)]
     try:
         ranks[0].wait_for_update(5)
         ranks[1].process.terminate()

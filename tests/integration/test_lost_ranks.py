@@ -11,8 +11,8 @@ from roberta_plugin.fairseq_workarounds.lost_ranks import EXIT_CODE, VARIABLE
 from roberta_plugin.signs_of_life import UPDATE_LIMITS
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
-from tests.slurm_cluster import free_ports, wait_for
-from tests.tiny_corpus import environment, train_command
+from tests.slurm_cluster import wait_for
+from tests.tiny_corpus import environment, rank_commands, train_command
 
 pytestmark = pytest.mark.integration
 
@@ -22,11 +22,8 @@ LIMIT_S = 10
 
 def start_ranks(logs, command):
     """Start two ranks of fairseq-train."""
-    place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
-    place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
-    commands = [[*command, *place, "--distributed-rank", str(rank)] for rank in range(2)]
     setting = {**environment(), VARIABLE: str(LIMIT_S)}
-    return ForkedTrainings(commands, cwd=REPOSITORY, environment=setting, log=logs)
+    return ForkedTrainings(rank_commands(command, 2), cwd=REPOSITORY, environment=setting, log=logs)
 
 
 @pytest.mark.parametrize(

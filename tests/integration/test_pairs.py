@@ -10,8 +10,17 @@ import torch.nn.functional as F
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.forked_training import ForkedTrainings
-from tests.slurm_cluster import free_ports, wait_for
-from tests.tiny_corpus import environment, kill_at_update, logged, run, run_ranks, train_command, write_data_bin
+from tests.slurm_cluster import wait_for
+from tests.tiny_corpus import (
+    environment,
+    kill_at_update,
+    logged,
+    rank_commands,
+    run,
+    run_ranks,
+    train_command,
+    write_data_bin,
+)
 from tests.tiny_models import options as options_of_model
 
 pytestmark = pytest.mark.integration
@@ -102,10 +111,7 @@ def test_two_ranks_in_bf16_that_are_stopped_in_mid_epoch_end_with_the_same_bits(
     options += ("--max-epoch", "2", "--total-num-update", "200")
 
     def start(save_dir):
-        place = ["--distributed-init-method", f"tcp://127.0.0.1:{free_ports(1)[0]}", "--distributed-no-spawn"]
-        place += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"]
-        command = [*train_command(data, save_dir, *options), *place]
-        ranks = [[*command, "--distributed-rank", str(rank)] for rank in range(2)]
+        ranks = rank_commands(train_command(data, save_dir, *options), 2)
         return ForkedTrainings(ranks, cwd=tmp_path, environment=environment())
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"

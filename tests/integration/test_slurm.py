@@ -14,14 +14,14 @@ from roberta_plugin.cli import jobs
 from roberta_plugin.launch import status
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import launch
-from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import train_command
 from tests.unit.launch.packed import pack_environment
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slurm,
-    pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
+    needs_slurm,
 ]
 
 UPDATES = 100
@@ -35,18 +35,10 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def environment(cluster, monkeypatch):
-    talk_to(cluster, monkeypatch)
-    yield
+def environment(cluster):
+    with talking_to(cluster):
+        yield
     cluster.call("scancel", "--user=root")  # what a failed test has left
-
-
-def talk_to(cluster, monkeypatch):
-    """Let SLURM's commands and the jobs of this process go to the test's cluster."""
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {**cluster.environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}.items():
-        monkeypatch.setenv(name, value)
 
 
 def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
@@ -148,8 +140,7 @@ def assert_same_bits(output_dir, expected_run):
 def uninterrupted(cluster, tiny_data_bin, tmp_path_factory):
     """A run that nothing happens to, and its job."""
     output_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        talk_to(cluster, monkeypatch)
+    with talking_to(cluster):
         job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
         wait_for_end(cluster, output_dir, job_id)
     return output_dir, job_id

@@ -16,19 +16,18 @@ from tests.integration.test_slurm import (
     log_of,
     recipe_of,
     row_of,
-    talk_to,
     updates_done,
     wait_for_end,
     wait_for_restart,
     wait_for_update,
 )
-from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slurm,
     pytest.mark.slow,  # four attempts
-    pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
+    needs_slurm,
 ]
 
 
@@ -43,9 +42,9 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def environment(cluster, monkeypatch):
-    talk_to(cluster, monkeypatch)
-    yield
+def environment(cluster):
+    with talking_to(cluster):
+        yield
     cluster.call("scancel", "--user=root")
 
 

@@ -16,7 +16,7 @@ from roberta_plugin.launch.recipe import load_recipe
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.resources import check_resources, minutes_of
 from tests.conftest import REPOSITORY
-from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
 pytestmark = pytest.mark.integration
 FOLDER = REPOSITORY / "slurm"
@@ -218,17 +218,13 @@ def shared_text(tmp_path_factory):
     return files, folder / "tokenizer"
 
 
-@pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}")
+@needs_slurm
 def test_a_real_slurm_starts_a_rank_for_each_gpu(tmp_path_factory, monkeypatch):
     """Two of the 128 nodes; a stub in the place of fairseq-train writes what each rank was told."""
     folder = tmp_path_factory.mktemp("slurm")
     body = 'echo "$SLURM_PROCID $SLURM_LOCALID $CUDA_VISIBLE_DEVICES $*" > ' + str(folder / "told-$SLURM_PROCID")
     stub(folder / "bin", "fairseq-train", body)
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
-        monkeypatch.delenv(name)
-    with slurm_cluster(folder, num_nodes=2) as cluster:
-        for name, value in cluster.environment.items():
-            monkeypatch.setenv(name, value)
+    with slurm_cluster(folder, num_nodes=2) as cluster, talking_to(cluster):
         monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
         job = cluster.call(
             *("sbatch", "--parsable", "--nodes=2", "--cpus-per-task=1", f"--output={folder}/job.log"),

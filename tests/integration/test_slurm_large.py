@@ -15,13 +15,13 @@ import submitit
 from roberta_plugin.launch import rendezvous
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import sbatch_parameters
-from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import needs_slurm, slurm_cluster, wait_for
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slurm,
     pytest.mark.slow,
-    pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
+    needs_slurm,
 ]
 
 NODES, RANKS_PER_NODE = 128, 8

@@ -19,18 +19,17 @@ from tests.integration.test_slurm import (
     UPDATES,
     log_of,
     recipe_of,
-    talk_to,
     updates_done,
     wait_for_end,
     wait_for_restart,
     wait_for_update,
 )
-from tests.slurm_cluster import parent_of, slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import needs_slurm, parent_of, slurm_cluster, talking_to, wait_for
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slurm,
-    pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}"),
+    needs_slurm,
 ]
 
 
@@ -41,19 +40,14 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def environment(cluster, monkeypatch):
-    talk_to(cluster, monkeypatch)
-    yield
+def environment(cluster):
+    with talking_to(cluster):
+        yield
     cluster.call("scancel", "--user=root")  # what a failed test has left
 
 
 def on_one_node(data_bin, output_dir, **fields):
     return recipe_of(data_bin, output_dir, nodes=1, **{"gpus_per_node": 1, "batch_sequences": 8, **fields})
-
-
-def fields_of(cluster, job_id):
-    text = cluster.call("scontrol", "show", "job", "--oneliner", job_id)
-    return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
 
 @pytest.mark.slow  # three attempts
@@ -67,7 +61,7 @@ def test_a_crash_loop_without_a_checkpoint_ends_after_three_attempts(cluster, ti
     for attempt in (1, 2):
         wait_for_restart(cluster, job_id, attempt)
     wait_for_end(cluster, output_dir, job_id, "FAILED")
-    assert fields_of(cluster, job_id)["Restarts"] == "2"
+    assert cluster.fields(job_id)["Restarts"] == "2"
     assert "3 attempts in a row have failed without saving a newer checkpoint" in log_of(output_dir, job_id)
     records = read_attempts(output_dir)
     assert [(record["kind"], record["restarts"]) for record in records] == [
@@ -114,7 +108,7 @@ def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_b
     wait_for(lambda: len(read_attempts(output_dir)) == 2, 90, "the verdict of the pre-flight")
     with contextlib.suppress(ProcessLookupError):
         os.kill(hung, signal.SIGKILL)
-    wait_for(lambda: fields_of(cluster, job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
+    wait_for(lambda: cluster.fields(job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
     wait_for_restart(cluster, job_id, 2)
     wait_for_end(cluster, output_dir, job_id)
     silent = read_attempts(output_dir)[1]
@@ -144,7 +138,7 @@ def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out
     wait_for(lambda: read_attempts(output_dir), 90, "the end of the attempt")
     with contextlib.suppress(ProcessLookupError):
         os.kill(hung, signal.SIGKILL)
-    wait_for(lambda: fields_of(cluster, job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
+    wait_for(lambda: cluster.fields(job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
     (lost,) = read_attempts(output_dir)
     assert (lost["kind"], lost["restarts"], lost["excluded"]) == ("failed in training", True, [node])
     assert f"rank 1 on {node} (process {hung}) has given no sign of life for 1" in lost["reason"]
@@ -188,13 +182,13 @@ def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a
     done = subprocess.run(words, env={**os.environ}, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     job_id = re.search(r"job (\d+): logs in", done.stdout)[1]
-    fields = fields_of(cluster, job_id)
+    fields = cluster.fields(job_id)
     assert fields["TresPerNode"] == "gres:gpu:h100:2"
     assert (fields["NumTasks"], fields["CPUs/Task"], fields["OverSubscribe"]) == ("2", "1", "NO")
     wait_for_end(cluster, output_dir, job_id, "FAILED")
     assert "torch sees no GPU" in log_of(output_dir, job_id)
     assert "torch sees no GPU" in read_attempts(output_dir)[0]["reason"]
-    assert fields_of(cluster, job_id)["Restarts"] == "0", "a first start that fails stays final"
+    assert cluster.fields(job_id)["Restarts"] == "0", "a first start that fails stays final"
 
 
 @pytest.mark.slow  # scontrol itself takes minutes to give up

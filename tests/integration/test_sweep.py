@@ -1,7 +1,6 @@
 """`roberta sweep` with real trainings: here and as a SLURM job array; stopped, failed and done again."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from roberta_plugin.cli import main
 from roberta_plugin.experiments.sweeps import run as sweep_run
 from roberta_plugin.training.log import parse_line
 from tests.forked_training import ForkedProcess
-from tests.slurm_cluster import slurm_cluster, wait_for, why_not
+from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import command as console_script
 from tests.tiny_corpus import environment, run, train_command, write_data_bin
 
@@ -144,15 +143,11 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def on_cluster(cluster, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
-        monkeypatch.delenv(name)
-    for name, value in cluster.environment.items():
-        monkeypatch.setenv(name, value)
-    return cluster
+def on_cluster(cluster):
+    with talking_to(cluster):
+        yield cluster
 
 
-needs_slurm = pytest.mark.skipif(why_not() is not None, reason=f"no SLURM: {why_not()}")
 RESOURCES = {"partition": "main", "time": "10", "cpus_per_gpu": "1"}
 
 
