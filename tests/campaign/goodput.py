@@ -18,11 +18,11 @@ from pathlib import Path
 
 from roberta_plugin.launch.submission import launch
 from roberta_plugin.planner.goodput import Simulated, goodput, simulate
-from tests.campaign.cluster import recipe, talking_to
+from tests.campaign.cluster import recipe
 from tests.campaign.cluster_faults import Victim
 from tests.campaign.outcome import Table
 from tests.integration.test_slurm import log_of
-from tests.slurm_cluster import SlurmCluster, slurm_cluster, why_not
+from tests.slurm_cluster import SlurmCluster, slurm_cluster, talking_to, why_not
 
 BETWEEN_FAILURES_S = 120.0
 SAVE_EVERY = 50  # updates
