@@ -74,8 +74,9 @@ def _dense(values: Tensor) -> Tensor:
 
 def fp8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear` of `x` (..., K), `weight` (N, K), `bias` (N,) -> (..., N) by products in FP8, with its derivatives."""
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
         x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     if x.numel() == 0:
         return F.linear(x, weight, bias)
