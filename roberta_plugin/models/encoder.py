@@ -21,6 +21,7 @@ from roberta_plugin.models.compiling import report_eager
 from roberta_plugin.models.cpu.dropout import Dropout
 from roberta_plugin.models.cpu.linear import Linear
 from roberta_plugin.models.embeddings import LearnedPositions
+from roberta_plugin.models.fp8 import Fp8Linear
 
 
 class Layer(nn.Module):
@@ -37,14 +38,16 @@ class Layer(nn.Module):
         attention_dropout_prob: float,
         activation_dropout_prob: float,
         attention_backend: str,
+        in_fp8: bool = False,
     ) -> None:
         super().__init__()
         self.self_attn = SelfAttention(
-            dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend
+            dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend, in_fp8=in_fp8
         )
         self.self_attn_layer_norm = nn.LayerNorm(dim)
-        self.fc1 = Linear(dim, ffn_dim)
-        self.fc2 = Linear(ffn_dim, dim)
+        projection = Fp8Linear if in_fp8 else Linear
+        self.fc1 = projection(dim, ffn_dim)
+        self.fc2 = projection(ffn_dim, dim)
         self.final_layer_norm = nn.LayerNorm(dim)
         self.activation = activation
         self.dropout = Dropout(dropout_prob)

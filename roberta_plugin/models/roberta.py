@@ -27,6 +27,7 @@ from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, 
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.device_peaks import peak_flops
 from roberta_plugin.models.flops import executed_flops, training_flops
+from roberta_plugin.models.fp8 import check_device
 from roberta_plugin.models.heads import ClassificationHead, SpanHead, TokenHead
 from roberta_plugin.models.initialization import initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
@@ -229,6 +230,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if str(self.cfg.matmul_precision) != "highest":
             torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
         weight, name = self.encoder.lm_head.bias, str(self.cfg.attention_backend)
+        if self.cfg.fp8_products:
+            check_device(weight.device)
         device, is_packed, dropout_prob = weight.device, packing is not None, self.cfg.attention_dropout
         dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
         length = src_tokens.size(1) if packing is None else packing["max_seqlen"]

@@ -56,6 +56,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             attention_dropout_prob=cfg.attention_dropout,
             activation_dropout_prob=cfg.activation_dropout,
             attention_backend=str(cfg.attention_backend),
+            in_fp8=cfg.fp8_products,
         )
 
     def forward(

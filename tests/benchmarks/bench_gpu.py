@@ -9,7 +9,7 @@ steps     a whole step of base and large at 512 tokens in bf16, with the recipe'
           plainest setting up one change at a time (the ladder), beside fairseq's and Hugging Face's
 
 Each step is measured in a process of its own, which an error or a lack of memory ends alone. Needs no network. MFU: the
-FLOPs of the paper's model over the device's dense peak; HFU: those that ours executes.
+FLOPs of the paper's model over the device's dense peak in bf16, also with FP8 products; HFU: those that ours executes.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def ladder(step: Step) -> Iterator[tuple[str, Step]]:
     yield "+ compiled layers", ours
     yield "+ twice the batch", replace(ours, batch_size=2 * step.batch_size)
     yield "+ four times the batch", replace(ours, batch_size=4 * step.batch_size)
+    yield "+ four times the batch, FP8 products", replace(ours, batch_size=4 * step.batch_size, fp8=True)
 
 
 class GrowingReport:

@@ -56,6 +56,7 @@ class Step:
     vocab_size: int = 50265
     packed: bool = False
     compiled: bool = False
+    fp8: bool = False
     backend: str = "auto"
     optimizer: str = "roberta_adamw"
     device: str = "cuda"
@@ -124,6 +125,7 @@ def _options(step: Step) -> Namespace:
         attention_dropout=step.attention_dropout,
         activation_dropout=0.0,
         compile_layers=step.compiled,
+        fp8_products=step.fp8,
         attention_backend=step.backend,
     )
 

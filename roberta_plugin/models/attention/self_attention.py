@@ -10,21 +10,25 @@ from torch import Tensor, nn
 
 from roberta_plugin.models.attention.registry import choose_backend
 from roberta_plugin.models.attention.sequences import Sequences
-from roberta_plugin.models.cpu.linear import Linear, linear
+from roberta_plugin.models.cpu.linear import Linear
+from roberta_plugin.models.fp8 import Fp8Linear
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2), with fairseq's parameter names."""
 
-    def __init__(self, dim: int, *, num_heads: int, dropout_prob: float, backend: str = "auto") -> None:
+    def __init__(
+        self, dim: int, *, num_heads: int, dropout_prob: float, backend: str = "auto", in_fp8: bool = False
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.dropout_prob = dropout_prob
         self.backend = backend
-        self.k_proj = Linear(dim, dim)
-        self.v_proj = Linear(dim, dim)
-        self.q_proj = Linear(dim, dim)
-        self.out_proj = Linear(dim, dim)
+        projection = Fp8Linear if in_fp8 else Linear
+        self.k_proj = projection(dim, dim)
+        self.v_proj = projection(dim, dim)
+        self.q_proj = projection(dim, dim)
+        self.out_proj = projection(dim, dim)
 
     def forward(
         self,
@@ -57,11 +61,11 @@ class SelfAttention(nn.Module):
         output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)
         return output
 
-    def _project(self, x: Tensor, *projections: nn.Linear) -> tuple[Tensor, ...]:
+    def _project(self, x: Tensor, *projections: Linear) -> tuple[Tensor, ...]:
         """(B, T, D) -> one (B, H, T, K) per projection: separate matrices on disk, one matmul at run time."""
         weight = torch.cat([projection.weight for projection in projections])  # (nD, D)
         bias = torch.cat([projection.bias for projection in projections])
-        joined = linear(x, weight, bias)  # (B, T, D) -> (B, T, nD)
+        joined = projections[0].product(x, weight, bias)  # (B, T, D) -> (B, T, nD)
         heads = joined.unflatten(-1, (len(projections), self.num_heads, -1))  # -> (B, T, n, H, K)
         # Unbound before the axes are swapped: the backward pass then joins the gradients without another copy.
         return tuple(part.transpose(1, 2) for part in heads.unbind(2))  # -> n x (B, H, T, K)

@@ -82,7 +82,11 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., K) -> (..., N)."""
-        return linear(input, self.weight, self.bias)
+        return self.product(input, self.weight, self.bias)
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The same with other parameters, such as those of several layers joined."""
+        return linear(x, weight, bias)
 
 
 class _Linear(torch.autograd.Function):
