@@ -9,6 +9,7 @@ from roberta_plugin.models.attention import registry as attention_backends
 from roberta_plugin.models.attention.registry import BACKENDS, choose_backend, kernel_of
 from roberta_plugin.models.attention.sdpa import exact_dropout
 from roberta_plugin.models.attention.sequences import Sequences
+from roberta_plugin.models.cpu.linear import has_fast_bf16
 
 PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]
 PACKED = [name for name, backend in BACKENDS.items() if backend.serves_packed]
@@ -143,6 +144,55 @@ def test_packed_rows_on_a_gpu_are_the_definitions(name, dtype, gpu):
     expected, references = definition(*inputs, of[:, None] == of)
     found = backend(*inputs, sequences=sequences, dropout_prob=0.0)
     assert_same_with_gradients(found, inputs, expected, references, tolerance=3e-2)
+
+
+@pytest.fixture
+def in_bf16():
+    """--matmul-precision medium, where the processor multiplies bf16."""
+    if not has_fast_bf16():
+        pytest.skip("this processor has neither AVX512-BF16 nor AMX")
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("in_bf16")
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_products_in_bf16_round_logits_and_weights_and_no_more(is_packed):
+    inputs = make_inputs((1, 4, 60, 32) if is_packed else SHAPES[2])
+    if is_packed:
+        sequences, of = make_sequences((20, 1, 39), (20, 1, 39)), torch.tensor([0] * 20 + [1] + [2] * 39)
+        layout, may_attend = {"sequences": sequences}, of[:, None] == of
+    else:
+        is_padding = make_padding(SHAPES[2])
+        layout, may_attend = {"is_padding": is_padding}, ~is_padding[:, None, None]
+    expected, references = definition(*inputs, may_attend)
+    found = backend_for("onednn")(*inputs, dropout_prob=0.0, **layout)
+    weights = torch.randn(found.shape)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    pairs = [(found, expected), *((one.grad, other.grad) for one, other in zip(inputs, references, strict=True))]
+    for one, other in pairs:
+        assert one.dtype == torch.float32
+        error = (one.double() - other).detach().norm() / other.detach().norm()
+        assert 1e-4 < error < 2.0**-6
+
+
+@pytest.mark.usefixtures("in_bf16")
+def test_dropout_in_bf16_drops_the_same_weights_in_both_directions():
+    """With v = 1 and its gradient: which weights count in the output, and which in the gradient of v."""
+    q, k = torch.zeros(2, 3, 64, 16), torch.zeros(2, 3, 64, 16)  # all weights are 1/64
+    v = torch.eye(64)[:, :16].expand(2, 3, 64, 16).clone().requires_grad_()
+    torch.manual_seed(0)
+    found = backend_for("onednn", dropout_prob=0.25)(q, k, v, dropout_prob=0.25)  # the weights of 16 positions
+    kept = found.ne(0)
+    assert float(kept.double().mean()) == pytest.approx(0.75, abs=0.02)
+    torch.testing.assert_close(found[kept], torch.full((int(kept.sum()),), 1 / 48), rtol=1e-2, atol=0)
+    rows = torch.zeros(2, 3, 64, 16)
+    rows[..., 0] = torch.arange(64)  # tells positions that attend apart
+    (gradient,) = torch.autograd.grad(found, v, rows)
+    expected = torch.einsum("bhqk,bhq->bhk", found.detach(), rows[..., 0])
+    torch.testing.assert_close(gradient[:, :, :16, 0], expected, rtol=2e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

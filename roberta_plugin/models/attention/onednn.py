@@ -1,6 +1,8 @@
 """Attention in fp32 on a CPU: one head of one sequence at a time, so that its weights stay in the cache.
 
-All six matmuls of forward and backward go through oneDNN; dropout uses the random numbers of `cpu.dropout`.
+All six matmuls of forward and backward go through oneDNN, or MKL where that is faster; dropout uses the random numbers
+of `cpu.dropout`. Where products may be made in bf16 (`cpu.linear.rounds`), all that lies between two of them is in bf16
+too: logits, weights and their gradients. The sums of a softmax are in fp32 all the same.
 
 Shapes: B blocks, H heads, T positions, Q positions that attend, K head dimension; q and t of them in one sequence.
 """
@@ -15,8 +17,8 @@ import torch
 from torch import Tensor
 
 from roberta_plugin.models.attention.base import AttentionMask
-from roberta_plugin.models.cpu.dropout import LEVELS, draw_words, kept, scale_of_kept
-from roberta_plugin.models.cpu.linear import onednn_linear
+from roberta_plugin.models.cpu.dropout import LEVELS, draw_words, keep_only, kept, scale_of_kept
+from roberta_plugin.models.cpu.linear import plain_linear, rounds
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
@@ -60,21 +62,22 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, is_padding: Tensor | None, segments: list[Segment], level: int
     ) -> Tensor:
-        q, k, v = q * q.size(-1) ** -0.5, k.contiguous(), v.contiguous()
         batch, heads, num_queries, dim = q.shape
-        weights = q.new_empty(heads * sum(segment.shape[0] * segment.shape[1] for segment in segments))
-        words = draw_words(weights.shape) if level else None
         # (B, Q, H, K) in memory: the caller joins the heads without a copy
         output = q.new_zeros(batch, num_queries, heads, dim).transpose(1, 2)
+        dtype = torch.bfloat16 if rounds() else torch.float32
+        q, k, v = (factor.to(dtype).contiguous() for factor in (q * dim**-0.5, k, v))
+        weights = q.new_empty(heads * sum(segment.shape[0] * segment.shape[1] for segment in segments))
+        words = draw_words(weights.shape) if level else None
         for segment, head, at in _heads(segments, heads):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
-            logits = onednn_linear(q[at_q], k[at_k])  # (q, K), (t, K) -> (q, t)
+            logits = plain_linear(q[at_q], k[at_k])  # (q, K), (t, K) -> (q, t)
             if is_padding is not None:
                 logits.masked_fill_(is_padding[segment.block, segment.k], float("-inf"))
             used = torch.softmax(logits, dim=-1, out=weights[at].view(segment.shape))
             if words is not None:
-                used = used * kept(words[at].view(segment.shape), level)
-            output[at_q] = onednn_linear(used, v[at_k].t())
+                used = keep_only(used, kept(words[at].view(segment.shape), level, dtype))
+            output[at_q] = plain_linear(used, v[at_k].t())
         ctx.save_for_backward(q, k, v, weights, words)
         ctx.level, ctx.segments = level, segments
         return output.mul_(scale_of_kept(level))
@@ -83,18 +86,18 @@ class _Attention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         q, k, v, weights, words = ctx.saved_tensors
-        output_grad = gradients[0].contiguous() * scale_of_kept(ctx.level)
-        q_grad, k_grad, v_grad = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        output_grad = (gradients[0].contiguous() * scale_of_kept(ctx.level)).to(q.dtype)
+        q_grad, k_grad, v_grad = (torch.zeros_like(factor, dtype=gradients[0].dtype) for factor in (q, k, v))
         for segment, head, at in _heads(ctx.segments, q.size(1)):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
             used = of_softmax = weights[at].view(segment.shape)
-            used_grad = onednn_linear(output_grad[at_q], v[at_k])  # (q, K), (t, K) -> (q, t)
+            used_grad = plain_linear(output_grad[at_q], v[at_k])  # (q, K), (t, K) -> (q, t)
             if words is not None:
-                keep = kept(words[at].view(segment.shape), ctx.level)
-                used = used * keep
-                used_grad.mul_(keep)
-            v_grad[at_k] = onednn_linear(used.t(), output_grad[at_q].t())
-            logits_grad = torch._softmax_backward_data(used_grad, of_softmax, -1, torch.float32)
-            q_grad[at_q] = onednn_linear(logits_grad, k[at_k].t())
-            k_grad[at_k] = onednn_linear(logits_grad.t(), q[at_q].t())
+                keep = kept(words[at].view(segment.shape), ctx.level, q.dtype)
+                used, used_grad = keep_only(used, keep), keep_only(used_grad, keep)
+            # The transposed result, because oneDNN copies a left factor that is transposed: here the smaller one
+            v_grad[at_k] = plain_linear(output_grad[at_q].t(), used.t()).t()
+            logits_grad = torch._softmax_backward_data(used_grad, of_softmax, -1, q.dtype)
+            q_grad[at_q] = plain_linear(logits_grad, k[at_k].t())
+            k_grad[at_k] = plain_linear(q[at_q].t(), logits_grad.t()).t()
         return q_grad.mul_(q.size(-1) ** -0.5), k_grad, v_grad, None, None, None

@@ -48,10 +48,21 @@ def draw_words(shape: torch.Size) -> Tensor:
     return draws.view(torch.int16)[: shape.numel()].view(shape)
 
 
-def kept(words: Tensor, level: int) -> Tensor:
-    """1.0 for the elements that stay, 0.0 for those dropped, each with probability level / 65536."""
-    # Written as fp32 directly: multiplying by bool, and masked_fill, are several times slower on a CPU.
-    return torch.ge(words, level - LEVELS // 2, out=torch.empty(words.shape, dtype=torch.float32))
+def kept(words: Tensor, level: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """1 for the elements that stay, 0 for those dropped, each with probability level / 65536.
+
+    In fp32, or for values in bf16 as integers of the same size, which `keep_only` takes.
+    """
+    # Written in a type to multiply with: bool, and masked_fill, are several times slower on a CPU.
+    dtype = torch.int16 if dtype == torch.bfloat16 else dtype
+    return torch.ge(words, level - LEVELS // 2, out=torch.empty(words.shape, dtype=dtype))
+
+
+def keep_only(values: Tensor, keep: Tensor) -> Tensor:
+    """The values (any shape) where `keep` (the same shape) is 1, and 0 elsewhere."""
+    if keep.dtype == torch.int16:  # their bits times 1 or 0, several times faster than a product in bf16
+        return (values.view(torch.int16) * keep).view(values.dtype)
+    return values * keep
 
 
 def scale_of_kept(level: int) -> float:

@@ -1,12 +1,12 @@
-"""Linear layers in fp32 on a CPU, through oneDNN where torch has it.
+"""Linear layers in fp32 on a CPU, through the faster of the libraries that torch has.
 
-torch multiplies fp32 matrices with MKL, which reaches half of oneDNN's speed on processors of AMD and the same on
-Intel's (tests/benchmarks/results). torch contains oneDNN as well, but its operator has no derivative, which is added
-here.
+torch multiplies fp32 matrices with MKL, which reaches half of oneDNN's speed on processors of AMD; on Intel's it is the
+faster one, for the gradient of weights by a third and more. torch contains oneDNN as well, but its operator has no
+derivative, which is added here.
 
 The precision is fp32 throughout, unless torch may round (--matmul-precision medium): on processors that multiply bf16
-(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast, and all else stays
-in fp32. Sums within a product are in fp32.
+(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast, and all else but the
+weights of attention stays in fp32. Sums within a product are in fp32.
 
 Shapes: M rows, K inputs, N outputs.
 """
@@ -40,21 +40,34 @@ def has_fast_bf16() -> bool:
     """Whether this processor multiplies bf16 faster than fp32."""
     capability = torch.backends.cpu.get_capabilities() if hasattr(torch.backends.cpu, "get_capabilities") else {}
     found = capability.get("avx512_bf16", False) or capability.get("amx_bf16", False)
-    return has_onednn() and bool(found or _flags() & {"avx512_bf16", "amx_bf16"})
+    return has_onednn() and bool(found or _words("flags") & {"avx512_bf16", "amx_bf16"})
 
 
-def _flags() -> set[str]:
+@cache
+def has_fast_mkl() -> bool:
+    """Whether MKL, which torch uses by itself, is faster than oneDNN in fp32: on Intel's processors."""
+    return torch.backends.mkl.is_available() and "GenuineIntel" in _words("vendor_id")
+
+
+def _words(key: str) -> set[str]:
     """What Linux says of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return set()
-    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+    return next((set(line.split()) for line in lines if line.startswith(key)), set())
 
 
 def rounds() -> bool:
     """Whether products are to be made in bf16."""
     return torch.get_float32_matmul_precision() == "medium" and has_fast_bf16()
+
+
+def plain_linear(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a b^T + bias for `a` (M, K), `b` (N, K), `bias` (N,) -> (M, N) by the faster library; without a derivative."""
+    if a.dtype == torch.float32 and has_fast_mkl():
+        return F.linear(a, b, bias)
+    return onednn_linear(a, b, bias)
 
 
 def onednn_linear(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -96,10 +109,10 @@ class _Linear(torch.autograd.Function):
         if ctx.in_bf16:
             x, weight = x.bfloat16(), weight.bfloat16()
             ctx.save_for_backward(x, weight)
-            product = onednn_linear(x, weight).float()
+            product = plain_linear(x, weight).float()
             return product if bias is None else product.add_(bias)
         ctx.save_for_backward(x, weight)
-        return onednn_linear(x, weight, bias)
+        return plain_linear(x, weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -110,7 +123,7 @@ class _Linear(torch.autograd.Function):
         bias_grad = gradient.sum(dim=0) if needs_bias else None
         gradient = gradient.bfloat16() if ctx.in_bf16 else gradient
         return (
-            onednn_linear(gradient, weight.t()).float() if needs_x else None,
-            onednn_linear(gradient.t(), x.t()).float() if needs_weight else None,
+            plain_linear(gradient, weight.t()).float() if needs_x else None,
+            plain_linear(gradient.t(), x.t()).float() if needs_weight else None,
             bias_grad,
         )

@@ -5,7 +5,16 @@ import torch
 import torch.nn.functional as F
 
 from roberta_plugin.models.cpu import linear as cpu_linear
-from roberta_plugin.models.cpu.linear import Linear, has_fast_bf16, has_onednn, linear, onednn_linear, rounds, serves
+from roberta_plugin.models.cpu.linear import (
+    Linear,
+    has_fast_bf16,
+    has_onednn,
+    linear,
+    onednn_linear,
+    plain_linear,
+    rounds,
+    serves,
+)
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
@@ -28,6 +37,24 @@ def test_products_are_right_in_any_layout(shape):
         for right in layouts(b):
             torch.testing.assert_close(onednn_linear(left, right).double(), expected, atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(onednn_linear(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_intel", [True, False])
+def test_both_libraries_give_the_same(is_intel, monkeypatch):
+    monkeypatch.setattr(cpu_linear, "has_fast_mkl", lambda: is_intel)
+    a, b, bias = torch.randn(17, 8), torch.randn(9, 8), torch.randn(9)
+    expected = a.double() @ b.double().t()
+    for left in layouts(a):
+        for right in layouts(b):
+            torch.testing.assert_close(plain_linear(left, right).double(), expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(plain_linear(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("vendor", ["GenuineIntel", "AuthenticAMD"])
+def test_mkl_serves_intels_processors(vendor, monkeypatch):
+    monkeypatch.setattr(cpu_linear, "_words", lambda key: {"vendor_id", ":", vendor} if key == "vendor_id" else set())
+    is_there = torch.backends.mkl.is_available()
+    assert cpu_linear.has_fast_mkl.__wrapped__() == (is_there and vendor == "GenuineIntel")
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 5)])
