@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roberta_plugin.models.cpu.linear import linear
+from roberta_plugin.models.cpu.linear import factors, linear
 
 ROWS_IN_CHUNK = 256  # on a CPU
 ROWS_IN_LARGE_CHUNK = 2048
@@ -85,7 +85,10 @@ class _Chunked(torch.autograd.Function):
         x_grad = torch.empty_like(x)
         weight_grad: Tensor | None = None
         bias_grad = torch.zeros_like(bias, dtype=torch.float32)
+        ctx.dtypes = weight.dtype, bias.dtype
         loss = x.new_zeros((), dtype=torch.float32)
+        x, weight = factors(x, weight)  # here and not in every chunk, because W is large
+        bias = bias.to(weight.dtype)
         for start in range(0, x.size(0), chunk):
             at = slice(start, start + chunk)
             rows, counts = x[at], is_counted[at, None].float()
@@ -107,8 +110,9 @@ class _Chunked(torch.autograd.Function):
                 weight_grad.addmm_(logits_grad.t(), rows)
             else:
                 weight_grad += linear(logits_grad.t(), rows.t())
-        ctx.save_for_backward(x_grad, torch.zeros_like(weight) if weight_grad is None else weight_grad, bias_grad)
-        ctx.dtypes = weight.dtype, bias.dtype
+        if weight_grad is None:
+            weight_grad = torch.zeros_like(weight, dtype=torch.float32)
+        ctx.save_for_backward(x_grad, weight_grad, bias_grad)
         return loss
 
     @staticmethod
@@ -116,6 +120,7 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         x_grad, weight_grad, bias_grad = ctx.saved_tensors
         (scale,) = gradients
+        if scale.device.type != "cpu" or scale != 1:  # on a CPU it costs nothing to look
+            x_grad, weight_grad, bias_grad = x_grad * scale, weight_grad * scale, bias_grad * scale
         weight_dtype, bias_dtype = ctx.dtypes
-        grads = x_grad * scale, (weight_grad * scale).to(weight_dtype), (bias_grad * scale).to(bias_dtype)
-        return *grads, None, None, None
+        return x_grad, weight_grad.to(weight_dtype), bias_grad.to(bias_dtype), None, None, None

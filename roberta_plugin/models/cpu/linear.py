@@ -63,6 +63,13 @@ def rounds() -> bool:
     return torch.get_float32_matmul_precision() == "medium" and has_fast_bf16()
 
 
+def factors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors as products take them, for products that share them: in bf16 where those are made in it."""
+    if rounds() and serves(*tensors):
+        return tuple(tensor.bfloat16() for tensor in tensors)
+    return tensors
+
+
 def plain_linear(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a b^T + bias for `a` (M, K), `b` (N, K), `bias` (N,) -> (M, N) by the faster library; without a derivative."""
     if a.dtype == torch.float32 and has_fast_mkl():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from roberta_plugin.models import linear_cross_entropy
+from roberta_plugin.models.cpu.linear import has_fast_bf16
 from roberta_plugin.models.linear_cross_entropy import (
     PLAIN_BYTES,
     choose_path,
@@ -37,8 +38,8 @@ def definition(x, weight, bias, targets):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("rows", [1, 7, 8, 9, 61])
-def test_values_and_gradients_are_the_definitions(path, rows, monkeypatch):
+@pytest.mark.parametrize(("rows", "factor"), [(1, 3), (7, 3), (8, 3), (9, 3), (61, 3), (61, 1)])
+def test_values_and_gradients_are_the_definitions(path, rows, factor, monkeypatch):
     monkeypatch.setattr(linear_cross_entropy, "ROWS_IN_CHUNK", 8)
     monkeypatch.setattr(linear_cross_entropy, "ROWS_IN_LARGE_CHUNK", 8)
     *inputs, targets = make_inputs(rows)
@@ -46,10 +47,27 @@ def test_values_and_gradients_are_the_definitions(path, rows, monkeypatch):
     found = path(*inputs, targets, IGNORED)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-6)
-    (found * 3).backward()
-    (expected * 3).backward()
+    (found * factor).backward()
+    (expected * factor).backward()
     for one, reference in zip(inputs, references, strict=True):
         torch.testing.assert_close(one.grad.double(), reference.grad, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.skipif(not has_fast_bf16(), reason="this processor has neither AVX512-BF16 nor AMX")
+def test_products_in_bf16_round_their_factors_and_no_more(monkeypatch):
+    """--matmul-precision medium: parameters, gradients and their sums over chunks are in fp32."""
+    monkeypatch.setattr(linear_cross_entropy, "ROWS_IN_CHUNK", 8)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    *inputs, targets = make_inputs(61)
+    expected, references = definition(*inputs, targets)
+    found = chunked(*inputs, targets, IGNORED)
+    assert found.dtype == torch.float32
+    assert 0 < abs(float(found - expected)) < 2.0**-8 * float(expected)
+    found.backward()
+    expected.backward()
+    for one, reference in zip(inputs, references, strict=True):
+        assert one.grad.dtype == torch.float32
+        assert 1e-5 < float((one.grad.double() - reference.grad).norm() / reference.grad.norm()) < 2.0**-7
 
 
 @pytest.mark.parametrize("path", [plain, chunked_on_device])
