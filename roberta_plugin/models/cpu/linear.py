@@ -72,7 +72,7 @@ def factors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def plain_linear(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a b^T + bias for `a` (M, K), `b` (N, K), `bias` (N,) -> (M, N) by the faster library; without a derivative."""
-    if a.dtype == torch.float32 and has_fast_mkl():
+    if a.dtype != torch.float32 or has_fast_mkl():  # bf16 is multiplied by oneDNN anyway
         return F.linear(a, b, bias)
     return onednn_linear(a, b, bias)
 
