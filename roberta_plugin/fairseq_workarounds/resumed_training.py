@@ -41,23 +41,17 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     Raises:
         ValueError: naming what differs.
     """
-    remedy = (
-        f"To continue, give what it was started with; to train something else, give another --save-dir, and "
-        f"--finetune-from-model {path} to begin with these weights."
-    )
-    if prepared := getattr(trainer.task, "prepared", None):
-        try:
+    task = trainer.task
+    remedy = "To continue, give what it was started with; to train something else, give another --save-dir"
+    try:
+        if ours := (task.state_dict() or {}).get(identity.KEY):
+            identity.check_same_words(state, ours, checkpoint=path, data=str(task.cfg.data))
+        remedy += f", and --finetune-from-model {path} to begin with these weights"
+        if prepared := getattr(task, "prepared", None):
             identity.check_task(state, prepared, checkpoint=path)
-        except ValueError as error:
-            raise ValueError(f"{error} {remedy}") from None
-    model = trainer.get_model()
-    if not hasattr(model, "sentence_heads") or model.cfg.load_checkpoint_heads:  # fairseq's own, or heads as there
-        return
-    theirs, ours = _head_shapes(state["model"]), _head_shapes(model.state_dict())
-    if theirs and theirs != ours:
-        different = list(_differences(saved_options(state)[0], trainer.cfg.task))
-        different = different or [f"{', '.join(sorted({name.split('.')[1] for name in theirs}))} has other sizes"]
-        raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}. {remedy}")
+        _check_heads(trainer, state, path)
+    except ValueError as error:
+        raise ValueError(f"{error} {remedy}.") from None
 
 
 def install() -> None:
@@ -65,11 +59,29 @@ def install() -> None:
     wrap(Trainer, "load_checkpoint", load_checkpoint)
 
 
+def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    if getattr(trainer.cfg.model, "load_checkpoint_heads", False):  # those of the checkpoint
+        return
+    theirs, ours = _head_shapes(state["model"]), _head_shapes(trainer.get_model().state_dict())
+    if theirs and theirs != ours:
+        different = list(_different_options(saved_options(state)[0], trainer.cfg.task))
+        name = min(name for name, _ in theirs.items() ^ ours.items())
+        different.append(f"{name} was {_shown(theirs.get(name))} and is {_shown(ours.get(name))} now")
+        raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}.")
+
+
 def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in parameters.items() if name.startswith(ALL_HEADS)}
 
 
-def _differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[str]:
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " x ".join(map(str, shape))
+
+
+def _different_options(saved: Mapping[str, Any], given: Any) -> Iterator[str]:
+    if not isinstance(given, Mapping):  # fairseq's older tasks have the options of everything
+        return
     for name in sorted(saved.keys() - _OF_NO_HEAD):
         if isinstance(saved[name], str | int | float) and name in given and saved[name] != given[name]:
-            yield f"--{name.replace('_', '-')} was {saved[name]} and is {given[name]} now"
+            option = "task" if name == "_name" else name.replace("_", "-")
+            yield f"--{option} was {saved[name]} and is {given[name]} now"
