@@ -236,6 +236,8 @@ def test_words_and_tags_come_from_lists_or_from_columns_in_any_scheme(prepare_ta
     (tmp_path / "named.txt").write_text("tag,word\n".replace(",", " ") + re.sub(r"(\S+) X (\S+)", r"\2 \1", text))
     names = {"text_column": "word", "label_column": ("tag",)}
     from_names = prepare_table("tagging", train="named.txt", output="named", **names)
+    with pytest.raises(ValueError, match=r"my\.conll\.gz: --label-column 9, but the first line has 3 columns"):
+        prepare_table("tagging", train="my.conll.gz", output="bad", label_column=("9",))
     for other in (from_columns, from_names):
         assert other.settings["labels"] == from_lists.settings["labels"]
         for name in ("train", "valid"):
