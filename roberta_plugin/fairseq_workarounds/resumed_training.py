@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.heads import ALL_HEADS
 from roberta_plugin.models.checkpoints.options import saved_options
 
+logger = logging.getLogger(__name__)
+
 _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options of the tasks
 
 
@@ -24,8 +27,8 @@ def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *
 
     def load_checked(*arguments: Any, **options: Any) -> dict[str, Any]:
         state: dict[str, Any] = load_to_cpu(*arguments, **options)
-        if not is_reset:
-            check_continues(trainer, state, Path(filename))
+        check = warn_of_other_words if is_reset else check_continues
+        check(trainer, state, Path(filename))
         return state
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checked
@@ -41,22 +44,34 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     Raises:
         ValueError: naming what differs.
     """
-    task = trainer.task
     remedy = "To continue, give what it was started with; to train something else, give another --save-dir"
     try:
-        if ours := (task.state_dict() or {}).get(identity.KEY):
-            identity.check_same_words(state, ours, checkpoint=path, data=str(task.cfg.data))
+        _check_words(trainer.task, state, path)
         remedy += f", and --finetune-from-model {path} to begin with these weights"
-        if prepared := getattr(task, "prepared", None):
+        if prepared := getattr(trainer.task, "prepared", None):
             identity.check_task(state, prepared, checkpoint=path)
         _check_heads(trainer, state, path)
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None
 
 
+def warn_of_other_words(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Say so if a training begins with weights that were trained on other words, which may be meant."""
+    try:
+        _check_words(trainer.task, state, path)
+    except ValueError as error:
+        logger.warning(str(error))
+
+
 def install() -> None:
     """Check checkpoints that are continued."""
     wrap(Trainer, "load_checkpoint", load_checkpoint)
+
+
+def _check_words(task: Any, state: Mapping[str, Any], path: Path) -> None:
+    ours = (task.state_dict() or {}).get(identity.KEY)
+    if isinstance(ours, Mapping):  # not in tasks of fairseq
+        identity.check_same_words(state, ours, checkpoint=path, data=str(task.cfg.data))
 
 
 def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -66,12 +66,16 @@ def test_other_data_are_named(prepared):
         resumed_training.check_continues(trainer, state, PATH)
 
 
-def test_another_vocabulary_of_the_same_size_is_named(prepared):
+def test_another_vocabulary_of_the_same_size_is_named(prepared, monkeypatch, caplog):
     trainer = trainer_of(prepared)
     state = state_of(trainer)
     state["task_state"]["data"] = {**state["task_state"]["data"], "vocabulary": "0"}
     with pytest.raises(ValueError, match=r"another dict\.txt than that of .*give another --save-dir\.$"):
         resumed_training.check_continues(trainer, state, PATH)
+    # a training that begins with such weights may mean it
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
+    resumed_training.load_checkpoint(lambda *_: checkpoint_utils.load_checkpoint_to_cpu(PATH), trainer, str(PATH), True)
+    assert "was trained with another dict.txt than that of" in caplog.text
 
 
 def test_so_it_is_in_pretraining(tmp_path):
