@@ -9,7 +9,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -67,6 +67,20 @@ def remove_replaced(folder: Path) -> None:
     for path in folder.parent.iterdir():
         if path.name.startswith(f".{folder.name}.") and path.name.endswith(".old"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:
+    """The files of a name in and below folders, each once, also if two of the folders are the same or one in another.
+
+    Raises:
+        FileNotFoundError: naming what is not a folder.
+    """
+    found = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"There is no folder {folder}: check the path.")
+        found.update({path.resolve(): path for path in folder.rglob(pattern) if path.is_file()})
+    return sorted(found.values())
 
 
 def sync_folder(folder: Path) -> None:

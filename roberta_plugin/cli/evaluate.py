@@ -54,6 +54,10 @@ def run(args: argparse.Namespace) -> int:
 
     if bool(args.results) == bool(args.data and args.checkpoint):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
+    if args.leaderboard and args.results and not args.submission:
+        raise ValueError(f"--leaderboard {args.leaderboard} goes with --submission: name the zip file to write.")
+    if args.allow_incomplete and not args.submission:
+        raise ValueError("--allow-incomplete goes with --submission: name the zip file to write.")
     if args.results:
         if given := given_task_options(args):
             raise ValueError(
@@ -61,8 +65,6 @@ def run(args: argparse.Namespace) -> int:
             )
         found = find_evaluations(args.results)
         print(write_report(found, args.output_dir))
-        if args.leaderboard and not args.submission:
-            raise ValueError(f"--leaderboard {args.leaderboard} goes with --submission: name the zip file to write.")
         if args.submission:
             from roberta_plugin.finetuning.glue import submission as glue
             from roberta_plugin.finetuning.submission import write_submission

@@ -70,7 +70,10 @@ def split_line(line: str) -> list[str]:
     sentences = []
     while line:
         piece, line = _bite(line)
-        sentences += _split(piece)
+        found = _split(piece)
+        if line and len(found) > 1:  # the last one may go on
+            line = found.pop() + line
+        sentences += found
     return sentences
 
 

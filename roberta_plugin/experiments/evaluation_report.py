@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation
 from roberta_plugin.experiments.evaluation_details import write_details
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, files_below
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.finetuning.glue.tasks import split_name
 
@@ -33,10 +33,10 @@ def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
     """All evaluations in and below the folders, in the order of the tasks.
 
     Raises:
-        FileNotFoundError: if there are none.
+        FileNotFoundError: if there are none, or a folder does not exist.
         ValueError: if a file is not an evaluation.
     """
-    paths = sorted({path for folder in folders for path in folder.rglob(f"{PREFIX}*.json")})
+    paths = files_below(folders, f"{PREFIX}*.json")
     if not paths:
         raise FileNotFoundError(
             f"No {PREFIX}SPLIT.json in {', '.join(map(str, folders))}: run `roberta finetune` or `roberta evaluate` "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.heads import ALL_HEADS
 from roberta_plugin.models.checkpoints.options import saved_options
 
+logger = logging.getLogger(__name__)
+
 _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options of the tasks
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *arguments: Any, **options: Any) -> Any:
     """fairseq's `Trainer.load_checkpoint`, with a check of what is continued."""
-    if arguments[0] if arguments else options.get("reset_optimizer", False):
-        return fairseqs(trainer, filename, *arguments, **options)
-    with when_loaded(lambda state: check_continues(trainer, state, Path(filename))):
+    is_reset = arguments[0] if arguments else options.get("reset_optimizer", False)
+    check = warn_of_other_words if is_reset else check_continues
+    with when_loaded(lambda state: check(trainer, state, Path(filename))):
         return fairseqs(trainer, filename, *arguments, **options)
 
 
@@ -30,23 +33,23 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     Raises:
         ValueError: naming what differs.
     """
-    remedy = (
-        f"To continue, give what it was started with; to train something else, give another --save-dir, and "
-        f"--finetune-from-model {path} to begin with these weights."
-    )
-    if prepared := getattr(trainer.task, "prepared", None):
-        try:
+    remedy = "To continue, give what it was started with; to train something else, give another --save-dir"
+    try:
+        _check_words(trainer.task, state, path)
+        remedy += f", and --finetune-from-model {path} to begin with these weights"
+        if prepared := getattr(trainer.task, "prepared", None):
             identity.check_task(state, prepared, checkpoint=path)
-        except ValueError as error:
-            raise ValueError(f"{error} {remedy}") from None
-    model = trainer.get_model()
-    if not hasattr(model, "sentence_heads") or model.cfg.load_checkpoint_heads:  # fairseq's own, or heads as there
-        return
-    theirs, ours = _head_shapes(state["model"]), _head_shapes(model.state_dict())
-    if theirs and theirs != ours:
-        different = list(_differences(saved_options(state)[0], trainer.cfg.task))
-        different = different or [f"{', '.join(sorted({name.split('.')[1] for name in theirs}))} has other sizes"]
-        raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}. {remedy}")
+        _check_heads(trainer, state, path)
+    except ValueError as error:
+        raise ValueError(f"{error} {remedy}.") from None
+
+
+def warn_of_other_words(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Say so if a training begins with weights that were trained on other words, which may be meant."""
+    try:
+        _check_words(trainer.task, state, path)
+    except ValueError as error:
+        logger.warning(str(error))
 
 
 def install() -> None:
@@ -54,11 +57,35 @@ def install() -> None:
     wrap(Trainer, "load_checkpoint", load_checkpoint)
 
 
+def _check_words(task: Any, state: Mapping[str, Any], path: Path) -> None:
+    ours = (task.state_dict() or {}).get(identity.KEY)
+    if isinstance(ours, Mapping):  # not in tasks of fairseq
+        identity.check_same_words(state, ours, checkpoint=path, data=str(task.cfg.data))
+
+
+def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    if getattr(trainer.cfg.model, "load_checkpoint_heads", False):  # those of the checkpoint
+        return
+    theirs, ours = _head_shapes(state["model"]), _head_shapes(trainer.get_model().state_dict())
+    if theirs and theirs != ours:
+        different = list(_different_options(saved_options(state)[0], trainer.cfg.task))
+        name = min(name for name, _ in theirs.items() ^ ours.items())
+        different.append(f"{name} was {_shown(theirs.get(name))} and is {_shown(ours.get(name))} now")
+        raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}.")
+
+
 def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in parameters.items() if name.startswith(ALL_HEADS)}
 
 
-def _differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[str]:
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " x ".join(map(str, shape))
+
+
+def _different_options(saved: Mapping[str, Any], given: Any) -> Iterator[str]:
+    if not isinstance(given, Mapping):  # fairseq's older tasks have the options of everything
+        return
     for name in sorted(saved.keys() - _OF_NO_HEAD):
         if isinstance(saved[name], str | int | float) and name in given and saved[name] != given[name]:
-            yield f"--{name.replace('_', '-')} was {saved[name]} and is {given[name]} now"
+            option = "task" if name == "_name" else name.replace("_", "-")
+            yield f"--{option} was {saved[name]} and is {given[name]} now"

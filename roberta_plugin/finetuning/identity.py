@@ -23,7 +23,8 @@ IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be 
 _LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
 _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
-_MAY_DIFFER = (*_LENGTHS, *_FORMS, *_FIELDS)
+_COLUMNS = ("id_column", "delimiter", "label_separator")  # how tables were read
+_MAY_DIFFER = (*_LENGTHS, *_FORMS, *_FIELDS, *_COLUMNS)
 # The same head for other texts:
 _SAME_HEAD = {
     **{"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"},
@@ -52,18 +53,26 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
     Raises:
         ValueError: naming both.
     """
+    check_same_words(state, of(prepared), checkpoint=checkpoint, data=str(prepared.folder))
+
+
+def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: str) -> None:
+    """The same for data of any kind, of which `ours` is what our checkpoints record, and `data` the folder.
+
+    Raises:
+        ValueError: naming both.
+    """
     trained = of_checkpoint(state)
-    theirs, ours = trained.get("tokenizer"), prepared.content.get("tokenizer")
-    if theirs and ours and _essence(theirs) != _essence(ours):
+    theirs, tokenizer = trained.get("tokenizer"), ours.get("tokenizer")
+    if theirs and tokenizer and _essence(theirs) != _essence(tokenizer):
         raise ValueError(
-            f"{checkpoint} was trained with the tokenizer {_shown(theirs)}, and by {prepared.folder / NAME} the data "
-            f"were prepared with {_shown(ours)}, whose ids stand for other words: prepare them with the tokenizer of "
-            "the model."
+            f"{checkpoint} was trained with the tokenizer {_shown(theirs)}, and the data in {data} were made with "
+            f"{_shown(tokenizer)}, whose ids stand for other words: make them with the tokenizer of the model."
         )
-    if trained.get("vocabulary", prepared.vocabulary.sha256) != prepared.vocabulary.sha256:
+    if trained.get("vocabulary", ours.get("vocabulary")) != ours.get("vocabulary"):
         raise ValueError(
-            f"{checkpoint} was trained with another dict.txt than that of {prepared.folder}, so ids stand for other "
-            "words: prepare the data with the dict.txt of the model."
+            f"{checkpoint} was trained with another dict.txt than that of {data}, so ids stand for other words: make "
+            "the data with the dict.txt of the model."
         )
 
 

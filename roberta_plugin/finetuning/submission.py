@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, files_below
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +35,16 @@ def write_submission(
         The names of the files in the zip.
 
     Raises:
-        FileNotFoundError: if a file is missing, and `allow_incomplete` is not set.
+        FileNotFoundError: if a folder does not exist, or a file is missing and `allow_incomplete` is not set.
         ValueError: if a file is not a file of predictions, exists twice, or does not have one prediction for each row
             of the test set; `allow_incomplete` permits the last.
     """
+    if output.is_dir():
+        raise ValueError(f"{output} is a folder: give the path of the zip file to write.")
     files: dict[str, Path] = {}
     missing: list[str] = []
     for name in leaderboard.files:
-        paths = sorted({path for folder in folders for path in folder.rglob(name)})
+        paths = files_below(folders, name)
         if len(paths) > 1:
             raise ValueError(
                 f"{paths[0]} and {paths[1]} are both predictions for {Path(name).stem}: name folders that hold one of "
@@ -58,16 +60,21 @@ def write_submission(
             "a zip without them: run `roberta evaluate` on the test split of these tasks, or write an incomplete zip "
             "with --allow-incomplete."
         )
+    faults = [f"{name} is missing" for name in missing]
     for name, path in files.items():
         found, expected = leaderboard.count(path), leaderboard.files[name]
-        if found != expected and not allow_incomplete:
+        if found == expected:
+            continue
+        fault = f"{path} has {found:,} predictions, and the test set has {expected:,} rows"
+        if not allow_incomplete:
             raise ValueError(
-                f"{path} has {found:,} predictions, and the test set has {expected:,} rows: predict the whole "
-                "official test file, or write an incomplete zip with --allow-incomplete."
+                f"{fault}: predict the whole official test file, or write an incomplete zip with --allow-incomplete."
             )
+        faults.append(fault)
+    output.parent.mkdir(parents=True, exist_ok=True)
     _write_zip(output, files)
-    if missing:
-        logger.warning(f"{output} is incomplete, without {', '.join(missing)}: the leaderboard will refuse it")
+    if faults:
+        logger.warning(f"{output} is incomplete, the leaderboard will refuse it: {'; '.join(faults)}")
     return list(files)
 
 

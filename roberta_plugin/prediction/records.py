@@ -24,6 +24,8 @@ from roberta_plugin.prediction.settings import Format
 LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
 _MOST_LINES = 10_000  # of a record of CSV
 _NOT_CLOSED = "a quotation mark is not closed. Double those within a text, and put a pair of them around it."
+_LONE_CR = "a carriage return stands within it. Save the file with LF or CRLF as line ends."
+_LONGEST_FIELD = 2**31 - 1  # characters of a value of CSV; the csv module's own limit is 131,072
 _BOM = b"\xef\xbb\xbf"
 _ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
 
@@ -74,7 +76,7 @@ def read_lines(
                 num_bytes += len(rest)
             continue
         try:
-            text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            text = raw.decode("utf-8").removesuffix("\n").rstrip("\r")
         except UnicodeDecodeError as error:
             yield Line(number, None, f"byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8."), num_bytes
             continue
@@ -87,6 +89,8 @@ def read_lines(
             continue
         elif format == "jsonl":
             yield _from_json(number, text), num_bytes
+        elif "\r" in text:
+            yield Line(number, None, _LONE_CR), num_bytes
         elif columns is None:
             columns = text.split("\t")
         else:
@@ -113,7 +117,11 @@ class _CsvRecords:
         self.unfinished.append(text)
         if is_open and '"' not in text and len(self.unfinished) < _MOST_LINES:
             return None
-        values = _csv_values("\n".join(self.unfinished), self.delimiter)
+        try:
+            values = _csv_values("\n".join(self.unfinished), self.delimiter)
+        except ValueError as error:
+            self.unfinished = []
+            return Line(self.begun, None, str(error))
         if values is None:
             return None if len(self.unfinished) < _MOST_LINES else self.end()
         self.unfinished = []
@@ -129,13 +137,23 @@ class _CsvRecords:
 
 
 def _csv_values(text: str, delimiter: str) -> list[str] | None:
-    """The values of a record of CSV; None if it goes on in the next line, because a quotation mark is not closed."""
-    try:
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        if "unexpected end of data" in str(error):
-            return None
-    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))  # as spreadsheets read it
+    """The values of a record of CSV; None if it goes on in the next line, because a quotation mark is not closed.
+
+    Raises:
+        ValueError: if a carriage return outside of quotation marks divides it.
+    """
+    csv.field_size_limit(_LONGEST_FIELD)
+    for is_strict in (True, False):  # and if it is not strictly right, as spreadsheets read it
+        records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=is_strict)
+        try:
+            values = next(records)
+            if next(records, None) is not None:
+                raise ValueError(_LONE_CR)
+            return values
+        except csv.Error as error:
+            if is_strict and "unexpected end of data" in str(error):
+                return None
+    return None
 
 
 def read_records(records: Iterable[Mapping[str, Any] | str]) -> Iterator[tuple[Line, int]]:

@@ -14,9 +14,19 @@ from roberta_plugin.finetuning.submission import Leaderboard
 
 
 def _count(path: Path) -> int:
-    header, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
+    header, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     if header != HEADER:
         raise ValueError(f"{path}, line 1: {header!r} is not the header {HEADER!r}. Write it with `roberta evaluate`.")
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, start=2):
+        where, columns = f"{path}, line {number}", line.split("\t")
+        if len(columns) != 2 or not all(column.strip() for column in columns):
+            raise ValueError(f"{where}: {line[:80]!r} is not an index and a prediction. Predict the set again.")
+        if columns[0] in seen:
+            raise ValueError(
+                f"{where}: the index {columns[0]} occurs in line {seen[columns[0]]} already. Predict the set again."
+            )
+        seen[columns[0]] = number
     return len(lines)
 
 

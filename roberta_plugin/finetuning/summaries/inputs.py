@@ -97,10 +97,14 @@ def cut(lengths: Sequence[int], *, room: int, stride: int) -> list[Window]:
 
 def _best_windows(bounds: NDArray[np.int64], spans: NDArray[np.int64]) -> NDArray[np.int64]:
     """First tokens (U + 1,), windows (W, 2) of sentences -> index of the best window of each sentence (U,)."""
-    starts, stops = bounds[spans[:, :1]], bounds[spans[:, 1:]]  # (W, 1)
-    context = np.minimum(bounds[:-1] - starts, stops - bounds[1:]).astype(np.float64)  # (W, U)
-    scores = np.where(context >= 0, context + _LENGTH_BONUS * (stops - starts), -np.inf)
-    owners: NDArray[np.int64] = scores.argmax(axis=0)
+    best = np.full(len(bounds) - 1, -np.inf)
+    owners = np.zeros(len(bounds) - 1, dtype=np.int64)
+    for number, (first, stop) in enumerate(spans.tolist()):
+        left, right = bounds[first:stop] - bounds[first], bounds[stop] - bounds[first + 1 : stop + 1]
+        scores = np.minimum(left, right) + _LENGTH_BONUS * (bounds[stop] - bounds[first])  # (sentences of the window,)
+        own = slice(first, stop)
+        is_better = scores > best[own]
+        best[own][is_better], owners[own][is_better] = scores[is_better], number
     return owners
 
 

@@ -50,6 +50,7 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test": tuple(f"test{ending}" for ending in _ENDINGS),
     },
 }
+_COLUMN_OPTIONS = ("--tokens-column", "--tags-column")
 _TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
 
 
@@ -105,13 +106,16 @@ def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path
     return found
 
 
-def read_file(path: Path, *, options: TaggingOptions, needs_tags: bool) -> list[Sentence]:
+def read_file(
+    path: Path, *, options: TaggingOptions, needs_tags: bool, called: tuple[str, str] = _COLUMN_OPTIONS
+) -> list[Sentence]:
     """Read and check a file.
 
     Args:
         path: the file.
         options: the columns of words and tags.
         needs_tags: whether tags are required, as in all but test files.
+        called: the options that name the columns of words and tags in a file of columns, for messages.
 
     Raises:
         ValueError: naming the file, the line and what would be right.
@@ -130,8 +134,8 @@ def read_file(path: Path, *, options: TaggingOptions, needs_tags: bool) -> list[
             f"{path}, line {line}: it holds byte 0x00, so it is a binary file, or UTF-16, which `iconv -f UTF-16LE -t "
             "UTF-8` converts."
         )
-    read = _read_json if _is_json(path) else _read_columns
-    sentences = list(read(path, lines, options))
+    is_json = _is_json(path)
+    sentences = list(_read_json(path, lines, options) if is_json else _read_columns(path, lines, options, called))
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")
     for sentence in sentences:
@@ -145,8 +149,8 @@ def read_file(path: Path, *, options: TaggingOptions, needs_tags: bool) -> list[
     return sentences
 
 
-def _read_columns(path: Path, lines: list[str], options: TaggingOptions) -> Iterator[Sentence]:
-    columns = _Columns(path, options)
+def _read_columns(path: Path, lines: list[str], options: TaggingOptions, called: tuple[str, str]) -> Iterator[Sentence]:
+    columns = _Columns(path, options, called)
     words: list[str] = []
     tags: list[str] = []
     documents, first = -1, 0
@@ -181,8 +185,8 @@ def _cells(line: str) -> list[str]:
 class _Columns:
     """The columns of words and tags in a file."""
 
-    def __init__(self, path: Path, options: TaggingOptions) -> None:
-        self._path, self._num_cells = path, 0
+    def __init__(self, path: Path, options: TaggingOptions, called: tuple[str, str]) -> None:
+        self._path, self._num_cells, self._called = path, 0, called
         self._wanted = (options.tokens_column, options.tags_column)
         self._has_header = any(name is not None and not name.isdecimal() for name in self._wanted)
         self._words = self._tags = 0
@@ -194,13 +198,13 @@ class _Columns:
             return True
         self._num_cells = len(cells)
         words, tags = self._wanted
-        self._words = self._place(words or "1", "--tokens-column", cells)
+        self._words = self._place(words or "1", self._called[0], cells)
         self.has_tags = len(cells) > 1 or tags is not None
-        self._tags = self._place(tags or str(len(cells)), "--tags-column", cells)
+        self._tags = self._place(tags or str(len(cells)), self._called[1], cells)
         if self._words == self._tags and self.has_tags:
             raise ValueError(
                 f"{self._path}: words and tags are both in column {self._words + 1}: give two different ones by "
-                "--tokens-column and --tags-column."
+                f"{' and '.join(self._called)}."
             )
         return not self._has_header
 

@@ -281,7 +281,7 @@ def test_data_of_another_tokenizer_of_the_same_size_are_refused(words, model_sta
     model_state["task_state"] = {identity.KEY: {"tokenizer": other}}
     with pytest.raises(
         ValueError,
-        match=r"trained with the tokenizer gpt2 \(vocab\.bpe f{8}\), and by .*prepared\.json the data were prep",
+        match=r"trained with the tokenizer gpt2 \(vocab\.bpe f{8}\), and the data in .* were made with",
     ):
         args.run(args)
     model_state["task_state"] = {identity.KEY: {"vocabulary": "0" * 64}}

@@ -34,7 +34,14 @@ def test_a_line_is_its_sentences_and_a_blank_line_stays():
     assert len(sentences) == len(begins) and "".join("".join(sentences).split()) == "".join("".join(lines).split())
 
 
-@pytest.mark.parametrize("text", ["word " * 60_000, "x" * 200_000, "a.b" * 60_000, '"' * 100_000, "Mr. A. " * 30_000])
+def test_the_sentences_of_a_very_long_line_are_whole():
+    assert split_line("Word goes here. " * 4_000) == ["Word goes here."] * 4_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word " * 60_000, "x" * 200_000, "a.b" * 60_000, '"' * 100_000, "Mr. A. " * 30_000, ("A. " + "b " * 9_995) * 10],
+)
 def test_lines_without_sentences_take_linear_time(text):
     start = time.process_time()
     found = split_line(text.strip())

@@ -1,6 +1,7 @@
 """The table of evaluations beside the paper's numbers."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -38,15 +39,18 @@ def test_medians_stand_beside_the_papers_numbers(tmp_path):
     assert (tmp_path / "out" / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_tasks_come_in_their_order_and_a_folder_counts_once(tmp_path):
+def test_tasks_come_in_their_order_and_a_folder_counts_once(tmp_path, monkeypatch):
     write(tmp_path / "x", task="race")
     write(tmp_path / "y", task="CoLA")
-    assert [found.task for found in find_evaluations([tmp_path, tmp_path / "x"])] == ["CoLA", "race"]
+    monkeypatch.chdir(tmp_path)
+    assert [found.task for found in find_evaluations([tmp_path, tmp_path / "x", Path("x")])] == ["CoLA", "race"]
 
 
 def test_what_is_no_evaluation_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="run `roberta finetune` or `roberta evaluate` first"):
         find_evaluations([tmp_path])
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere: check the path"):
+        find_evaluations([tmp_path, tmp_path / "nowhere"])
     (tmp_path / "evaluation_valid.json").write_text("{}")
     with pytest.raises(ValueError, match=r"evaluation_valid\.json is not an evaluation"):
         find_evaluations([tmp_path])

@@ -5,10 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 
 from roberta_plugin.fairseq_workarounds import resumed_training
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
+from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
+from tests.tiny_corpus import write_data_bin
 from tests.tiny_summaries import write_prepared
 
 PATH = Path("runs/checkpoint_last.pt")
@@ -25,7 +29,7 @@ def trainer_of(prepared, **options):
     task = SummarizationTask.setup_task(config)
     model = task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
     options = {**vars(config), "_name": "roberta_summarization", "max_positions": 512}
-    return SimpleNamespace(task=task, cfg=SimpleNamespace(task=options), get_model=lambda: model)
+    return SimpleNamespace(task=task, cfg=SimpleNamespace(task=options, model=model.cfg), get_model=lambda: model)
 
 
 def state_of(trainer, **task):
@@ -60,3 +64,45 @@ def test_other_data_are_named(prepared):
     state["task_state"]["data"] = {**state["task_state"]["data"], "task": "race"}
     with pytest.raises(ValueError, match=r"was fine-tuned on race, and .* for summaries.* give another --save-dir"):
         resumed_training.check_continues(trainer, state, PATH)
+
+
+def test_another_vocabulary_of_the_same_size_is_named(prepared, monkeypatch, caplog):
+    trainer = trainer_of(prepared)
+    state = state_of(trainer)
+    state["task_state"]["data"] = {**state["task_state"]["data"], "vocabulary": "0"}
+    with pytest.raises(ValueError, match=r"another dict\.txt than that of .*give another --save-dir\.$"):
+        resumed_training.check_continues(trainer, state, PATH)
+    # a training that begins with such weights may mean it
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
+    resumed_training.load_checkpoint(lambda *_: checkpoint_utils.load_checkpoint_to_cpu(PATH), trainer, str(PATH), True)
+    assert "was trained with another dict.txt than that of" in caplog.text
+
+
+def test_so_it_is_in_pretraining(tmp_path):
+    task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(write_data_bin(tmp_path)), seed=1))
+    model = SimpleNamespace(state_dict=dict)
+    cfg = SimpleNamespace(task={}, model=SimpleNamespace())
+    trainer = SimpleNamespace(task=task, cfg=cfg, get_model=lambda: model)
+    state = {"model": {}, "task_state": task.state_dict(), "cfg": {}}
+    for unknown in ({}, None):
+        resumed_training.check_continues(trainer, {**state, "task_state": unknown}, PATH)
+    resumed_training.check_continues(trainer, state, PATH)
+    state["task_state"]["data"]["vocabulary"] = "0"
+    with pytest.raises(ValueError, match=rf"another dict\.txt than that of {tmp_path}, so ids stand for other words"):
+        resumed_training.check_continues(trainer, state, PATH)
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_heads_of_fairseq_s_own_models_and_tasks_are_compared_too(is_older):
+    """roberta_adamw would take over the moments of a head of another shape, and write beyond their ends."""
+    head = {"classification_heads.mnli.out_proj.weight": torch.zeros(3, 8)}
+    saved, given = ({"_name": "sentence_prediction", "num_classes": number} for number in (3, 2))
+    model = SimpleNamespace(state_dict=lambda: {name: value[:2] for name, value in head.items()})
+    cfg = SimpleNamespace(task=Namespace(**given) if is_older else given, model=Namespace(load_checkpoint_heads=False))
+    trainer = SimpleNamespace(task=SimpleNamespace(state_dict=dict), cfg=cfg, get_model=lambda: model)
+    options = "" if is_older else "--num-classes was 3 and is 2 now; "
+    shapes = r"classification_heads\.mnli\.out_proj\.weight was 3 x 8 and is 2 x 8 now\."
+    with pytest.raises(ValueError, match=f"with another head: {options}{shapes}"):
+        resumed_training.check_continues(trainer, {"model": head, "cfg": {"task": saved}}, PATH)
+    cfg.model.load_checkpoint_heads = True
+    resumed_training.check_continues(trainer, {"model": head, "cfg": {"task": saved}}, PATH)

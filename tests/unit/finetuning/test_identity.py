@@ -48,7 +48,7 @@ def test_sets_of_the_same_question_share_a_head(prepared):
         ),
         (
             {"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}},
-            r"tokenizer gpt2 \(a 0{8}\), and by .*set/prepared\.json the data were",
+            r"tokenizer gpt2 \(a 0{8}\), and the data in .*set were made with",
         ),
         ({"vocabulary": "0"}, r"another dict\.txt than that of .*set"),
     ],
@@ -63,6 +63,13 @@ def test_other_lengths_are_a_warning(prepared, caplog):
     with caplog.at_level(logging.WARNING):
         check(found, prepared)
     assert "max-length was 512 in training and is 30 here" in caplog.text
+
+
+def test_how_a_table_was_read_may_differ(prepared, caplog):
+    found = state(prepared, settings={**prepared.settings, "delimiter": ";", "id_column": None})
+    with caplog.at_level(logging.WARNING):
+        check(found, prepared)
+    assert "delimiter was ; in training and is None here" in caplog.text
 
 
 def test_of_a_model_that_was_made_elsewhere_only_what_is_known_is_compared(prepared):

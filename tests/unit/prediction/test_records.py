@@ -1,5 +1,6 @@
 """Lines of any form -> records, and sentences about lines that cannot be used."""
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -51,6 +52,13 @@ def test_csv_has_quotation_marks_and_records_of_several_lines(end):
     assert (bad.number, bad.record) == (3, None) and "a quotation mark is not closed" in bad.error
 
 
+def test_values_of_csv_may_be_long_and_hold_carriage_returns_within_quotation_marks():
+    csv.field_size_limit(1 << 17)  # as in a new process
+    (long, quoted) = lines_of(b"text\n" + b"a " * 100_000 + b'\n"b\rc"\r\r\n', name="a.csv")
+    assert long.record == {"text": "a " * 100_000}
+    assert quoted.record == {"text": "b\rc"}
+
+
 def test_empty_lines_are_ignored_but_in_plain_text():
     assert [line.number for line in lines_of(b'{"text": "a"}\n\n  \n{"text": "b"}\n', name="a.jsonl")] == [1, 4]
     assert [line.number for line in lines_of(b"text\n\na\n", name="a.tsv")] == [3]
@@ -66,6 +74,9 @@ def test_empty_lines_are_ignored_but_in_plain_text():
         (b"[" * 100_000, "a.jsonl", 1, "is not valid JSON"),
         (b"a\tb\n1\t2\t3\n", "a.tsv", 2, "has 3 columns, and the first line names 2 (a, b)"),
         (b'a,b\n1,2\n1,"2",3\n', "a.csv", 3, "has 3 columns, and the first line names 2 (a, b)"),
+        (b"id,text\r1,a\r2,b\r", "a.csv", 1, "a carriage return stands within it. Save the file with LF or CRLF"),
+        (b"id,text\n1,a\rb\n", "a.csv", 2, "a carriage return stands within it"),
+        (b"id\ttext\r1\ta\r", "a.tsv", 1, "a carriage return stands within it"),
         (b"good\n\xff\xfe\n", "a.txt", 2, "byte 0xff is not UTF-8. Save the file as UTF-8."),
     ],
 )

@@ -179,7 +179,7 @@ class CustomKind(ABC):
         self, examples: Sequence[Example], encoder: Encoder, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
         """The model's inputs (T,) of each example: here one, `<s> text </s>` or `<s> text </s> </s> pair </s>`."""
-        for start in tqdm(range(0, len(examples), AT_ONCE), desc="encoding", unit="10k", leave=False):
+        for start in tqdm(range(0, len(examples), AT_ONCE), desc="encoding", unit="10k", leave=False, disable=None):
             part = [example.texts for example in examples[start : start + AT_ONCE]]
             sides = [encoder.ids_of_all(side) for side in zip(*part, strict=True)]
             for ids in zip(*sides, strict=True):

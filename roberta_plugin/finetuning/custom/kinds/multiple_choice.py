@@ -68,15 +68,24 @@ class MultipleChoice(CustomKind):
     def read_target(self, row: Row, choices: tuple[str, ...]) -> int:
         """See `CustomKind.read_target`: the number of the right option, from 0.
 
-        The column may hold its number, counted from 0, its letter, its column, its text, or its name in --labels.
+        The column may hold its number, counted from 0, its letter, its column, its text, or its name in --labels. What
+        is a number in JSON Lines or Parquet is that of an option if it can be.
         """
-        text = label_of(value_of(row, self.label_column, option="--label-column"), self.label_column, row.where)
+        value = value_of(row, self.label_column, option="--label-column")
+        text = label_of(value, self.label_column, row.where)
         columns, named = self.settings["choices_columns"], self.settings.get("labels") or []
-        names: list[Sequence[str]] = [named] if named else [[str(number) for number in range(len(choices))]]
-        names += [] if named else [string.ascii_uppercase, columns if len(columns) > 1 else [], choices]
-        for known in names:
-            if text in known and list(known).index(text) < len(choices):
-                return list(known).index(text)
+        names = [list(named)] if named else [[str(number) for number in range(len(choices))]]
+        names += [] if named else [list(string.ascii_uppercase), columns if len(columns) > 1 else [], list(choices)]
+        found = [known.index(text) for known in names if text in known[: len(choices)]]
+        if len(set(found)) > 1 and isinstance(value, str):
+            meant = " and ".join(repr(choices[index][:40]) for index in dict.fromkeys(found))
+            raise ValueError(
+                f"{row.where}: the label {text!r} can mean different options, {meant}: a number from 0, a letter, a "
+                "column and a text are labels. Name the options of a row in order, such as by --labels 0 1 2 or "
+                "--labels A B C, and let all labels be such names."
+            )
+        if found:
+            return found[0]
         raise ValueError(
             f"{row.where}: the label {text!r} is none of the {len(choices)} options: "
             + (f"--labels names them {' '.join(named)}." if named else "they are numbered from 0, or named by letter, "

@@ -88,7 +88,8 @@ class Tagging(CustomKind):
             tokens_column=self.settings["text_column"], tags_column=next(iter(self.settings["label_column"]), None)
         )
         words, tags = self._columns
-        for sentence in read_file(path, options=named, needs_tags=False):
+        called = ("--text-column", "--label-column")
+        for sentence in read_file(path, options=named, needs_tags=False, called=called):
             values = {words: list(sentence.words), tags: None if sentence.tags is None else list(sentence.tags)}
             yield Row(path, sentence.line, values)
 

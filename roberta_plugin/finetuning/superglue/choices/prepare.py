@@ -55,7 +55,7 @@ def prepare(
         source=describe(list(files.values())),
     ) as writer:
         for name, path in files.items():
-            rows = tqdm(TASKS[task].rows(name, path), desc=f"{task} {name}", unit=" rows", leave=False)
+            rows = tqdm(TASKS[task].rows(name, path), desc=f"{task} {name}", unit=" rows", leave=False, disable=None)
             num_cut = 0
             with writer.split(name) as split:
                 for row, inputs in inputs_of(iter(rows), encoder, task=task, max_length=max_length):

@@ -88,6 +88,19 @@ def test_a_right_option_has_a_number_a_letter_a_column_or_its_text(prepare_table
         prepare_table("multiple-choice", rows=numbered, output="bad", **options)
 
 
+def test_a_label_that_can_mean_two_options_is_refused_unless_it_is_a_number(prepare_table):
+    rows = [{"text": f"about {n}", "one": "DE", "two": "1", "three": "0", "label": "DE"} for n in range(20)]
+    options = {"choices_columns": ("one", "two", "three"), "valid_share": 0.3}
+    prepared = prepare_table("multiple-choice", rows=rows, **options)  # DE is no letter
+    assert set(prepared.split("train").columns["label"].tolist()) == {0}
+    rows[7]["label"] = "0"
+    with pytest.raises(ValueError, match=r"line 9: the label '0' can mean different options, 'DE' and '0': .*--labels"):
+        prepare_table("multiple-choice", rows=rows, output="bad", **options)
+    numbered = [{"text": f"about {n}", "options": ["DE", "1", "0"], "label": 2} for n in range(20)]
+    prepared = prepare_table("multiple-choice", rows=numbered, valid_share=0.3, output="numbers")
+    assert set(prepared.split("train").columns["label"].tolist()) == {2}
+
+
 def test_answers_are_found_in_their_text_or_at_the_place_that_is_given(prepare_table):
     hub = {"text": ["bad", "so"], "answer_start": [7, 0]}  # as the Hugging Face hub has SQuAD
     answers = ["bad", ["no", "bad"], hub, None, [], "so bad"]
@@ -223,6 +236,8 @@ def test_words_and_tags_come_from_lists_or_from_columns_in_any_scheme(prepare_ta
     (tmp_path / "named.txt").write_text("tag,word\n".replace(",", " ") + re.sub(r"(\S+) X (\S+)", r"\2 \1", text))
     names = {"text_column": "word", "label_column": ("tag",)}
     from_names = prepare_table("tagging", train="named.txt", output="named", **names)
+    with pytest.raises(ValueError, match=r"my\.conll\.gz: --label-column 9, but the first line has 3 columns"):
+        prepare_table("tagging", train="my.conll.gz", output="bad", label_column=("9",))
     for other in (from_columns, from_names):
         assert other.settings["labels"] == from_lists.settings["labels"]
         for name in ("train", "valid"):

@@ -2,6 +2,7 @@
 
 import logging
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,21 +69,28 @@ def test_an_incomplete_submission_is_refused_unless_asked_for(tmp_path, caplog):
     assert not (tmp_path / "a.zip").exists()
     with caplog.at_level(logging.WARNING):
         assert len(write_submission(tmp_path / "a.zip", [folder], allow_incomplete=True)) == 9
-    assert "without" in caplog.text and "QQP.tsv" in caplog.text
+    assert "QQP.tsv is missing; AX.tsv is missing" in caplog.text
     with pytest.raises(FileNotFoundError):
         write_submission(tmp_path / "a.zip", [tmp_path / "nowhere"], allow_incomplete=True)
 
 
-def test_files_of_the_wrong_length_or_form_are_refused(tmp_path):
+def test_files_of_the_wrong_length_or_form_are_refused(tmp_path, caplog):
     folder = write_all(tmp_path / "runs")
     path = folder / "RTE" / "RTE.tsv"
     path.write_text("index\tprediction\n0\tentailment\n")
     with pytest.raises(ValueError, match="has 1 predictions, and the test set has 3,000 rows"):
         write_submission(tmp_path / "a.zip", [folder])
     write_submission(tmp_path / "a.zip", [folder], allow_incomplete=True)
-    path.write_text("0\tentailment\n")
-    with pytest.raises(ValueError, match=r"RTE\.tsv, line 1: .* is not the header"):
-        write_submission(tmp_path / "a.zip", [folder])
+    assert "RTE.tsv has 1 predictions, and the test set has 3,000 rows" in caplog.text
+    for content, message in (
+        ("0\tentailment\n", r"line 1: .* is not the header"),
+        ("index\tprediction\n0\tentailment\n\n1\tentailment\n", "line 3: '' is not an index and a prediction"),
+        ("index\tprediction\n0\t\n", r"line 2: '0\\t' is not an index and a prediction"),
+        ("index\tprediction\n0\ta\n0\tb\n", "line 3: the index 0 occurs in line 2 already"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=rf"RTE\.tsv, {message}"):
+            write_submission(tmp_path / "a.zip", [folder], allow_incomplete=True)
 
 
 def test_two_files_for_one_test_set_are_refused(tmp_path):
@@ -91,3 +99,20 @@ def test_two_files_for_one_test_set_are_refused(tmp_path):
     (folder / "again" / "RTE.tsv").write_text("index\tprediction\n")
     with pytest.raises(ValueError, match="are both predictions for RTE"):
         write_submission(tmp_path / "a.zip", [folder])
+
+
+def test_a_folder_may_be_named_twice_and_the_zip_s_folder_is_made(tmp_path, monkeypatch):
+    folder = write_all(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(folder / "RTE")
+    folders = [Path("runs"), folder, folder / "RTE", Path("link")]
+    assert len(write_submission(tmp_path / "new" / "folder" / "a.zip", folders)) == 11
+    assert (tmp_path / "new" / "folder" / "a.zip").is_file()
+
+
+def test_paths_that_cannot_be_used_are_named(tmp_path):
+    folder = write_all(tmp_path / "runs")
+    with pytest.raises(ValueError, match=f"{tmp_path} is a folder: give the path of the zip"):
+        write_submission(tmp_path, [folder])
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
+        write_submission(tmp_path / "a.zip", [folder, tmp_path / "nowhere"])

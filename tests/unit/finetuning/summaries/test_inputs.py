@@ -49,6 +49,12 @@ def test_windows_overlap_as_far_as_the_stride_says():
     assert [(each.first, each.stop) for each in cut([5] * 6, room=15, stride=9)] == [(0, 3), (2, 5), (4, 6)]
 
 
+def test_memory_grows_with_the_sentences_not_with_their_square():
+    windows = cut([5] * 200_000, room=64, stride=32)
+    assert [window.best_first for window in windows[1:]] == [window.best_stop for window in windows[:-1]]
+    assert windows[-1].best_stop == 200_000
+
+
 def test_long_sentences_are_cut_and_counted():
     layout = SummaryLayout.of(16, SummariesOptions(sentence_length=4))
     found, num_cut = windows_of([np.arange(5, 15), np.arange(5, 9)], layout=layout, bos_id=0, eos_id=2)
