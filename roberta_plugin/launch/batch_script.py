@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 
 from roberta_plugin.launch.job import NODE_FOLDER_VARIABLE, PORT_VARIABLE
-from roberta_plugin.launch.node_local import CODE
+from roberta_plugin.launch.node_local import CODE, UNSET
 from roberta_plugin.launch.node_local import ENVIRONMENT as PACKED
 from roberta_plugin.launch.preemption import PREEMPTION
 from roberta_plugin.launch.recipe import LaunchSettings
@@ -93,7 +93,9 @@ def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         return []
     output_dir = recipe.output_dir
     name = re.sub(r"[^\w.-]", "_", output_dir.name)
-    folder = f"{recipe.node_local.rstrip('/')}/roberta-{name}-{zlib.crc32(str(output_dir).encode()):08x}"
+    folder = (
+        f"{_checked_variables(recipe.node_local.rstrip('/'))}/roberta-{name}-{zlib.crc32(str(output_dir).encode()):08x}"
+    )
     srun = "srun --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 --cpus-per-task=1"
     srun += " --kill-on-bad-exit=1 --open-mode=append --label"
     srun += f" --output={shlex.quote(f'{output_dir}/logs/%j_%n_log.out')}"
@@ -113,6 +115,15 @@ def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         "end_attempt $code",
         "}",
     ]
+
+
+def _checked_variables(text: str) -> str:
+    """The shell's variables in a text, so that one which is not set can be seen.
+
+    Example:
+        _checked_variables("$TMPDIR/x")  ->  "${TMPDIR:-[TMPDIR is not set]}/x"
+    """
+    return re.sub(r"\$\{?(\w+)\}?", lambda found: f"${{{found[1]}:-{UNSET.format(found[1])}}}", text)
 
 
 def _host_python() -> list[str]:

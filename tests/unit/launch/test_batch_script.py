@@ -120,6 +120,16 @@ def test_the_ranks_import_from_a_copy_on_their_node_which_is_removed(tiny_data_b
     assert list(disk.iterdir()) == []
 
 
+def test_a_variable_of_node_local_that_the_job_does_not_have_is_named(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="${MY_DISK}/$MY_NAME", env=("MY_NAME=me",))
+    text = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    process = run_script(tmp_path, text, srun=ONE_NODE)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 1, said
+    assert "--node-local is [MY_DISK is not set]/me in this job: name a folder that every node has" in said
+
+
 def test_a_node_that_is_not_ready_in_time_ends_the_start(tiny_data_bin, tmp_path):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="/tmp", preflight_seconds=0.5)
     text = launch(recipe, dry_run=True).script
