@@ -17,7 +17,7 @@ from typing import Any
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, Attempt, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
-from roberta_plugin.launch.checks import check_colon, check_partition
+from roberta_plugin.launch.checks import check_characters, check_partition
 from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.job_environment import keep_secrets
@@ -104,7 +104,7 @@ def submit(
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root})
-    check_colon(root)
+    check_characters(root)
     check_slurm(resources)
     check_partition(resources)
     import submitit
