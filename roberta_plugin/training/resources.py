@@ -96,8 +96,12 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
             count, gpu_type = parse_gpus(values["gpus_per_node"])
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
+        if gpu_type is not None and values.setdefault("gpu_type", gpu_type) != gpu_type:
+            raise ValueError(
+                f"{where}: --gpus-per-node asks for GPUs of type {gpu_type} and --gpu-type for {values['gpu_type']}: "
+                "leave one of them out."
+            )
         values["gpus_per_node"] = count
-        values.setdefault("gpu_type", gpu_type)
     found = convert(kind, values, where=where)
     return dataclasses.replace(found, env=keep_secrets(found.env))
 

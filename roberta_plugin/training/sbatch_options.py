@@ -83,9 +83,9 @@ def parse_sbatch(texts: Iterable[str], *, name: str = "--sbatch") -> dict[str, A
             raise ValueError(f"{name} {text!r}: --{key} cannot be given, because {_REFUSED[key]}.")
         if key in options:
             raise ValueError(f"{name} {text!r}: {key} is given twice.")
-        if value in ("false", "null"):
+        if value.lower() in ("false", "null", "~"):
             continue
-        options[key] = True if value in ("", "true") else value
+        options[key] = True if value.lower() in ("", "true") else value
     check_text({f"{name} {key}": value for key, value in options.items()})
     return options
 

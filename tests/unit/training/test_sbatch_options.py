@@ -37,7 +37,15 @@ def test_another_way_to_ask_is_refused():
 
 
 def test_options_with_and_without_a_value():
-    words = ["exclusive", "contiguous=", "spread-job=true", "mail_type=FAIL", "comment=a=b", "overcommit=false"]
+    words = [
+        "exclusive",
+        "contiguous=",
+        "spread-job=True",
+        "mail_type=FAIL",
+        "comment=a=b",
+        "overcommit=FALSE",
+        "hold=~",
+    ]
     assert parse_sbatch(words) == {
         "exclusive": True,
         "contiguous": True,
