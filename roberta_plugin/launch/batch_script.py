@@ -41,13 +41,13 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         *_end_attempt(recipe, snapshot=snapshot),
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         *_node_local_lines(recipe, snapshot=snapshot),
-        f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
+        *recipe.activation,
+        f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",  # last, whatever a module sets
         f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
         # srun would wait forever for a rank whose step daemon has died
         f"export SLURM_WAIT=${{SLURM_WAIT:-{WAIT_S}}}",
         *nccl_lines(recipe),
-        *recipe.activation,
     ]
 
 

@@ -31,7 +31,8 @@ def script(tiny_data_bin, tmp_path):
     """The script of a run folder with its snapshot, and a port that is taken."""
     server = socket.create_server(("", 0))
     port = server.getsockname()[1]
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",), port=port)
+    setup = ("export PYTHONPATH=/of/a/module",)
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",), port=port, setup=setup)
     yield launch(recipe, dry_run=True).script, port
     server.close()
 
@@ -41,10 +42,13 @@ def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_cod
     take_snapshot(
         good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",)), arguments=("data-bin",), config=None
     )
-    process = run_script(tmp_path, text, srun='echo "name $NAME, wait $SLURM_WAIT, port $ROBERTA_PORT"; exit 9')
+    process = run_script(
+        tmp_path, text, srun='echo "name $NAME, wait $SLURM_WAIT, port $ROBERTA_PORT, code $PYTHONPATH"; exit 9'
+    )
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 9, said
     assert "name a'b c, wait 600, port " in said
+    assert f"code {tmp_path}/run/snapshots/0/code:/of/a/module\n" in said, "another copy would be imported"
     assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
     assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
     assert "requeue" not in (tmp_path / "calls").read_text()
