@@ -43,6 +43,13 @@ def test_typed_gpus_gpus_without_gres_and_any_other_option():
     assert without["additional_parameters"] == {"requeue": True}
 
 
+def test_entries_of_a_command_line_win_over_the_files_and_leave_the_others():
+    settings = {"env": {"A": "1", "B_C": "2"}, "env.B_C": "3", "sbatch": ["mail-type=END", "exclusive"]}
+    found = read(**settings, **{"sbatch.mail_type": "FAIL", "time": "5"})
+    assert found.env == ("A=1", "B_C=3")
+    assert found.sbatch_options == {"exclusive": True, "mail-type": "FAIL"}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
