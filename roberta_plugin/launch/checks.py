@@ -41,8 +41,7 @@ def check_recipe(recipe: LaunchSettings) -> None:
         raise ValueError(f"--preflight-seconds must be positive, got {recipe.preflight_seconds:g}.")
     if recipe.port is not None and not 1024 <= recipe.port < 65535:
         raise ValueError(f"--port must lie between 1024 and 65534, got {recipe.port}.")
-    if recipe.container_runtime not in RUNTIMES:
-        raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
+    check_container(recipe)
     check_node_local(recipe)
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
@@ -52,6 +51,24 @@ def check_recipe(recipe: LaunchSettings) -> None:
     check_data(train_arguments.data_folders(parsed))
     check_splits(parsed)
     check_run_dir(recipe.output_dir)
+
+
+def check_container(recipe: LaunchSettings) -> None:
+    """Refuse a container that the batch script could not start, or folders for one that is not there.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if recipe.container_runtime not in RUNTIMES:
+        raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
+    if recipe.container is None:
+        if recipe.container_mounts is not None:
+            raise ValueError("--container-mounts needs --container, the image that sees these folders.")
+    elif "," in str(recipe.output_dir.absolute()):
+        raise ValueError(
+            f"--output-dir {recipe.output_dir}: its full path must not hold a comma, which separates the folders that "
+            "a container sees."
+        )
 
 
 def check_node_local(recipe: LaunchSettings) -> None:
