@@ -25,7 +25,7 @@ from roberta_plugin.launch.rendezvous import port_of
 from roberta_plugin.launch.snapshot import ENVIRONMENT
 from roberta_plugin.training.arguments import PACKAGE
 
-REMOVE_S = 60  # for the removal of the copies on the nodes, which delays no restart
+REMOVE_S = 60  # for the removal of the copies on the nodes; a requeued job waits for two minutes anyway
 WAIT_S = 600  # from the end of the first rank to that of the last, which may still write a checkpoint
 END_LINES = ["end_attempt $?"]
 NODE_PYTHON = f'"${NODE_FOLDER_VARIABLE}"/{PACKED}/bin/python'
@@ -69,22 +69,29 @@ def nccl_lines(recipe: LaunchSettings) -> list[str]:
 
 
 def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """What the script does at its end: `restart/` decides whether the job starts again, and gives its exit code."""
-    removal = [f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" & removal=$!', "wait $removal"]
-    remove, wait = removal if recipe.node_local is not None else ("", "")
+    """What the script does at its end: `restart/` decides whether the job starts again, and gives its exit code.
+
+    Ranks that were killed have left their copies on the nodes. To requeue the job would end the removal, which
+    therefore comes first; after a stop the ranks have removed them, and the time that SLURM leaves may be short.
+    """
+    has_copies = recipe.node_local is not None
+    remove = [
+        f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" & removal=$!',
+        "[ $code -eq 0 ] || wait $removal",
+    ]
     lines = [
         "end_attempt() {",
         "code=$1",
-        remove,
+        *(remove if has_copies else []),
         f"{_outside(snapshot, 'restart')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
         f" --num-nodes {recipe.fewest_nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
         "decided=$?",
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
-        wait,
+        *(["wait $removal"] if has_copies else []),
         "exit $decided",
         "}",
     ]
-    return [line for line in lines if line]
+    return lines
 
 
 def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:

@@ -124,6 +124,27 @@ def test_the_ranks_import_from_a_copy_on_their_node_which_is_removed(tiny_data_b
     assert list(disk.iterdir()) == []
 
 
+@pytest.mark.parametrize(("code", "calls"), [(137, ["removed", "requeue 7"]), (0, ["requeue 7", "removed"])])
+def test_what_killed_ranks_have_left_is_removed_before_the_job_goes_back(tiny_data_bin, tmp_path, code, calls):
+    """To put it back ends all that runs; ranks that have stopped have left nothing, and may have little time."""
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="/tmp")
+    text = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    (recipe.output_dir / "checkpoints").mkdir()
+    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
+    status = {"job_id": "7", "attempt": 1, "phase": "training" if code else "stopped", "update": 3}
+    (recipe.output_dir / "status.json").write_text(json.dumps(status))
+    body = f"""case "$*" in
+        *" copy "*) ;;
+        *" remove "*) sleep 1.5; echo removed >> {tmp_path}/calls ;;
+        *) exit {code} ;;
+    esac"""
+    process = run_script(tmp_path, text, srun=body)
+    said = process.communicate(timeout=60)[0]
+    assert "the job restarts" in said
+    assert [line for line in (tmp_path / "calls").read_text().splitlines() if not line.startswith("show")] == calls
+
+
 def test_a_variable_of_node_local_that_the_job_does_not_have_is_named(tiny_data_bin, tmp_path):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="${MY_DISK}/$MY_NAME", env=("MY_NAME=me",))
     text = launch(recipe, dry_run=True).script
