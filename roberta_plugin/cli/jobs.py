@@ -118,9 +118,10 @@ def show_table(args: argparse.Namespace) -> int:
     if not runs:
         print(f"no launched run in {', '.join(map(str, args.folders))}")
         return 0
-    known = ask_slurm([launch for found in runs if (launch := read_launch(found))])
-    rows = [COLUMNS, *(row_of(found, known) for found in runs)]
-    notes = ["", *(note_of(found, known) for found in runs)]
+    broken = {found: error for found in runs if (error := why_unreadable(found))}
+    known = ask_slurm([launch for found in runs if found not in broken and (launch := read_launch(found))])
+    rows = [COLUMNS, *(row_of(found, known) if found not in broken else row_without_files(found) for found in runs)]
+    notes = ["", *(broken.get(found) or note_of(found, known) for found in runs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row, note in zip(rows, notes, strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -135,6 +136,21 @@ def ask_slurm(launches: list[Launch]) -> dict[str, Job] | None:
         return slurm_commands.jobs({launch.job_id for launch in launches if launch.job_id})
     except OSError:
         return None
+
+
+def why_unreadable(output_dir: Path) -> str:
+    """What is wrong with a run's files; empty if nothing is."""
+    try:
+        read_launch(output_dir)
+        read_status(output_dir)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def row_without_files(output_dir: Path) -> tuple[str, ...]:
+    """The row of a run whose files cannot be read: the table shows the other runs all the same."""
+    return ("-", "unreadable", *("-",) * 7, str(output_dir))
 
 
 def row_of(output_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:

@@ -16,10 +16,7 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
     Raises:
         ValueError: if the recipe sets what follows from it, or its batch cannot be shared out.
     """
-    arguments = _words(recipe)
-    if "--user-dir" in arguments[:-1] and Path(arguments[arguments.index("--user-dir") + 1]).name == PACKAGE.name:
-        at = arguments.index("--user-dir")
-        del arguments[at : at + 2]  # the job imports this plugin by itself, from its snapshot
+    arguments = _with_user_dir(_words(recipe))
     for option, remedy in {
         "--save-dir": "checkpoints go to RUN-DIR/checkpoints",
         "--distributed-world-size": "it is nodes x gpus_per_node",
@@ -43,6 +40,16 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
             "--update-freq follows from the effective batch and the number of GPUs: leave one of them out."
         )
     return (*arguments, *batch_arguments(recipe))
+
+
+def _with_user_dir(arguments: list[str]) -> list[str]:
+    """The arguments with the last --user-dir alone, and without one that is this plugin: the job's snapshot has it."""
+    found: list[str] = []
+    while "--user-dir" in arguments[:-1]:
+        at = arguments.index("--user-dir")
+        found = arguments[at : at + 2]
+        arguments = arguments[:at] + arguments[at + 2 :]
+    return [*arguments, *found] if found and Path(found[1]).name != PACKAGE.name else arguments
 
 
 def _words(recipe: LaunchSettings) -> list[str]:

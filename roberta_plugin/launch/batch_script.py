@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 
 from roberta_plugin.launch.job import NODE_FOLDER_VARIABLE, PORT_VARIABLE
-from roberta_plugin.launch.node_local import CODE
+from roberta_plugin.launch.node_local import CODE, UNSET
 from roberta_plugin.launch.node_local import ENVIRONMENT as PACKED
 from roberta_plugin.launch.preemption import PREEMPTION
 from roberta_plugin.launch.recipe import LaunchSettings
@@ -25,7 +25,7 @@ from roberta_plugin.launch.rendezvous import port_of
 from roberta_plugin.launch.snapshot import ENVIRONMENT
 from roberta_plugin.training.arguments import PACKAGE
 
-REMOVE_S = 60  # for the removal of the copies on the nodes, which delays no restart
+REMOVE_S = 60  # for the removal of the copies on the nodes; a requeued job waits for two minutes anyway
 WAIT_S = 600  # from the end of the first rank to that of the last, which may still write a checkpoint
 END_LINES = ["end_attempt $?"]
 NODE_PYTHON = f'"${NODE_FOLDER_VARIABLE}"/{PACKED}/bin/python'
@@ -41,13 +41,13 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         *_end_attempt(recipe, snapshot=snapshot),
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         *_node_local_lines(recipe, snapshot=snapshot),
-        f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
+        *recipe.activation,
+        f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",  # last, whatever a module sets
         f"port=$({_outside(snapshot, 'free_port.py')} {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
         # srun would wait forever for a rank whose step daemon has died
         f"export SLURM_WAIT=${{SLURM_WAIT:-{WAIT_S}}}",
         *nccl_lines(recipe),
-        *recipe.activation,
     ]
 
 
@@ -69,22 +69,29 @@ def nccl_lines(recipe: LaunchSettings) -> list[str]:
 
 
 def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """What the script does at its end: `restart/` decides whether the job starts again, and gives its exit code."""
-    removal = [f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" & removal=$!', "wait $removal"]
-    remove, wait = removal if recipe.node_local is not None else ("", "")
+    """What the script does at its end: `restart/` decides whether the job starts again, and gives its exit code.
+
+    Ranks that were killed have left their copies on the nodes. To requeue the job would end the removal, which
+    therefore comes first; after a stop the ranks have removed them, and the time that SLURM leaves may be short.
+    """
+    has_copies = recipe.node_local is not None
+    remove = [
+        f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" & removal=$!',
+        "[ $code -eq 0 ] || wait $removal",
+    ]
     lines = [
         "end_attempt() {",
         "code=$1",
-        remove,
+        *(remove if has_copies else []),
         f"{_outside(snapshot, 'restart')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
         f" --num-nodes {recipe.fewest_nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
         "decided=$?",
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
-        wait,
+        *(["wait $removal"] if has_copies else []),
         "exit $decided",
         "}",
     ]
-    return [line for line in lines if line]
+    return lines
 
 
 def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
@@ -93,7 +100,9 @@ def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         return []
     output_dir = recipe.output_dir
     name = re.sub(r"[^\w.-]", "_", output_dir.name)
-    folder = f"{recipe.node_local.rstrip('/')}/roberta-{name}-{zlib.crc32(str(output_dir).encode()):08x}"
+    folder = (
+        f"{_checked_variables(recipe.node_local.rstrip('/'))}/roberta-{name}-{zlib.crc32(str(output_dir).encode()):08x}"
+    )
     srun = "srun --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 --cpus-per-task=1"
     srun += " --kill-on-bad-exit=1 --open-mode=append --label"
     srun += f" --output={shlex.quote(f'{output_dir}/logs/%j_%n_log.out')}"
@@ -113,6 +122,15 @@ def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         "end_attempt $code",
         "}",
     ]
+
+
+def _checked_variables(text: str) -> str:
+    """The shell's variables in a text, so that one which is not set can be seen.
+
+    Example:
+        _checked_variables("$TMPDIR/x")  ->  "${TMPDIR:-[TMPDIR is not set]}/x"
+    """
+    return re.sub(r"\$\{?(\w+)\}?", lambda found: f"${{{found[1]}:-{UNSET.format(found[1])}}}", text)
 
 
 def _host_python() -> list[str]:

@@ -41,17 +41,34 @@ def check_recipe(recipe: LaunchSettings) -> None:
         raise ValueError(f"--preflight-seconds must be positive, got {recipe.preflight_seconds:g}.")
     if recipe.port is not None and not 1024 <= recipe.port < 65535:
         raise ValueError(f"--port must lie between 1024 and 65534, got {recipe.port}.")
-    if recipe.container_runtime not in RUNTIMES:
-        raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
+    check_container(recipe)
     check_node_local(recipe)
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
-    check_colon(recipe.output_dir)
+    check_characters(recipe.output_dir)
     parsed = train_arguments.parse(complete(recipe))
     check_options(parsed)
     check_data(train_arguments.data_folders(parsed))
     check_splits(parsed)
     check_run_dir(recipe.output_dir)
+
+
+def check_container(recipe: LaunchSettings) -> None:
+    """Refuse a container that the batch script could not start, or folders for one that is not there.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if recipe.container_runtime not in RUNTIMES:
+        raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
+    if recipe.container is None:
+        if recipe.container_mounts is not None:
+            raise ValueError("--container-mounts needs --container, the image that sees these folders.")
+    elif "," in str(recipe.output_dir.absolute()):
+        raise ValueError(
+            f"--output-dir {recipe.output_dir}: its full path must not hold a comma, which separates the folders that "
+            "a container sees."
+        )
 
 
 def check_node_local(recipe: LaunchSettings) -> None:
@@ -65,7 +82,8 @@ def check_node_local(recipe: LaunchSettings) -> None:
         if recipe.packed_env is not None:
             raise ValueError("--packed-env needs --node-local, the folder in which each node unpacks it.")
         return
-    if not re.fullmatch(r"(/|\$\w)[\w$/.+@,-]*", recipe.node_local):
+    variable = r"\$(\w+|\{\w+\})"
+    if not re.fullmatch(rf"(/|{variable})([\w/.+@,-]|{variable})*", recipe.node_local):
         raise ValueError(
             f"--node-local {recipe.node_local!r} must be a full path, or begin with a variable of the job such as "
             "$TMPDIR, without spaces and quotes."
@@ -107,17 +125,20 @@ def check_node_range(recipe: LaunchSettings) -> None:
         batch_arguments(dataclasses.replace(recipe, nodes=nodes))
 
 
-def check_colon(output_dir: Path) -> None:
-    """Refuse a folder whose snapshot of the code cannot be imported: in PYTHONPATH, a colon separates folders.
+def check_characters(output_dir: Path) -> None:
+    """Refuse a folder whose code the job could not import, or to which SLURM would not write the logs.
 
     Raises:
-        ValueError: for a path with a colon; the job would import other code, or none.
+        ValueError: naming the character.
     """
-    if os.pathsep in str(output_dir.absolute()):
-        raise ValueError(
-            f"--output-dir {output_dir}: its full path must not hold a colon, because the job finds the run's copy of "
-            f"the code by PYTHONPATH, where a colon separates folders."
-        )
+    reasons = {
+        os.pathsep: "the job finds the run's copy of the code by PYTHONPATH, where a colon separates folders",
+        "%": "in the names of its logs SLURM takes %j and the like for numbers of the job",
+        "\\": "in the names of its logs SLURM takes a backslash for a sign of its own",
+    }
+    for character, reason in reasons.items():
+        if character in str(output_dir.absolute()):
+            raise ValueError(f"--output-dir {output_dir}: its full path must not hold {character!r}, because {reason}.")
 
 
 def check_data(folders: list[Path]) -> None:

@@ -16,12 +16,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import submitit
 import torch.distributed as dist
 
-from roberta_plugin.launch import checkpoints, preflight, status
+from roberta_plugin.launch import checkpoints, node_local, preflight, status
 from roberta_plugin.launch.arguments import batch_arguments
 from roberta_plugin.launch.preemption import STOP_SIGNALS, StopSignals
 from roberta_plugin.launch.recipe import LaunchSettings
@@ -64,6 +65,8 @@ class TrainingJob:
 
     def _start(self) -> Any:
         with StopSignals() as stop:
+            if self._node_folder is not None:
+                node_local.remove_at_exit(Path(self._node_folder))
             rank_info = rank_from_environment(
                 num_nodes=self.recipe.nodes,
                 min_nodes=self.recipe.min_nodes,
@@ -79,6 +82,11 @@ class TrainingJob:
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
             return hook
+
+    @property
+    def _node_folder(self) -> str | None:
+        """This node's copy of the code; a job without one may have been submitted from a job that has."""
+        return None if self.recipe.node_local is None else os.environ.get(NODE_FOLDER_VARIABLE)
 
     def on_nodes(self, num_nodes: int) -> TrainingJob:
         """This job on as many nodes of its range as it was given now: they share out the same batch."""
@@ -135,7 +143,7 @@ class TrainingJob:
         if rank_info.rank == 0:
             attempts.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
 
-        own = arguments_on_node(self.arguments, node_folder=os.environ.get(NODE_FOLDER_VARIABLE))
+        own = arguments_on_node(self.arguments, node_folder=self._node_folder)
         arguments = [*own, *distributed_arguments(rank_info, is_cpu=self.recipe.is_cpu)]
         logger.info(f"fairseq-train {' '.join(arguments)}")
         config = train_arguments.to_config(train_arguments.parse(arguments))

@@ -6,8 +6,9 @@
 
 A thousand ranks that import torch from a shared file system open millions of small files there. With --node-local the
 batch script runs this file once on each node, `python -I node_local.py copy ...`, which reads one archive, and starts
-the ranks when it has succeeded on all nodes: no rank sees half a copy. It runs it again at the end, to remove the
-copies; what a killed attempt leaves is removed by the run's next start on that node.
+the ranks when it has succeeded on all nodes: no rank sees half a copy. The last rank of a node to exit removes the
+copy, because a job that is being cancelled cannot start anything more; where ranks were killed the batch script does,
+and what a killed attempt leaves is removed by the run's next start on that node.
 
 The standard library alone, any Python from 3.8 on, as `restart/`.
 """
@@ -15,6 +16,8 @@ The standard library alone, any Python from 3.8 on, as `restart/`.
 from __future__ import annotations
 
 import argparse
+import atexit
+import fcntl
 import os
 import shutil
 import signal
@@ -28,8 +31,10 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 CODE, ENVIRONMENT = "code", "environment"
+UNSET = "[{} is not set]"  # what the batch script writes for a variable of --node-local that it does not have
 _DAMAGED: tuple[type[Exception], ...] = (tarfile.TarError, EOFError, zlib.error)  # what reading an archive may raise
 with suppress(ImportError):  # a Python may have been built without it
     import lzma
@@ -39,6 +44,10 @@ with suppress(ImportError):  # a Python may have been built without it
 
 class NodeLocalError(Exception):
     """This node cannot hold the copy."""
+
+
+class SettingError(NodeLocalError):
+    """No node could hold it: the option or the archive is wrong."""
 
 
 def copy(folder: Path, *, code: Path, environment: Path | None = None) -> None:
@@ -52,6 +61,7 @@ def copy(folder: Path, *, code: Path, environment: Path | None = None) -> None:
     Raises:
         NodeLocalError: naming the folder or the archive; nothing is left of the copy then.
     """
+    _check_place(folder.parent.parent)
     _make_private(folder.parent)
     for other in folder.parent.iterdir():
         if other != folder:
@@ -59,26 +69,52 @@ def copy(folder: Path, *, code: Path, environment: Path | None = None) -> None:
     try:
         folder.mkdir()
     except FileExistsError as error:
-        raise NodeLocalError(
+        raise SettingError(
             f"{folder} is there already: --node-local must name a folder on each node's own disk, not one that nodes "
             "share."
         ) from error
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        shutil.copytree(code, folder / CODE)
+        shutil.copytree(code, folder / CODE, copy_function=_copy_file)
         if environment is not None:
             _unpack(environment, folder / ENVIRONMENT)
     except BaseException as error:
         remove(folder)
-        if isinstance(error, OSError):  # shutil.Error, a list of what has failed, is one too
+        if isinstance(error, OSError):
             raise _unwritable(folder, error) from error
         raise
 
 
-def _unwritable(folder: Path, error: OSError) -> NodeLocalError:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return NodeLocalError(f"{folder} cannot be written ({reason}): make room, or choose another --node-local.")
+def _check_place(folder: Path) -> None:
+    """Refuse what variables have made of --node-local in this job, if it is no folder to import from."""
+    if UNSET.partition("}")[2] in str(folder):
+        raise SettingError(
+            f"--node-local is {folder} in this job: name a folder that every node has, or set the variable by --env."
+        )
+    if not folder.is_absolute() or os.pathsep in str(folder):
+        raise SettingError(f"--node-local is {folder} in this job: it must be a full path, and without a colon.")
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy a file; the first error ends the copy of the whole tree, which would otherwise go on with a full disk."""
+    try:
+        shutil.copy2(source, target)
+    except OSError as error:
+        if error.filename == source and error.filename2 is None:  # it was opened
+            raise NodeLocalError(f"{source} cannot be read on this node ({os.strerror(error.errno or 0)}).") from error
+        raise _unwritable(Path(target), error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> NodeLocalError:
+    return NodeLocalError(f"{path} cannot be written ({reason_of(error)}): make room, or choose another --node-local.")
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file or a tree of files was not copied; of shutil's list of all that has failed, the first."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        return str(error.args[0][0][-1])
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def remove(folder: Path) -> None:
@@ -86,6 +122,20 @@ def remove(folder: Path) -> None:
     _remove_tree(folder)
     with suppress(OSError):
         folder.parent.rmdir()
+
+
+def remove_at_exit(folder: Path) -> None:
+    """On a rank: remove the copy when this process exits, if no other rank of this node uses it any more."""
+    with suppress(OSError):  # then the batch script removes it
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        atexit.register(_remove_if_last, folder, descriptor)
+
+
+def _remove_if_last(folder: Path, descriptor: int) -> None:
+    with suppress(OSError):  # another rank has not exited yet
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove(folder)
 
 
 def _make_private(folder: Path) -> None:
@@ -106,6 +156,11 @@ def _make_private(folder: Path) -> None:
 
 def _unpack(archive: Path, folder: Path) -> None:
     """Unpack an environment, and let conda-unpack put in its new place."""
+    if os.statvfs(folder.parent).f_flag & os.ST_NOEXEC:
+        raise NodeLocalError(
+            f"{folder.parent} is on a disk that is mounted noexec, and no Python of --packed-env can run there: choose "
+            "another --node-local."
+        )
     options = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}  # Python before 3.8.17 knows no filters
     try:
         with tarfile.open(archive, "r|*") as file:  # as a stream: the archive is read once, from its beginning on
@@ -115,20 +170,32 @@ def _unpack(archive: Path, folder: Path) -> None:
             raise
         raise NodeLocalError(f"{archive} cannot be read on this node ({os.strerror(error.errno or 0)}).") from error
     except _DAMAGED as error:
-        raise NodeLocalError(
+        raise SettingError(
             f"{archive} is not a whole tar archive ({error}): pack the environment again, to .tar, .tar.gz, .tar.bz2 "
             "or .tar.xz."
         ) from error
-    python = folder / "bin" / "python"
-    if not python.exists():
+    python = str(folder / "bin" / "python")
+    failure = _failure_of([python, "-c", ""])
+    if failure is not None:
         raise NodeLocalError(
-            f"{archive} holds no bin/python that works on this node: pack an environment with conda-pack or venv-pack. "
-            "What venv-pack writes needs the Python that the environment was made from, on every node."
+            f"{archive} holds no bin/python that works on this node ({failure}): pack an environment with conda-pack "
+            "or venv-pack. What venv-pack writes needs the Python that the environment was made from, on every node."
         )
     if (folder / "bin" / "conda-unpack").exists():
-        done = subprocess.run([str(python), str(folder / "bin" / "conda-unpack")], stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            raise NodeLocalError(f"conda-unpack of {archive} failed: {done.stderr[-500:]}")
+        failure = _failure_of([python, str(folder / "bin" / "conda-unpack")])
+        if failure is not None:
+            raise SettingError(f"conda-unpack of {archive} failed: {failure}")
+
+
+def _failure_of(command: Sequence[str]) -> str | None:
+    """Run a program; why it failed, or None."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    if done.returncode == 0:
+        return None
+    return done.stderr.decode(errors="replace").strip()[-500:] or f"exit code {done.returncode}"
 
 
 def _remove_tree(path: Path) -> None:
@@ -149,10 +216,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output-dir", type=Path)
     args = parser.parse_args(arguments)
     if args.action == "remove":
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):  # SLURM's, to all processes of a requeued job
-            signal.signal(number, signal.SIG_IGN)
+        _set_signals(signal.SIG_IGN)
         remove(args.folder)
         return 0
+    _set_signals(_stop)
     begin = time.monotonic()
     try:
         copy(args.folder, code=args.code, environment=args.environment)
@@ -162,6 +229,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sys.stderr.write(f"copied to {args.folder} in {time.monotonic() - begin:.1f} s\n")
     return 0
+
+
+def _set_signals(handler: Any) -> None:
+    """What to do about SLURM's signals, which go to all processes of a job that is requeued or cancelled."""
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, handler)
+
+
+def _stop(number: int, frame: object) -> None:
+    """End, with nothing left of the copy; SIGTERM comes from srun after another node's error, and has its code."""
+    _set_signals(signal.SIG_IGN)
+    sys.exit(1 if number == signal.SIGTERM else 128 + number)
 
 
 def _note_failure(output_dir: Path, error: NodeLocalError) -> None:
@@ -178,8 +257,8 @@ def _note_failure(output_dir: Path, error: NodeLocalError) -> None:
         host=host,
         error=error,
         node=int(os.environ.get("SLURM_NODEID", 0)),
-        nodes=[host],
-        is_preflight=True,
+        nodes=[] if isinstance(error, SettingError) else [host],
+        is_preflight=not isinstance(error, SettingError),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml, to_arguments
-from roberta_plugin.training.resources import Resources, read_resources
+from roberta_plugin.training.resources import BAGS, Resources, read_resources, with_entries
 from roberta_plugin.training.settings import setting
 
 
@@ -90,7 +90,8 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     where = "the command line" if config is None else str(config)
     try:
         arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
-        values.update({name: value for name, value in flags.items() if value is not None})
+        given = {name: value for name, value in flags.items() if value is not None}
+        values.update({name: with_entries(values.get(name), given.pop(name)) for name in BAGS if name in given} | given)
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")

@@ -14,7 +14,7 @@ from typing import Any
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch.restart.attempts import read_attempts
 from roberta_plugin.launch.run_logs import attempt_lines
-from roberta_plugin.launch.status import read_launch, read_status
+from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
 from roberta_plugin.training.log import Curve, Record, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
@@ -71,7 +71,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
             text = f"{curve.values[-1]:.4f}, best {curve.values[best]:.4f} at update {curve.updates[best]:,}"
             rows.append((f"{kind} {name}, last", text))
     if launch is not None:
-        rows += [("GPUs", f"{launch.num_gpus:,}"), ("snapshot of the code", launch.snapshot)]
+        rows += [("GPUs", _gpus(launch, status)), ("snapshot of the code", launch.snapshot)]
     restarts = sum(bool(record.get("restarts")) for record in read_attempts(output_dir))
     rows.append(("restarts", str(restarts)))
     lines = [f"# {output_dir.name}", "", "| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
@@ -86,6 +86,13 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
     if launch is not None and launch.arguments:
         lines += ["", "## Options of fairseq-train", "", "```", shlex.join(launch.arguments), "```"]
     return "\n".join(lines) + "\n"
+
+
+def _gpus(launch: Launch, status: Status | None) -> str:
+    """How many GPUs the run had last; of a range of nodes, the launch asked for the most."""
+    is_of_launch = status is not None and status.job_id == (launch.job_id or "")
+    last = status.num_gpus if status is not None and is_of_launch else None
+    return f"{launch.num_gpus:,}" if last in (None, launch.num_gpus) else f"{last:,}, of {launch.num_gpus:,} at most"
 
 
 def _draw(file: Any, curves: Mapping[tuple[str, str], Curve]) -> None:

@@ -16,7 +16,7 @@ from roberta_plugin.training import arguments as train_arguments
 
 # By the beginnings of their names in fairseq's namespace.
 FREE = (
-    # how an update's batch is shared out and computed; batch_sequences is compared instead
+    # how an update's batch is shared out and computed; the batch is compared instead
     *("batch_size", "required_batch_size", "max_tokens", "update_freq", "update_seq", "num_workers", "cpu"),
     "data_buffer_size",
     *("distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast", "nprocs", "tpu"),
@@ -63,6 +63,7 @@ def check(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]
         return ()
     found = _batch_changes(recipe, before)
     if before.arguments:
+        found += _update_changes(recipe, before, arguments)
         found += differences(before.arguments, arguments)
     if found and not recipe.accept_changes:
         raise ValueError(
@@ -105,3 +106,19 @@ def _batch_changes(recipe: LaunchSettings, before: status.Launch) -> list[str]:
         ("--batch-tokens", recipe.batch_tokens, before.batch_tokens),
     )
     return [f"{name} {_shown(now)} instead of {_shown(old)}" for name, now, old in pairs if now != old]
+
+
+def _update_changes(recipe: LaunchSettings, before: status.Launch, arguments: tuple[str, ...]) -> list[str]:
+    """The batch of an update, where no setting of its own fixes it; with another number of GPUs alone it may change."""
+    if recipe.batch_sequences is not None or recipe.batch_tokens is not None:
+        return []
+    old, new = (train_arguments.parse(words) for words in (before.arguments, arguments))
+    found = []
+    for name in ("batch_size", "max_tokens"):
+        was, now = (int(getattr(parsed, name) or 0) * int(parsed.update_freq[0]) for parsed in (old, new))
+        if was != now and was * before.num_gpus != now * recipe.num_gpus:
+            found.append(
+                f"--{name.replace('_', '-')} x --update-freq x GPUs {now * recipe.num_gpus} instead of "
+                f"{was * before.num_gpus}"
+            )
+    return found

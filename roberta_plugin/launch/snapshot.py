@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 
+from roberta_plugin.launch.node_local import reason_of
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.job_environment import redacted, written_variables
@@ -46,10 +47,21 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
 
 
 def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
-    """Copy this package, and user directories, into `folder`/code, which appears when it is whole."""
+    """Copy this package, and user directories, into `folder`/code, which appears when it is whole.
+
+    Raises:
+        ValueError: if something cannot be copied, as a link that leads nowhere.
+    """
     unfinished = folder / f".code.{secrets.token_hex(4)}.tmp"
     for source in (PACKAGE, *user_dirs):
-        shutil.copytree(source, unfinished / source.name, ignore=IGNORED)
+        try:
+            shutil.copytree(source, unfinished / source.name, ignore=IGNORED)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise ValueError(
+                f"{source} cannot be copied to {folder} ({reason_of(error)}): repair the file, or take it out of the "
+                "folder; a link must lead to a file and not into its own folder."
+            ) from error
     unfinished.rename(folder / "code")
 
 

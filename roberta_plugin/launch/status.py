@@ -111,7 +111,10 @@ def _write(path: Path, record: Launch | Status) -> None:
 def _read(path: Path, record: type[Record]) -> Record | None:
     fields = dataclasses.fields(record)
     required = [field.name for field in fields if field.default is dataclasses.MISSING]
-    values = read_json(path, keys=required, remedy="remove it, nothing but `roberta jobs` needs it")
+    remedy = "remove it, only `roberta jobs` needs it"
+    if record is Launch:
+        remedy = "remove it when the run's job has ended; the next launch then compares its settings with none"
+    values = read_json(path, keys=required, remedy=remedy)
     if values is None:
         return None
     return record(**{field.name: values[field.name] for field in fields if field.name in values})

@@ -15,6 +15,7 @@ from roberta_plugin.planner.network import Machine
 from roberta_plugin.planner.plan import Training
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.log import median_speed
+from roberta_plugin.training.option_checks import check_options
 
 _SPECIALS = 5  # <s> <pad> </s> <unk>, which dict.txt never holds, and <mask>, which the task adds
 _DEVICES = re.compile(r"training on (\d+) devices")
@@ -38,9 +39,11 @@ def training_of(
         utilization: assumed share of the machine's peak.
 
     Raises:
-        ValueError: if not exactly one of the three is given, or the recipe has no batch size or no number of updates.
+        ValueError: if not exactly one of the three is given, if the recipe has no batch size or no number of updates,
+            or if a training would refuse its options.
     """
     parsed = train_arguments.parse(complete(recipe))
+    check_options(parsed)
     shape = shape_of(parsed)
     if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:
         raise ValueError(
@@ -53,9 +56,9 @@ def training_of(
         if not 0.0 < utilization <= 1.0:
             raise ValueError(f"--utilization must lie between 0 and 1, got {utilization}.")
         tokens_per_second = utilization * machine.peak_tflops * 1e12 / flops_per_token(shape)
-    if not tokens_per_second or tokens_per_second <= 0:
+    if tokens_per_second is None or not 0.0 < tokens_per_second < float("inf"):
         raise ValueError(f"--tokens-per-second must be greater than 0, got {tokens_per_second}.")
-    if not parsed.max_update:
+    if not parsed.max_update or parsed.max_update < 0:
         raise ValueError("The recipe has no --max-update, so the length of the training is unknown: add max_update.")
     if not parsed.batch_size:
         raise ValueError("The recipe has no --batch-size: add the largest batch that fits on one GPU.")

@@ -95,7 +95,8 @@ def activation_lines(modules: Collection[str], conda: str | None) -> list[str]:
         files = " ".join(f"/etc/profile.d/{name}" for name in _MODULE_FILES)
         lines += [
             f'type module >/dev/null 2>&1 || for file in {files}; do [ -r "$file" ] && . "$file"; done',
-            f'module load {shlex.join(modules)} || echo "the modules {shlex.join(modules)} cannot be loaded" >&2',
+            f"module load {shlex.join(modules)} || "
+            f"echo {shlex.quote(f'the modules {shlex.join(modules)} cannot be loaded')} >&2",
         ]
     if conda:
         lines += [

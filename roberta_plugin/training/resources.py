@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ _RENAMED = {
     "mem": "mem_gb, the memory of a node in GB, as `mem_gb: 64`",
     "signal_delay_s": "signal_delay, in seconds",
 }
-_BAGS = ("sbatch", "env")  # settings that hold names and values of their own
+BAGS = ("sbatch", "env")  # settings that hold names and values of their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ R = TypeVar("R", bound=Resources)
 def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint: str = "") -> R:
     """Resources (or a dataclass that extends them) from texts by name.
 
-    `sbatch.NAME` and `env.NAME`, as on a command line, are added to what `sbatch` and `env` hold; `h100:8` as
-    gpus_per_node also sets gpu_type. Values of secrets in `env` go into this process's environment (`keep_secrets`).
+    `sbatch.NAME` and `env.NAME`, as on a command line, win over what `sbatch` and `env` hold; `h100:8` as gpus_per_node
+    also sets gpu_type. Values of secrets in `env` go into this process's environment (`keep_secrets`).
 
     Raises:
         ValueError: for an unknown or a former name, or a value of another type; the message begins with `where`.
@@ -84,20 +84,24 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
     values = {name: value for name, value in values.items() if value is not None and not is_null(value)}
     for name in values.keys() & _RENAMED.keys():
         raise ValueError(f"{where}: {name} is called differently now: write {_RENAMED[name]}.")
-    for bag in _BAGS:
+    for bag in BAGS:
         further = [
             f"{name.partition('.')[2]}={values.pop(name)}" for name in sorted(values) if name.startswith(f"{bag}.")
         ]
         if further:
-            values[bag] = [*_pairs_of(values.get(bag, [])), *further]
+            values[bag] = with_entries(values.get(bag), further)
     check_names(values, known=(item.name for item in dataclasses.fields(kind)), where=where, hint=hint)
     if "gpus_per_node" in values:
         try:
             count, gpu_type = parse_gpus(values["gpus_per_node"])
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
+        if gpu_type is not None and values.setdefault("gpu_type", gpu_type) != gpu_type:
+            raise ValueError(
+                f"{where}: --gpus-per-node asks for GPUs of type {gpu_type} and --gpu-type for {values['gpu_type']}: "
+                "leave one of them out."
+            )
         values["gpus_per_node"] = count
-        values.setdefault("gpu_type", gpu_type)
     found = convert(kind, values, where=where)
     return dataclasses.replace(found, env=keep_secrets(found.env))
 
@@ -114,10 +118,23 @@ def given_settings(resources: Resources) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
-def _pairs_of(value: Any) -> list[str]:
+def with_entries(value: Any, further: Sequence[str]) -> list[str]:
+    """What `sbatch` or `env` of a file holds, with the entries of a command line, which win over those of their names.
+
+    Example:
+        with_entries({"comment": "a", "mail-type": "END"}, ["mail_type=FAIL"])  ->  ["comment=a", "mail_type=FAIL"]
+    """
+    if value is None or is_null(value):
+        return list(further)
     if isinstance(value, Mapping):
-        return [f"{name}={item}" for name, item in value.items()]
-    return [value] if isinstance(value, str) else list(value)
+        value = [f"{name}={item}" for name, item in value.items()]
+    names = {_name_of(text) for text in further}
+    texts = [value] if isinstance(value, str) else map(str, value)
+    return [*(text for text in texts if _name_of(text) not in names), *further]
+
+
+def _name_of(text: str) -> str:
+    return text.partition("=")[0].strip().lstrip("-").replace("_", "-")
 
 
 def check_resources(resources: Resources) -> None:

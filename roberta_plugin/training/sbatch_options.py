@@ -18,6 +18,14 @@ SET_BY_US = {
     *("partition", "account", "qos", "constraint", "exclude", "signal", "requeue", "no-requeue", "distribution"),
     *("output", "error", "open-mode", "job-name", "array", "wrap"),
 }
+# Options that would break what we do with the job, and why.
+_REFUSED = {
+    **dict.fromkeys(("export", "export-file"), "the settings env and inherit say what a job gets of the environment"),
+    **dict.fromkeys(
+        ("parsable", "quiet", "test-only", "wait"),
+        "it changes what sbatch prints or when, which gives the job's number",
+    ),
+}
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -71,11 +79,13 @@ def parse_sbatch(texts: Iterable[str], *, name: str = "--sbatch") -> dict[str, A
             raise ValueError(f"{name} {text!r} must be NAME=VALUE, or the NAME of an option without a value.")
         if key in SET_BY_US:
             raise ValueError(f"{name} {text!r}: --{key} follows from other settings, use those.")
+        if key in _REFUSED:
+            raise ValueError(f"{name} {text!r}: --{key} cannot be given, because {_REFUSED[key]}.")
         if key in options:
             raise ValueError(f"{name} {text!r}: {key} is given twice.")
-        if value in ("false", "null"):
+        if value.lower() in ("false", "null", "~"):
             continue
-        options[key] = True if value in ("", "true") else value
+        options[key] = True if value.lower() in ("", "true") else value
     check_text({f"{name} {key}": value for key, value in options.items()})
     return options
 

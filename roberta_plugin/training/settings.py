@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,8 @@ def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
     Args:
         kind: a dataclass whose fields are str, int, float, bool, Path, a union of one of these with None, or tuples of
             str. A tuple may be given as a list, a single text, or a mapping (NAME=VALUE).
-        values: texts, or values that have the field's type already; None and nulls count as not given.
+        values: texts, or values that have the field's type already; None and nulls count as not given. Numbers are
+            finite.
         where: file or command, for messages.
 
     Raises:
@@ -90,16 +92,22 @@ def _converted(name: str, kind: Any, value: Any, where: str) -> Any:
     if isinstance(kind, types.UnionType):
         kind = next(part for part in typing.get_args(kind) if part is not type(None))
     if typing.get_origin(kind) is tuple:
+        items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
+        if any(isinstance(item, list | Mapping) for item in items):
+            raise ValueError(f"{where}: each value of {name} ({option}) must be one text, got {value!r}.")
         if isinstance(value, Mapping):
             return tuple(f"{key}={item}" for key, item in value.items())
-        return tuple(str(item) for item in ([value] if isinstance(value, str) else value))
+        return tuple(map(str, items))
     if kind is bool and value in (True, "true", "True", "TRUE", False, "false", "False", "FALSE"):
         return value in (True, "true", "True", "TRUE")
     if isinstance(value, list | Mapping) or kind is bool:
         expected = "true or false" if kind is bool else "one value"
         raise ValueError(f"{where}: {name} ({option}) must be {expected}, got {value!r}.")
     try:
-        return kind(value)
+        found = kind(value)
     except (TypeError, ValueError) as error:
         expected = _KINDS.get(kind, f"a {kind.__name__}")
         raise ValueError(f"{where}: {option} is {value!r}, which is not {expected}.") from error
+    if kind is float and not math.isfinite(found):
+        raise ValueError(f"{where}: {option} is {value!r}, which is not a finite number.")
+    return found

@@ -195,6 +195,20 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     assert not [*(cluster.folder / "disks" / last_node).iterdir()], "the copy was not removed"
 
 
+def test_a_cancelled_job_leaves_no_copy_on_its_node(cluster, tiny_data_bin, tmp_path):
+    """SLURM starts nothing more for it, so that the ranks themselves remove the copy."""
+    output_dir = tmp_path / "run"
+    disk = cluster.folder / "disk" / "copies"
+    recipe = recipe_of(tiny_data_bin, output_dir, updates=100_000, nodes=1, gpus_per_node=2, node_local=str(disk))
+    job_id = launch(recipe).job_id
+    wait_for_update(cluster, output_dir, job_id, 5)
+    copies = (cluster.folder / "disks").glob("node*/copies/roberta-run-*/*-0")
+    assert [path.name for path in copies] == [f"{job_id}-0"]
+    cluster.call("scancel", job_id)
+    wait_for_end(cluster, output_dir, job_id, "CANCELLED")
+    assert not [*(cluster.folder / "disks").glob("node*/copies/*")]
+
+
 def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node(
     cluster, uninterrupted, tiny_data_bin, tmp_path
 ):

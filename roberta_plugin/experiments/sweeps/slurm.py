@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, Attempt, RunFolder
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
-from roberta_plugin.launch.checks import check_colon, check_partition
+from roberta_plugin.launch.checks import check_characters, check_partition
 from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.job_environment import keep_secrets
 from roberta_plugin.training.resources import Resources, check_resources, submitit_parameters
 from roberta_plugin.training.sbatch_options import check_text
 
-_JOBS = "jobs.json"
+_JOBS, _LOGS = "jobs.json", "submitit"
 _MAX_TIMEOUTS = 100  # a run may need many time limits
 
 
@@ -104,7 +104,7 @@ def submit(
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root})
-    check_colon(root)
+    check_characters(root)
     check_slurm(resources)
     check_partition(resources)
     import submitit
@@ -112,18 +112,12 @@ def submit(
     from roberta_plugin.launch.submission import calling_sbatch, program_of
 
     write_environment(code.parent, resources.env)
-    executor = submitit.SlurmExecutor(
-        folder=root / "submitit", max_num_timeout=_MAX_TIMEOUTS, python=program_of(resources)
-    )
+    executor = submitit.SlurmExecutor(folder=root / _LOGS, max_num_timeout=_MAX_TIMEOUTS, python=program_of(resources))
     executor.update_parameters(
         **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
         job_name=root.name,
         array_parallelism=num_parallel,
-        setup=[
-            f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
-            f". {shlex.quote(str(code.parent / ENVIRONMENT))}",
-            *resources.activation,
-        ],
+        setup=setup_lines(resources, code=code),
     )
     with calling_sbatch(resources):
         jobs = executor.map_array(SweepJob(num_gpus=resources.gpus_per_node, after=after), folders)
@@ -131,6 +125,25 @@ def submit(
     with atomic_write(root / _JOBS, "w") as file:
         json.dump({**known_jobs(root), **submitted}, file, indent=2)
     return submitted
+
+
+def setup_lines(resources: Resources, *, code: Path) -> list[str]:
+    """The batch script before srun; the snapshot comes last, in front of what variables and modules have set."""
+    return [
+        f". {shlex.quote(str(code.parent / ENVIRONMENT))}",
+        *resources.activation,
+        f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
+    ]
+
+
+def fail_unfinished(folders: Sequence[RunFolder], *, root: Path) -> None:
+    """Note a failure for runs that are neither done nor known to have failed, and whose jobs have left the queue."""
+    jobs = known_jobs(root)
+    for folder in folders:
+        job = jobs.get(folder.run.name)
+        if job is not None and folder.state() == WAITING:
+            log = root / _LOGS / f"{job}_0_log.err"
+            folder.fail(f"job {job} has ended, and the run is not done; its own log: {log}")
 
 
 def check_slurm(resources: Resources | None) -> None:

@@ -28,7 +28,7 @@ from roberta_plugin.experiments.sweeps.orphans import stop_orphan
 from roberta_plugin.experiments.sweeps.progress import SweepProgress
 from roberta_plugin.experiments.sweeps.report import write_report
 from roberta_plugin.experiments.sweeps.run import DONE, RUNNING, RunFolder
-from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit
+from roberta_plugin.experiments.sweeps.slurm import check_slurm, fail_unfinished, queued_runs, submit
 from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
@@ -39,6 +39,7 @@ from roberta_plugin.training.options_file import locate
 
 KEEP = ("best", "weights", "all")
 _SLURM_POLL_S = 10.0
+_SLURM_PATIENCE_S = 3600.0  # a controller may be restarted while its jobs run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,11 +225,28 @@ def _wait_for_queue(
     folders: Sequence[RunFolder], *, root: Path, keep: str, show: Callable[[Sequence[RunFolder]], SweepProgress]
 ) -> None:
     with show(folders) as progress:
-        while queued_runs(root):
+        while _may_be_queued(root):
             time.sleep(_SLURM_POLL_S)
             progress.look()
             if keep != "all":
                 keep_weights(folders)
+    fail_unfinished(folders, root=root)
+
+
+def _may_be_queued(root: Path) -> bool:
+    """Whether runs are in SLURM's queue; asked again for an hour while nobody answers, as the jobs themselves do.
+
+    Raises:
+        ChildProcessError: if nobody has answered then.
+    """
+    deadline = time.monotonic() + _SLURM_PATIENCE_S
+    while True:
+        try:
+            return bool(queued_runs(root))
+        except ChildProcessError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_SLURM_POLL_S)
 
 
 def check_options(grid: Grid) -> None:

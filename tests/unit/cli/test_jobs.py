@@ -73,6 +73,16 @@ def test_the_table(run_jobs, tmp_path):
     assert "2,500" not in lines[4]
 
 
+def test_a_run_with_a_damaged_file_hides_no_other(run_jobs, tmp_path):
+    add_run(tmp_path / "a", "7")
+    (tmp_path / "a" / "status.json").write_text("{")
+    add_run(tmp_path / "b", "8")
+    lines = run_jobs(tmp_path, states={"7": "running", "8": "running"})
+    assert lines[1].split()[:2] == ["-", "unreadable"]
+    assert "a/status.json is not valid JSON" in lines[2]
+    assert lines[3].split()[:2] == ["8", "running"]
+
+
 def test_what_is_not_so_any_more_is_not_shown(run_jobs, tmp_path):
     hours_ago = time.time() - 7325
     add_run(tmp_path / "a", "7", time=hours_ago)

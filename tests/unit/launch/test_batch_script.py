@@ -31,7 +31,8 @@ def script(tiny_data_bin, tmp_path):
     """The script of a run folder with its snapshot, and a port that is taken."""
     server = socket.create_server(("", 0))
     port = server.getsockname()[1]
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",), port=port)
+    setup = ("export PYTHONPATH=/of/a/module",)
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",), port=port, setup=setup)
     yield launch(recipe, dry_run=True).script, port
     server.close()
 
@@ -41,10 +42,13 @@ def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_cod
     take_snapshot(
         good_recipe(tiny_data_bin, tmp_path / "run", env=("NAME=a'b c",)), arguments=("data-bin",), config=None
     )
-    process = run_script(tmp_path, text, srun='echo "name $NAME, wait $SLURM_WAIT, port $ROBERTA_PORT"; exit 9')
+    process = run_script(
+        tmp_path, text, srun='echo "name $NAME, wait $SLURM_WAIT, port $ROBERTA_PORT, code $PYTHONPATH"; exit 9'
+    )
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 9, said
     assert "name a'b c, wait 600, port " in said
+    assert f"code {tmp_path}/run/snapshots/0/code:/of/a/module\n" in said, "another copy would be imported"
     assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
     assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
     assert "requeue" not in (tmp_path / "calls").read_text()
@@ -118,6 +122,37 @@ def test_the_ranks_import_from_a_copy_on_their_node_which_is_removed(tiny_data_b
     assert f"copied to {found[1]} in" in said
     assert "attempt 1 failed while starting (exit code 9)" in said
     assert list(disk.iterdir()) == []
+
+
+@pytest.mark.parametrize(("code", "calls"), [(137, ["removed", "requeue 7"]), (0, ["requeue 7", "removed"])])
+def test_what_killed_ranks_have_left_is_removed_before_the_job_goes_back(tiny_data_bin, tmp_path, code, calls):
+    """To put it back ends all that runs; ranks that have stopped have left nothing, and may have little time."""
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="/tmp")
+    text = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    (recipe.output_dir / "checkpoints").mkdir()
+    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
+    status = {"job_id": "7", "attempt": 1, "phase": "training" if code else "stopped", "update": 3}
+    (recipe.output_dir / "status.json").write_text(json.dumps(status))
+    body = f"""case "$*" in
+        *" copy "*) ;;
+        *" remove "*) sleep 1.5; echo removed >> {tmp_path}/calls ;;
+        *) exit {code} ;;
+    esac"""
+    process = run_script(tmp_path, text, srun=body)
+    said = process.communicate(timeout=60)[0]
+    assert "the job restarts" in said
+    assert [line for line in (tmp_path / "calls").read_text().splitlines() if not line.startswith("show")] == calls
+
+
+def test_a_variable_of_node_local_that_the_job_does_not_have_is_named(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="${MY_DISK}/$MY_NAME", env=("MY_NAME=me",))
+    text = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    process = run_script(tmp_path, text, srun=ONE_NODE)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 1, said
+    assert "--node-local is [MY_DISK is not set]/me in this job: name a folder that every node has" in said
 
 
 def test_a_node_that_is_not_ready_in_time_ends_the_start(tiny_data_bin, tmp_path):

@@ -49,8 +49,10 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
         ({"batch_tokens": 63 * 64}, "--batch-tokens needs --max-tokens"),
         ({"min_nodes": 3, "batch_sequences": 64}, r"--min-nodes must lie between 1 and --nodes \(2\), got 3"),
         ({"min_nodes": 1}, "--nodes 1-2 needs --batch-sequences"),
+        ({"container_mounts": "/a:/b"}, "--container-mounts needs --container"),
         ({"packed_env": Path("/env.tar")}, "--packed-env needs --node-local"),
         ({"node_local": "tmp"}, "--node-local 'tmp' must be a full path"),
+        ({"node_local": "${TMPDIR"}, r"--node-local '\$\{TMPDIR' must be a full path"),
         ({"node_local": "/tmp/$(date)"}, r"--node-local '/tmp/\$\(date\)' must be a full path"),
         ({"node_local": "/tmp", "container": "a.sqsh"}, "--node-local and --container exclude each other"),
         (
@@ -78,9 +80,16 @@ def test_every_number_of_nodes_of_a_range_must_be_able_to_share_the_batch(tiny_d
     checks.check_recipe(good_recipe(tiny_data_bin, tmp_path / "run", min_nodes=1, nodes=4, batch_sequences=16))
 
 
-def test_a_run_folder_whose_code_could_not_be_imported_is_refused(tiny_data_bin, tmp_path):
-    with pytest.raises(ValueError, match="its full path must not hold a colon"):
-        checks.check_recipe(good_recipe(tiny_data_bin, tmp_path / "20:30" / "run"))
+def test_a_container_cannot_see_a_run_folder_with_a_comma(tiny_data_bin, tmp_path):
+    with pytest.raises(ValueError, match="must not hold a comma, which separates the folders that a container sees"):
+        checks.check_container(good_recipe(tiny_data_bin, tmp_path / "a,b", container="a.sqsh"))
+    checks.check_container(good_recipe(tiny_data_bin, tmp_path / "a,b"))
+
+
+@pytest.mark.parametrize(("name", "reason"), [("20:30", "PYTHONPATH"), ("50%j", "names of its logs"), ("a\\b", "logs")])
+def test_a_run_folder_with_a_character_of_pythonpath_or_slurm_is_refused(tiny_data_bin, tmp_path, name, reason):
+    with pytest.raises(ValueError, match=f"its full path must not hold '.+', because .*{reason}"):
+        checks.check_recipe(good_recipe(tiny_data_bin, tmp_path / name / "run"))
 
 
 def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):

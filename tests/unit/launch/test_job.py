@@ -2,12 +2,14 @@
 
 import signal
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import submitit
 
 from roberta_plugin.launch import job as training_job
+from roberta_plugin.launch import node_local
 from roberta_plugin.launch.arguments import batch_arguments, complete
 from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.preemption import STOP_SIGNALS
@@ -32,7 +34,7 @@ def call(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol: a container
 
-    def call(*, has_stopped=False, error=None):
+    def call(*, has_stopped=False, error=None, **fields):
         hook = Hook(update=30, phases=[], has_stopped=has_stopped)
 
         def train(job, place, stop):
@@ -43,7 +45,9 @@ def call(tmp_path, monkeypatch):
 
         monkeypatch.setattr(TrainingJob, "_train", train)
         job = TrainingJob(
-            recipe=LaunchSettings(output_dir=tmp_path, train=(), nodes=call.nodes, gpus_per_node=2, port=20010),
+            recipe=LaunchSettings(
+                output_dir=tmp_path, train=(), nodes=call.nodes, gpus_per_node=2, port=20010, **fields
+            ),
             arguments=(),
         )
         try:
@@ -115,6 +119,18 @@ def test_the_nodes_that_the_preflight_names_are_noted(call, tmp_path):
     call(error=PreflightError("node b is broken", nodes=("b",)))
     found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
     assert (found.is_preflight, found.nodes) == (True, ("b",))
+
+
+def test_a_rank_removes_the_copy_of_its_own_job_alone(call, monkeypatch, tmp_path):
+    removed = []
+    monkeypatch.setattr(node_local, "remove_at_exit", removed.append)
+    monkeypatch.setenv(
+        "ROBERTA_NODE_FOLDER", "/tmp/roberta-run/7-0"
+    )  # that of the job from which this one was submitted
+    call()
+    assert removed == []
+    call(node_local="/tmp")
+    assert removed == [Path("/tmp/roberta-run/7-0")]
 
 
 def test_the_batch_scripts_port_is_taken(call, monkeypatch):

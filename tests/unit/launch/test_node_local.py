@@ -2,16 +2,20 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from roberta_plugin.launch import node_local
-from roberta_plugin.launch.node_local import NodeLocalError, copy, remove
+from roberta_plugin.launch.node_local import NodeLocalError, SettingError, copy, remove
 from tests.campaign.environment import mounted
+from tests.conftest import REPOSITORY
+from tests.slurm_cluster import wait_for
 from tests.unit.launch.packed import pack_environment
 
 
@@ -81,7 +85,8 @@ def test_a_full_disk_is_named_and_keeps_nothing(tmp_path, disk, code):
         pytest.skip("no tmpfs can be mounted here")
     try:
         (code / "large").write_bytes(bytes(2**17))
-        with pytest.raises(NodeLocalError, match=r"7-0 cannot be written \(.*No space left on device.*--node-local"):
+        (code / "small").write_bytes(bytes(2**17))
+        with pytest.raises(NodeLocalError, match=r"cannot be written \(No space left on device\).*--node-local.$"):
             copy(disk / "roberta-run" / "7-0", code=code)
         assert list(disk.iterdir()) == []
         with pytest.raises(NodeLocalError, match=r"7-0 cannot be written \(.*No space left on device"):
@@ -92,6 +97,36 @@ def test_a_full_disk_is_named_and_keeps_nothing(tmp_path, disk, code):
             copy(disk / "roberta-run" / "7-0", code=code)
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_a_disk_that_runs_no_programs_is_named_before_the_environment_is_unpacked(tmp_path, disk, code):
+    if not mounted(disk, "noexec"):
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        with pytest.raises(NodeLocalError, match="7-0 is on a disk that is mounted noexec"):
+            copy(disk / "roberta-run" / "7-0", code=code, environment=pack_environment(tmp_path))
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_file_of_the_snapshot_that_this_node_cannot_read_is_named(disk, code):
+    (code / "gone").symlink_to("nowhere")
+    with pytest.raises(NodeLocalError, match="code/gone cannot be read on this node \\(No such file or directory\\)"):
+        copy(disk / "roberta-run" / "7-0", code=code)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/scratch/[JOBDIR is not set]", r"--node-local is /scratch/\[JOBDIR is not set\] in this job"),
+        ("scratch", "--node-local is scratch in this job: it must be a full path"),
+        ("/scratch/a:b", "--node-local is /scratch/a:b in this job: it must be a full path, and without a colon"),
+    ],
+)
+def test_a_place_that_a_variable_has_spoilt_is_refused(code, place, message):
+    with pytest.raises(SettingError, match=message):
+        copy(Path(place) / "roberta-run" / "7-0", code=code)
 
 
 def test_a_folder_that_others_could_write_to_is_refused(tmp_path, disk, code):
@@ -148,29 +183,79 @@ def test_an_archive_that_a_node_does_not_see_is_named(tmp_path, disk, code):
     assert list(disk.iterdir()) == []
 
 
-def run_as_the_batch_script_does(*words):
+def start_as_the_batch_script_does(*words):
     environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_NODEID": "3"}
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-I", node_local.__file__, *map(str, words)],
         env=environment | {"SLURMD_NODENAME": "gpu4"},
-        capture_output=True,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
+
+
+def run_as_the_batch_script_does(*words):
+    process = start_as_the_batch_script_does(*words)
+    return process.communicate()[1], process.returncode
 
 
 def test_a_failure_is_the_reason_of_the_attempt_and_names_the_node(tmp_path, disk, code):
     output_dir = tmp_path / "run"
     output_dir.mkdir()
     words = ("--code", code, "--output-dir", output_dir)
-    done = run_as_the_batch_script_does("copy", disk / "roberta-run" / "7-2", *words)
-    assert done.returncode == 0, done.stderr
+    said, code_of_copy = run_as_the_batch_script_does("copy", disk / "roberta-run" / "7-2", *words)
+    assert code_of_copy == 0, said
     assert (disk / "roberta-run" / "7-2" / "code" / "package" / "module.py").is_file()
-    done = run_as_the_batch_script_does("copy", code / "package" / "module.py" / "7-2", *words)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"{code}/package/module.py cannot be made")
+    said, code_of_copy = run_as_the_batch_script_does("copy", code / "package" / "module.py" / "7-2", *words)
+    assert code_of_copy == 1
+    assert said.startswith(f"{code}/package/module.py cannot be made")
     noted = json.loads((output_dir / "failures" / "7_2.json").read_text())
     assert noted["reason"].startswith(f"gpu4: NodeLocalError: {code}/package/module.py cannot be made")
     assert (noted["nodes"], noted["node"], noted["is_preflight"]) == (["gpu4"], 3, True)
-    assert run_as_the_batch_script_does("remove", disk / "roberta-run" / "7-2").returncode == 0
+    assert run_as_the_batch_script_does("remove", disk / "roberta-run" / "7-2")[1] == 0
+    assert list(disk.iterdir()) == []
+
+
+def test_a_wrong_setting_is_the_reason_and_blames_no_node(tmp_path, disk, code):
+    output_dir = tmp_path / "run"
+    output_dir.mkdir()
+    copy(disk / "roberta-run" / "7-2", code=code)
+    run_as_the_batch_script_does("copy", disk / "roberta-run" / "7-2", "--code", code, "--output-dir", output_dir)
+    noted = json.loads((output_dir / "failures" / "7_2.json").read_text())
+    assert "is there already: --node-local must name a folder on each node's own disk" in noted["reason"]
+    assert (noted["nodes"], noted["is_preflight"]) == ([], False)
+
+
+@pytest.mark.parametrize(("number", "code_of_copy"), [(signal.SIGTERM, 1), (signal.SIGUSR2, 128 + signal.SIGUSR2)])
+def test_a_copy_that_a_signal_ends_leaves_nothing(tmp_path, disk, code, number, code_of_copy):
+    os.mkfifo(tmp_path / "env.tar")  # an archive that takes its time
+    words = ("--code", code, "--output-dir", tmp_path, "--environment", tmp_path / "env.tar")
+    process = start_as_the_batch_script_does("copy", disk / "roberta-run" / "7-2", *words)
+    wait_for(lambda: [*disk.glob("roberta-run/7-2/code/package/module.py")], 20, "the copy of the code")
+    process.send_signal(number)
+    assert (process.wait(timeout=20), list(disk.iterdir())) == (code_of_copy, [])
+
+
+RANK = """
+import sys
+from pathlib import Path
+from roberta_plugin.launch.node_local import remove_at_exit
+remove_at_exit(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_last_rank_of_a_node_to_exit_removes_its_copy(disk, code):
+    folder = disk / "roberta-run" / "7-0"
+    copy(folder, code=code)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY
+        )
+        for _ in range(2)
+    ]
+    assert [rank.stdout.readline() for rank in ranks] == [b"ready\n", b"ready\n"]
+    ranks[0].communicate(timeout=20)
+    assert (folder / "code" / "package" / "module.py").is_file(), "the other rank still imports from it"
+    ranks[1].communicate(timeout=20)
     assert list(disk.iterdir()) == []

@@ -64,7 +64,7 @@ def test_a_config_file_is_read(config):
 def test_flags_win_over_the_file(config):
     recipe = load_recipe(config, flags={"nodes": "2", "partition": "gpu", "qos": None, "env": ["A=1", "B=2"]})
     assert (recipe.nodes, recipe.gpus_per_node, recipe.partition, recipe.qos) == (2, 8, "gpu", None)
-    assert recipe.env == ("A=1", "B=2")
+    assert recipe.env == ("NCCL_DEBUG=WARN", "A=1", "B=2")
 
 
 def test_no_config_file_is_needed():
@@ -126,6 +126,10 @@ def test_gpus_may_have_a_type_and_an_empty_value_is_the_default(tmp_path):
     assert (recipe.partition, recipe.account, recipe.qos) == (None, None, None)
     assert recipe.sbatch_options == {"exclusive": True, "reservation": "night"}
     assert load_recipe(path, flags={"gpus_per_node": "a100:4"}).gpu_type == "a100"
+    flags = {"sbatch": ["reservation=day", "hold"], "env": ["A=1"]}
+    recipe = load_recipe(path, flags=flags)
+    assert recipe.sbatch_options == {"exclusive": True, "reservation": "day", "hold": True}
+    assert recipe.env == ("A=1",)
 
 
 def test_a_recipe_holds_only_what_differs_from_its_base(config):

@@ -1,5 +1,6 @@
 """report.md of a run: numbers and curves from the log, attempts, settings."""
 
+import dataclasses
 import json
 import os
 
@@ -51,6 +52,16 @@ def test_numbers_curves_attempts_and_settings(tmp_path):
     assert "99.0" not in report
     assert "the job restarts" in report
     assert (tmp_path / "report.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_of_a_range_of_nodes_the_gpus_that_trained_are_named(tmp_path):
+    write_launch(tmp_path, LAUNCH)
+    shown = {}
+    for num_gpus, job_id in ((LAUNCH.num_gpus, LAUNCH.job_id), (1, LAUNCH.job_id), (1, "of an earlier launch")):
+        write_status(tmp_path, dataclasses.replace(STATUS, num_gpus=num_gpus, job_id=job_id))
+        lines = write_report(tmp_path).read_text().splitlines()
+        shown[num_gpus, job_id] = next(line for line in lines if line.startswith("| GPUs"))
+    assert list(shown.values()) == ["| GPUs | 4 |", "| GPUs | 1, of 4 at most |", "| GPUs | 4 |"]
 
 
 def test_a_log_without_numbers_is_said_to_be_one(tmp_path):

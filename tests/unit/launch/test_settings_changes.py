@@ -43,6 +43,26 @@ def test_what_belongs_to_the_machines_may_change(launched):
     assert launched(*options, "--keep-interval-updates", "3", nodes=1, gpus_per_node=1) == ("an older one",)
 
 
+def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_data_bin, tmp_path):
+    def recipe(*options, **fields):
+        return good_recipe(tiny_data_bin, tmp_path / "run", "--update-freq", "2", *options, **fields)
+
+    first = recipe()  # 4 sequences x 2 x 4 GPUs
+    first.output_dir.mkdir()
+    values = {"job_id": "7", "name": "run", "batch_sequences": None, "batch_tokens": None, "snapshot": "s"}
+    status.write_launch(first.output_dir, status.Launch(num_gpus=4, arguments=complete(first), **values))
+    for same in (
+        recipe(),
+        recipe(nodes=1),  # another number of GPUs
+        recipe("--batch-size", "2", "--update-freq", "4"),
+        recipe("--batch-size", "8", nodes=1),
+    ):
+        assert settings_changes.check(same, complete(same)) == ()
+    larger = recipe("--batch-size", "8")
+    with pytest.raises(ValueError, match=r"--batch-size x --update-freq x GPUs 64 instead of 32.*--accept-changes"):
+        settings_changes.check(larger, complete(larger))
+
+
 @pytest.mark.parametrize(
     ("options", "without", "message"),
     [

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.launch.arguments import complete
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.snapshot import (
     arguments_in_snapshot,
     arguments_on_node,
+    copy_code,
     next_folder,
     sweep_snapshot,
     take_snapshot,
@@ -50,6 +52,32 @@ def test_a_user_directory_of_ones_own_comes_along(tmp_path):
     assert on_node == ("data-bin", "--user-dir", "/disk/7-0/code/my_plugin", "--cpu")
     assert arguments_on_node(("data-bin",), node_folder="/disk/7-0") == ("data-bin",)
     assert arguments_on_node(moved, node_folder=None) == moved
+
+
+def test_of_several_user_directories_the_last_one_counts(tmp_path):
+    def arguments(*words):
+        return complete(LaunchSettings(output_dir=tmp_path / "run", train=words))[:-2]  # without --save-dir
+
+    assert arguments("data", "--user-dir", "mine", "--cpu", "--user-dir=other") == (
+        "data",
+        "--cpu",
+        "--user-dir",
+        "other",
+    )
+    assert arguments("data", "--user-dir", "mine", "--user-dir", "a/roberta_plugin/") == ("data",)
+    assert arguments("data", "--user-dir", "roberta_plugin", "--cpu") == ("data", "--cpu")
+
+
+@pytest.mark.parametrize(("link", "target"), [("data", "nowhere"), ("loop", "../my_plugin")])
+def test_a_link_that_cannot_be_copied_is_named_and_leaves_no_snapshot(tmp_path, link, target):
+    own = tmp_path / "my_plugin"
+    own.mkdir()
+    (own / link).symlink_to(target)
+    (own / "another").symlink_to("nowhere")
+    with pytest.raises(ValueError, match=r"my_plugin cannot be copied to .*: repair the file") as error:
+        copy_code(tmp_path / "run" / "snapshots" / "0", user_dirs=(own,))
+    assert str(error.value).count("Errno") == 1, "one of many suffices"
+    assert next_folder(tmp_path / "run").name == "0"
 
 
 def test_a_missing_user_directory_is_named():

@@ -57,7 +57,7 @@ def test_a_broken_file_is_named(tmp_path):
         with pytest.raises(ValueError, match=r"status\.json .*: remove it"):
             read_status(tmp_path)
         (tmp_path / "launch.json").write_text(text)
-        with pytest.raises(ValueError, match=r"launch\.json .*: remove it"):
+        with pytest.raises(ValueError, match=r"launch\.json .*: remove it when the run's job has ended"):
             read_launch(tmp_path)
 
 

@@ -87,13 +87,17 @@ def test_a_utilization_is_a_share_of_the_peak():
         ({}, {"tokens_per_second": 1, "utilization": 0.5}, "one of --tokens-per-second"),
         ({}, {"tokens_per_second": 0}, "--tokens-per-second must be greater than 0, got 0"),
         ({}, {"utilization": 1.5}, "--utilization must lie between 0 and 1, got 1.5"),
+        ({"extra": ("--tokens-per-sample", "0")}, {"utilization": 0.5}, "--tokens-per-sample must be at least 3"),
+        ({"extra": ("--max-update", "-1")}, {"utilization": 0.5}, "no --max-update"),
+        ({}, {"tokens_per_second": float("nan")}, "--tokens-per-second must be greater than 0, got nan"),
         ({"without": ("--max-update",)}, {"tokens_per_second": 1}, "no --max-update"),
         ({"without": ("--batch-size",), "batch_sequences": None}, {"tokens_per_second": 1}, "no --batch-size"),
     ],
 )
 def test_what_is_refused_and_how(changes, speed, message):
+    options = {name: value for name, value in changes.items() if name != "extra"}
     with pytest.raises(ValueError, match=message):
-        training_of(recipe(**changes), machine=V100, **speed)
+        training_of(recipe(*changes.get("extra", ()), **options), machine=V100, **speed)
 
 
 def test_the_vocabulary_is_the_datas_own(tiny_data_bin, tmp_path):

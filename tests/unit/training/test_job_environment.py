@@ -83,4 +83,6 @@ def test_modules_and_conda_are_activated_in_the_batch_script_and_a_failure_only_
     assert said[-1] == "ranks"
     assert "the modules gone cannot be loaded" in errors
     assert "gone cannot be activated" in errors
+    run(modules=["gone", f"$(touch {tmp_path}/executed)"])
+    assert not (tmp_path / "executed").exists()
     assert read().activation == []

@@ -43,12 +43,20 @@ def test_typed_gpus_gpus_without_gres_and_any_other_option():
     assert without["additional_parameters"] == {"requeue": True}
 
 
+def test_entries_of_a_command_line_win_over_the_files_and_leave_the_others():
+    settings = {"env": {"A": "1", "B_C": "2"}, "env.B_C": "3", "sbatch": ["mail-type=END", "exclusive"]}
+    found = read(**settings, **{"sbatch.mail_type": "FAIL", "time": "5"})
+    assert found.env == ("A=1", "B_C=3")
+    assert found.sbatch_options == {"exclusive": True, "mail-type": "FAIL"}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"time": "soon"}, "'soon' is not a time limit"),
         ({"time": "5", "cpus_per_gpu": "all"}, "slurm: --cpus-per-gpu is 'all', which is not a whole number"),
         ({"time": "5", "gpus_per_node": "all"}, "slurm: --gpus-per-node is 'all': write how many GPUs"),
+        ({"time": "5", "gpus_per_node": "h100:8", "gpu_type": "a100"}, "of type h100 and --gpu-type for a100"),
         ({"time": "5", "sbatch.array": "1-9"}, "--array follows from other settings"),
         ({"time": "5", "sbatch.comment": "a\nb"}, "must not hold a line break"),
         ({"time": "5", "partition": "a\nb"}, "must not hold a line break"),

@@ -37,7 +37,15 @@ def test_another_way_to_ask_is_refused():
 
 
 def test_options_with_and_without_a_value():
-    words = ["exclusive", "contiguous=", "spread-job=true", "mail_type=FAIL", "comment=a=b", "overcommit=false"]
+    words = [
+        "exclusive",
+        "contiguous=",
+        "spread-job=True",
+        "mail_type=FAIL",
+        "comment=a=b",
+        "overcommit=FALSE",
+        "hold=~",
+    ]
     assert parse_sbatch(words) == {
         "exclusive": True,
         "contiguous": True,
@@ -53,6 +61,8 @@ def test_options_with_and_without_a_value():
         (["a b=1"], "'a b=1' must be NAME=VALUE"),
         (["=1"], "must be NAME=VALUE"),
         (["ntasks_per_node=1"], "--ntasks-per-node follows from other settings"),
+        (["export=NONE"], "--export cannot be given, because the settings env and inherit say"),
+        (["parsable"], "--parsable cannot be given, because it changes what sbatch prints"),
         (["comment=a", "comment=b"], "comment is given twice"),
         (["comment=a\ntouch b"], "--sbatch comment is .* must not hold a line break"),
     ],

@@ -32,6 +32,9 @@ def test_every_type_is_read_and_nulls_leave_the_default():
     [
         ({"count": "two"}, "f: --count is 'two', which is not a whole number"),
         ({"share": "half"}, "f: --share is 'half', which is not a number"),
+        ({"share": "nan"}, "f: --share is 'nan', which is not a finite number"),
+        ({"names": {"A": ["1"]}}, r"each value of names \(--names\) must be one text, got {'A': \['1'\]}"),
+        ({"names": [{"A": "1"}]}, r"each value of names \(--names\) must be one text"),
         ({"count": ["1"]}, r"count \(--count\) must be one value"),
         ({"is_on": "yes"}, r"is_on \(--is-on\) must be true or false"),
         ({"counts": "1"}, "f has the unknown key 'counts' .*: use count, is_on"),

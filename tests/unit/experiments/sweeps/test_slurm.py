@@ -2,13 +2,15 @@
 
 import json
 import pickle
+import subprocess
 from types import SimpleNamespace
 
 import cloudpickle
 import pytest
 
-from roberta_plugin.experiments.sweeps.slurm import SweepJob, check_slurm, queued_runs, submit
+from roberta_plugin.experiments.sweeps.slurm import SweepJob, check_slurm, queued_runs, setup_lines, submit
 from roberta_plugin.launch.preflight import PreflightError
+from roberta_plugin.launch.snapshot import write_environment
 from roberta_plugin.training.resources import Resources
 
 
@@ -59,6 +61,14 @@ def test_without_an_answer_nothing_is_guessed(squeue, tmp_path):
 def test_without_sbatch_nothing_is_submitted(tmp_path):
     with pytest.raises(ValueError, match="sbatch is not installed here"):
         submit([], root=tmp_path, code=tmp_path, num_parallel=1, resources=Resources(time="5"))
+
+
+def test_the_snapshot_is_imported_whatever_variables_and_modules_say(tmp_path):
+    resources = Resources(env=("PYTHONPATH=/of/env",), setup=("export PYTHONPATH=/of/a/module:$PYTHONPATH",))
+    write_environment(tmp_path, resources.env)
+    lines = [*setup_lines(resources, code=tmp_path / "code"), "echo $PYTHONPATH"]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/code:/of/a/module:/of/env\n"
 
 
 class FakeFolder(SimpleNamespace):
