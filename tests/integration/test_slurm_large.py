@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import os
 import socket
 import sys
 import time
@@ -14,8 +13,9 @@ import submitit
 
 from roberta_plugin.launch import rendezvous
 from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch.snapshot import copy_code, write_environment
 from roberta_plugin.launch.submission import sbatch_parameters
-from tests.slurm_cluster import needs_slurm, slurm_cluster, wait_for
+from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
 pytestmark = [
     pytest.mark.integration,
@@ -78,19 +78,19 @@ def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
         time="15",
         partition="main",
     )
-    with slurm_cluster(folder, num_nodes=NODES) as cluster:
-        for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
-            monkeypatch.delenv(name)
-        for name, value in {**cluster.environment, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}.items():
-            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    copy_code(tmp_path, user_dirs=())
+    write_environment(tmp_path, [])
+    with slurm_cluster(folder, num_nodes=NODES) as cluster, talking_to(cluster):
         executor = submitit.SlurmExecutor(recipe.output_dir / "logs")
         executor.update_parameters(**sbatch_parameters(recipe, snapshot=tmp_path))
         light_rank = make_light_rank(rendezvous.__file__, str(records_dir), rendezvous.port_of(recipe.output_dir))
         job_id = executor.submit(light_rank).job_id
+        log = recipe.output_dir / "logs" / f"{job_id}_0_log.out"
         wait_for(
             lambda: cluster.state(job_id) not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 600, "the job"
         )
-        assert cluster.state(job_id) == "COMPLETED"
+        assert cluster.state(job_id) == "COMPLETED", log.read_text()[-3000:] if log.exists() else "no log"
 
     records = [json.loads((records_dir / f"{rank}.json").read_text()) for rank in range(WORLD_SIZE)]
     assert [record["rank"] for record in records] == list(range(WORLD_SIZE))
