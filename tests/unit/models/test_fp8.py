@@ -124,6 +124,25 @@ def test_layers_round_in_training_only():
     assert layer.bias.grad is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_rounds_results_and_not_the_sums(dtype):
+    """A sum of values up to 448 x 448 does not fit into fp16; divided by both scales it does."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(20, 512, requires_grad=True), torch.randn(32, 512, requires_grad=True)
+    plain = fp8_linear(x.detach().to(dtype), weight.detach().to(dtype))
+    with torch.autocast("cpu", dtype=dtype):
+        output = fp8_linear(x, weight)
+        output.float().sum().backward()  # backward under autocast too
+    assert output.isfinite().all() and x.grad.isfinite().all() and weight.grad.isfinite().all()
+    assert torch.equal(output, plain)
+
+
+def test_compiled_graphs_ask_nothing_that_older_torch_cannot_trace(monkeypatch):
+    """torch.amp.is_autocast_available returns a bool from C++, which splits a graph before dynamo learned of it."""
+    monkeypatch.delattr(torch.amp, "is_autocast_available")
+    assert fp8_linear(torch.randn(3, 16), torch.randn(32, 16)).shape == (3, 32)
+
+
 def train_25(**options):
     tokens, masked, targets = make_batch()
     model = our_model(**SIZES, **options).train()
