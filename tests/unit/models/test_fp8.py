@@ -93,11 +93,39 @@ def test_result_and_derivatives_are_those_of_the_rounded_factors(shape, with_bia
     assert_right(shape, with_bias=with_bias, dtype=torch.bfloat16, tolerance=6e-3)
 
 
+@pytest.fixture
+def fp8_gpu(gpu):
+    """A device that multiplies in FP8, or a skip that says why."""
+    try:
+        check_device(torch.device(gpu))
+    except ValueError as error:
+        pytest.skip(str(error))
+    return gpu
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(64,), (37,), (3, 7)])
-def test_a_gpu_multiplies_the_same_values(shape, gpu):
-    check_device(torch.device(gpu))
-    assert_right(shape, with_bias=True, dtype=torch.bfloat16, tolerance=6e-3, device=gpu)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("shape", [(1,), (64,), (37,), (3, 7)])
+def test_a_gpu_multiplies_the_same_values(shape, dtype, fp8_gpu):
+    assert_right(shape, with_bias=True, dtype=dtype, tolerance=6e-3, device=fp8_gpu)
+
+
+@pytest.mark.gpu
+def test_a_gpu_compiles_the_products(fp8_gpu):
+    """By inductor, as --compile-layers does; rows that have to be filled up to a multiple of 16, and others."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layer = Fp8Linear(32, 48).to(fp8_gpu, torch.bfloat16)
+    compiled = torch.compile(layer, fullgraph=True)
+    for rows in (64, 37, 21, 48, 1):
+        x = torch.randn(rows, 32, device=fp8_gpu, dtype=torch.bfloat16, requires_grad=True)
+        factors, found = torch.randn(rows, 48, device=fp8_gpu, dtype=torch.bfloat16), []
+        for function in (layer, compiled):
+            output = function(x)
+            found.append([output.detach(), *torch.autograd.grad(output, [x, layer.weight], factors)])
+        for one, other in zip(*found, strict=True):
+            assert float((one.double() - other.double()).norm()) <= 1e-2 * float(other.double().norm())
+    torch._dynamo.reset()
 
 
 def test_the_error_is_that_of_the_formats():
