@@ -22,6 +22,7 @@ from roberta_plugin.models.cpu.linear import Linear
 
 OF_VALUES, OF_GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
 MULTIPLE = 16  # of the sizes of matrices that GPUs multiply in FP8
+AUTOCASTS = ("cpu", "cuda")  # types of devices; torch.amp.is_autocast_available would split a graph of older torch
 CAPABILITY = (8, 9)  # of CUDA devices that can: Ada, Hopper and later
 
 
@@ -55,7 +56,9 @@ def product(a: Rounded, b: Rounded, dtype: torch.dtype, *, fast_sums: bool) -> T
     """
     if a.values.device.type == "cuda":
         return scaled_mm(a, b, dtype, fast_sums=fast_sums)
-    return ((a.values.float() @ b.values.float().t()) * (a.scale * b.scale)).to(dtype)
+    with torch.autocast("cpu", enabled=False):  # in fp16, sums of values up to 448 x 448 would overflow
+        sums = a.values.float() @ b.values.float().t()
+    return (sums * (a.scale * b.scale)).to(dtype)
 
 
 def scaled_mm(a: Rounded, b: Rounded, dtype: torch.dtype, *, fast_sums: bool) -> Tensor:
@@ -75,7 +78,7 @@ def _dense(values: Tensor) -> Tensor:
 def fp8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear` of `x` (..., K), `weight` (N, K), `bias` (N,) -> (..., N) by products in FP8, with its derivatives."""
     kind = x.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    if kind in AUTOCASTS and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     if x.numel() == 0:

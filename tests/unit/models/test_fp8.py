@@ -93,11 +93,39 @@ def test_result_and_derivatives_are_those_of_the_rounded_factors(shape, with_bia
     assert_right(shape, with_bias=with_bias, dtype=torch.bfloat16, tolerance=6e-3)
 
 
+@pytest.fixture
+def fp8_gpu(gpu):
+    """A device that multiplies in FP8, or a skip that says why."""
+    try:
+        check_device(torch.device(gpu))
+    except ValueError as error:
+        pytest.skip(str(error))
+    return gpu
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(64,), (37,), (3, 7)])
-def test_a_gpu_multiplies_the_same_values(shape, gpu):
-    check_device(torch.device(gpu))
-    assert_right(shape, with_bias=True, dtype=torch.bfloat16, tolerance=6e-3, device=gpu)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("shape", [(1,), (64,), (37,), (3, 7)])
+def test_a_gpu_multiplies_the_same_values(shape, dtype, fp8_gpu):
+    assert_right(shape, with_bias=True, dtype=dtype, tolerance=6e-3, device=fp8_gpu)
+
+
+@pytest.mark.gpu
+def test_a_gpu_compiles_the_products(fp8_gpu):
+    """By inductor, as --compile-layers does; rows that have to be filled up to a multiple of 16, and others."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layer = Fp8Linear(32, 48).to(fp8_gpu, torch.bfloat16)
+    compiled = torch.compile(layer, fullgraph=True)
+    for rows in (64, 37, 21, 48, 1):
+        x = torch.randn(rows, 32, device=fp8_gpu, dtype=torch.bfloat16, requires_grad=True)
+        factors, found = torch.randn(rows, 48, device=fp8_gpu, dtype=torch.bfloat16), []
+        for function in (layer, compiled):
+            output = function(x)
+            found.append([output.detach(), *torch.autograd.grad(output, [x, layer.weight], factors)])
+        for one, other in zip(*found, strict=True):
+            assert float((one.double() - other.double()).norm()) <= 1e-2 * float(other.double().norm())
+    torch._dynamo.reset()
 
 
 def test_the_error_is_that_of_the_formats():
@@ -122,6 +150,25 @@ def test_layers_round_in_training_only():
     layer(x).sum().backward()
     assert layer.weight.grad is None
     assert layer.bias.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_rounds_results_and_not_the_sums(dtype):
+    """A sum of values up to 448 x 448 does not fit into fp16; divided by both scales it does."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(20, 512, requires_grad=True), torch.randn(32, 512, requires_grad=True)
+    plain = fp8_linear(x.detach().to(dtype), weight.detach().to(dtype))
+    with torch.autocast("cpu", dtype=dtype):
+        output = fp8_linear(x, weight)
+        output.float().sum().backward()  # backward under autocast too
+    assert output.isfinite().all() and x.grad.isfinite().all() and weight.grad.isfinite().all()
+    assert torch.equal(output, plain)
+
+
+def test_compiled_graphs_ask_nothing_that_older_torch_cannot_trace(monkeypatch):
+    """torch.amp.is_autocast_available returns a bool from C++, which splits a graph before dynamo learned of it."""
+    monkeypatch.delattr(torch.amp, "is_autocast_available")
+    assert fp8_linear(torch.randn(3, 16), torch.randn(32, 16)).shape == (3, 32)
 
 
 def train_25(**options):
