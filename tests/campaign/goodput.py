@@ -26,7 +26,7 @@ from tests.slurm_cluster import SlurmCluster, slurm_cluster, talking_to, why_not
 
 BETWEEN_FAILURES_S = 120.0
 SAVE_EVERY = 50  # updates
-UPDATES = 2000
+UPDATES = 15_000
 RESTART_S = 8.0  # no update takes so long, and no restart is shorter
 TOLERANCE = 0.05  # of the goodput, absolute
 DRAWS = 500
