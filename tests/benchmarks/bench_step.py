@@ -198,9 +198,9 @@ def main() -> None:
             "ours, bf16 products": rounding(our_step(arch, attention_dropout)),
         }
         if arguments.compile:
-            name, options = "Hugging Face, masked only, compiled", {"masked_only": True, "is_compiled": True}
-            sides[name] = hugging_face_step(arch, attention_dropout, **options)
-            sides[f"{name}, bf16 products"] = rounding(hugging_face_step(arch, attention_dropout, **options))
+            name, compiled = "Hugging Face, masked only, compiled", {"masked_only": True, "is_compiled": True}
+            sides[name] = hugging_face_step(arch, attention_dropout, **compiled)
+            sides[f"{name}, bf16 products"] = rounding(hugging_face_step(arch, attention_dropout, **compiled))
         batches = make_batches(arguments.steps + arguments.warm_up, num_blocks=arguments.batch_size)
         seconds = measure(sides, batches, warm_up=arguments.warm_up)
         report.table(

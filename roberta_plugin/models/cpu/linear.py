@@ -5,8 +5,8 @@ faster one, for the gradient of weights by a third and more. torch contains oneD
 derivative, which is added here.
 
 The precision is fp32 throughout, unless torch may round (--matmul-precision medium): on processors that multiply bf16
-(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast, and all else but the
-weights of attention stays in fp32. Sums within a product are in fp32.
+(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast, and all else stays
+in fp32, but for what lies between two products of attention. Sums within a product are in fp32.
 
 Shapes: M rows, K inputs, N outputs.
 """
