@@ -20,6 +20,7 @@ from roberta_plugin.models.attention.sequences import Sequences
 from roberta_plugin.models.compiling import report_eager
 from roberta_plugin.models.cpu.dropout import Dropout
 from roberta_plugin.models.cpu.linear import Linear
+from roberta_plugin.models.cuda_graphs import LayerGraphs
 from roberta_plugin.models.embeddings import LearnedPositions
 from roberta_plugin.models.fp8 import Fp8Linear
 
@@ -83,6 +84,7 @@ class SentenceEncoder(nn.Module):
         dropout_prob: float,
         checkpoint_activations: bool = False,
         num_segments: int = 0,
+        cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
         self.pad_id = pad_id
@@ -94,6 +96,7 @@ class SentenceEncoder(nn.Module):
         self.layernorm_embedding = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout_prob)
         self.layers = nn.ModuleList(layers)
+        self.graphs = LayerGraphs(self.layers) if cuda_graphs else None
         self.register_buffer("version", torch.tensor([3.0]))  # fairseq's encoder expects it in the state dict
 
     def forward(
@@ -132,17 +135,41 @@ class SentenceEncoder(nn.Module):
         x = self.dropout(self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)
-        hidden = [x]
+        wanted = None if predicted is None else predicted["positions"]
+        if self.graphs is not None and self.training and sequences is None and not keep_hidden:
+            return self.graphs(self._apply_layers, x, is_padding, wanted), []
+        hidden = [x] if keep_hidden else None
+        of_wanted = None if predicted is None or sequences is None else sequences.for_predicted(predicted)
+        x = self._apply_layers(x, is_padding, wanted, sequences=sequences, of_wanted=of_wanted, hidden=hidden)
+        return x, hidden or []
+
+    def _apply_layers(
+        self,
+        x: Tensor,
+        is_padding: Tensor | None,
+        wanted: Tensor | None,
+        *,
+        sequences: Sequences | None = None,
+        of_wanted: Sequences | None = None,
+        hidden: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Embeddings (B, T, D) -> features (B, T, D), or (B, Q, D) of the `wanted` positions (B, Q) only.
+
+        In a packed row there are `sequences`, and `of_wanted` those of the wanted positions; outputs of layers are
+        added to `hidden`.
+        """
         *layers, last = self.layers
         for layer in layers:
             x = self._run(layer, x, is_padding, sequences)
-            hidden += [x] if keep_hidden else []
-        if predicted is not None:
-            queries = x.gather(1, predicted["positions"][..., None].expand(-1, -1, x.size(-1)))  # -> (B, Q, D)
-            sequences = None if sequences is None else sequences.for_predicted(predicted)
-            return self._run(last, x, is_padding, sequences, queries), []
+            if hidden is not None:
+                hidden.append(x)
+        if wanted is not None:
+            queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
+            return self._run(last, x, is_padding, of_wanted, queries)
         x = self._run(last, x, is_padding, sequences)
-        return x, [*hidden, x] if keep_hidden else []
+        if hidden is not None:
+            hidden.append(x)
+        return x
 
     def _run(self, layer: nn.Module, *inputs: Tensor | Sequences | None) -> Tensor:
         if self.checkpoint_activations and self.training:

@@ -232,6 +232,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         weight, name = self.encoder.lm_head.bias, str(self.cfg.attention_backend)
         if self.cfg.fp8_products:
             check_device(weight.device)
+        if self.cfg.cuda_graphs and weight.device.type != "cuda":
+            logger.warning(f"--cuda-graphs has no effect on {weight.device.type}: it needs a GPU")
         device, is_packed, dropout_prob = weight.device, packing is not None, self.cfg.attention_dropout
         dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
         length = src_tokens.size(1) if packing is None else packing["max_seqlen"]

@@ -39,6 +39,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             dropout_prob=cfg.dropout,
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
+            cuda_graphs=cfg.cuda_graphs,
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(dim, activation=activation, vocab_size=len(dictionary), weight=embeddings)
