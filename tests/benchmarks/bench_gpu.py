@@ -1,12 +1,13 @@
 """Every check and benchmark that needs a GPU, in one command, with a report that grows line by line.
 
-    python -m tests.benchmarks.bench_gpu [--report FILE] [--only checks|kernels|steps] [--arch base large]
+    python -m tests.benchmarks.bench_gpu [--report FILE] [--only checks|kernels|steps|finetuning] [--arch base large]
     python -m tests.benchmarks.bench_gpu --rehearse          # small sizes on a CPU, to try the command itself
 
-checks    the tests marked gpu
-kernels   attention and loss, forward and backward: milliseconds of each path
-steps     a whole step of base and large at 512 tokens in bf16, with the recipe's dropout and without: ours, from the
-          plainest setting up one change at a time (the ladder), beside fairseq's and Hugging Face's
+checks      the tests marked gpu
+kernels     attention and loss, forward and backward: milliseconds of each path
+steps       a whole step of base and large at 512 tokens in bf16, with the recipe's dropout and without: ours, from the
+            plainest setting up one change at a time (the ladder), beside fairseq's and Hugging Face's
+finetuning  the same for a classification of 32 sentences of up to 64 tokens, where starting kernels takes longest
 
 Each step is measured in a process of its own, which an error or a lack of memory ends alone. Needs no network. MFU: the
 FLOPs of the paper's model over the device's dense peak in bf16, also with FP8 products; HFU: those that ours executes.
@@ -27,10 +28,11 @@ from typing import Any
 
 import torch
 
+from tests.benchmarks import gpu_finetuning, gpu_steps
 from tests.benchmarks.gpu_steps import Step, measure
 from tests.conftest import REPOSITORY
 
-SECTIONS = ("checks", "kernels", "steps")
+SECTIONS = ("checks", "kernels", "steps", "finetuning")
 BATCHES = {"base": 64, "large": 32}
 
 
@@ -50,6 +52,15 @@ def ladder(step: Step) -> Iterator[tuple[str, Step]]:
     yield "+ twice the batch", replace(ours, batch_size=2 * step.batch_size)
     yield "+ four times the batch", replace(ours, batch_size=4 * step.batch_size)
     yield "+ four times the batch, FP8 products", replace(ours, batch_size=4 * step.batch_size, fp8=True)
+
+
+def finetuning_ladder(step: Step) -> Iterator[tuple[str, Step]]:
+    """Rows of the table for short batches."""
+    yield "fairseq", replace(step, side="fairseq")
+    yield "Hugging Face", replace(step, side="Hugging Face")
+    yield "Hugging Face, compiled with CUDA graphs", replace(step, side="Hugging Face", compiled=True)
+    yield "ours", step
+    yield "+ CUDA graphs", replace(step, cuda_graphs=True)
 
 
 class GrowingReport:
@@ -179,10 +190,13 @@ def run_steps(report: GrowingReport, steps: list[Step], *, timeout: int) -> None
     """A table for each size and dropout."""
     for base in steps:
         drops = f"dropout {base.dropout}, of attention {base.attention_dropout}"
-        report.line(f"## {base.arch}, {base.batch_size} x {base.length} tokens, bf16, {drops}\n")
+        is_short = base.task == "classification"
+        what = "Fine-tuning of " if is_short else ""
+        what += f"{base.arch}, {base.batch_size} x {'up to ' if is_short else ''}{base.length} tokens"
+        report.line(f"## {what}, bf16, {drops}\n")
         report.line("| side | tokens/s | ms (min-max) | MFU % | HFU % | GiB | x fairseq |\n" + "| --- " * 7 + "|")
         reference = None
-        for name, step in ladder(base):
+        for name, step in finetuning_ladder(base) if is_short else ladder(base):
             if step.compiled and step.device == "cpu":  # takes minutes
                 report.line(f"| {name} | left out of the rehearsal | | | | | |")
                 continue
@@ -209,7 +223,11 @@ def main() -> None:
     parser.add_argument("--step", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.step:
-        print(json.dumps(measure(Step(**json.loads(arguments.step)))))
+        step = Step(**json.loads(arguments.step))
+        if step.task == "classification":
+            print(json.dumps(measure(step, gpu_finetuning.make_sentences, gpu_finetuning.make_step)))
+        else:
+            print(json.dumps(measure(step, gpu_steps.make_batch, gpu_steps.make_step)))
         return
     device = "cpu" if arguments.rehearse else "cuda"
     if device == "cuda" and not torch.cuda.is_available():
@@ -221,14 +239,19 @@ def main() -> None:
         passes = run_checks(report, rehearse=arguments.rehearse, timeout=arguments.timeout)
     if "kernels" in arguments.only:
         run_kernels(report, device=device)
+    small: dict[str, Any] = {"arch": "tiny", "batch_size": 2, "length": 32, "vocab_size": 200, "device": "cpu"}
+    small |= {"steps": 2}
     if "steps" in arguments.only:
-        small = {"arch": "tiny", "batch_size": 2, "length": 32, "vocab_size": 200, "device": "cpu", "steps": 2}
         steps = [Step(arch=arch, batch_size=BATCHES[arch]) for arch in arguments.arch]
         steps = [Step(**small, warm_up=1)] if arguments.rehearse else steps
         steps = [
             replace(step, dropout=drop, attention_dropout=drop) for step in steps for drop in (0.1, 0.0)
         ]  # the recipe's dropout, then none
         run_steps(report, steps[:1] if arguments.rehearse else steps, timeout=arguments.timeout)
+    if "finetuning" in arguments.only:
+        step = Step(task="classification", arch="base", batch_size=32, length=64, warm_up=16, steps=40)
+        step = Step(task="classification", **{**small, "length": 64}, warm_up=1) if arguments.rehearse else step
+        run_steps(report, [step], timeout=arguments.timeout)
     sys.exit(0 if passes else 1)
 
 

@@ -45,8 +45,15 @@ PAD = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What is measured."""
+    """What is measured.
 
+    Attributes:
+        task: "masked_lm", or "classification" of short sentences.
+        side: "ours", "fairseq" or "Hugging Face".
+        length: of the blocks, or of the longest sentences.
+    """
+
+    task: str = "masked_lm"
     side: str = "ours"
     arch: str = "base"
     dropout: float = 0.1
@@ -57,6 +64,7 @@ class Step:
     packed: bool = False
     compiled: bool = False
     fp8: bool = False
+    cuda_graphs: bool = False
     backend: str = "auto"
     optimizer: str = "roberta_adamw"
     device: str = "cuda"
@@ -90,15 +98,16 @@ def make_batch(step: Step, seed: int) -> dict[str, Any]:
         predicted = {"positions": masked.positions, "labels": masked.labels}
     predicted["number"] = masked.num_predicted
     net_input["src_lengths"] = lengths
-    batch: dict[str, Any] = _on(
+    batch: dict[str, Any] = on_device(
         step.device, {"net_input": net_input, "target": target, "predicted": predicted, **sizes}
     )
     return batch
 
 
-def _on(device: str, value: Any) -> Any:
+def on_device(device: str, value: Any) -> Any:
+    """Arrays in nested dictionaries as tensors on a device."""
     if isinstance(value, dict):
-        return {name: _on(device, entry) for name, entry in value.items()}
+        return {name: on_device(device, entry) for name, entry in value.items()}
     return torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
 
 
@@ -126,19 +135,26 @@ def _options(step: Step) -> Namespace:
         activation_dropout=0.0,
         compile_layers=step.compiled,
         fp8_products=step.fp8,
+        cuda_graphs=step.cuda_graphs,
         attention_backend=step.backend,
     )
 
 
-def _fairseqs_step(step: Step) -> Callable[[dict[str, Any]], None]:
-    """Ours or fairseq's: model, criterion and optimizer as fairseq's trainer drives them."""
+def fairseqs_model(step: Step) -> Any:
+    """Ours, or fairseq's own."""
     task, options = TinyTask(step.vocab_size - 5, step.length), _options(step)
     if step.side == "fairseq":
         base_architecture(options)
-        model, criterion = RobertaModel.build_model(options, task), MaskedLmLoss(Namespace(tpu=False), task)
-    else:
-        model, criterion = FastRobertaModel.build_model(options, task), RobertaMaskedLMCriterion(task)
-    model = model.to(torch.bfloat16).to(step.device).train()
+        return RobertaModel.build_model(options, task)
+    return FastRobertaModel.build_model(options, task)
+
+
+def _fairseqs_step(step: Step) -> Callable[[dict[str, Any]], None]:
+    """Ours or fairseq's: model, criterion and optimizer as fairseq's trainer drives them."""
+    task = TinyTask(step.vocab_size - 5, step.length)
+    is_fairseqs = step.side == "fairseq"
+    criterion = MaskedLmLoss(Namespace(tpu=False), task) if is_fairseqs else RobertaMaskedLMCriterion(task)
+    model = fairseqs_model(step).to(torch.bfloat16).to(step.device).train()
     optimizer = bf16_optimizer("adam" if step.side == "fairseq" else step.optimizer, list(model.parameters()))
 
     def run(batch: dict[str, Any]) -> None:
@@ -152,10 +168,10 @@ def _fairseqs_step(step: Step) -> Callable[[dict[str, Any]], None]:
     return run
 
 
-def _hugging_faces_step(step: Step) -> Callable[[dict[str, Any]], None]:
-    transformers = import_transformers()
+def hugging_face_config(step: Step, **others: Any) -> Any:
+    """Its RobertaConfig of the same sizes and dropouts, with SDPA."""
     layers, dim, ffn_dim, heads = SIZES[step.arch]
-    config = transformers.RobertaConfig(
+    return import_transformers().RobertaConfig(
         vocab_size=step.vocab_size,
         hidden_size=dim,
         num_hidden_layers=layers,
@@ -166,8 +182,12 @@ def _hugging_faces_step(step: Step) -> Callable[[dict[str, Any]], None]:
         hidden_dropout_prob=step.dropout,
         attention_probs_dropout_prob=step.attention_dropout,
         attn_implementation="sdpa",
+        **others,
     )
-    model = transformers.RobertaForMaskedLM(config).to(step.device).train()
+
+
+def _hugging_faces_step(step: Step) -> Callable[[dict[str, Any]], None]:
+    model = import_transformers().RobertaForMaskedLM(hugging_face_config(step)).to(step.device).train()
     settings = {"lr": 1e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
     optimizer = torch.optim.AdamW(model.parameters(), fused=True, **settings)
     encode = torch.compile(model.roberta) if step.compiled else model.roberta
@@ -186,12 +206,19 @@ def _hugging_faces_step(step: Step) -> Callable[[dict[str, Any]], None]:
     return run
 
 
-def measure(step: Step) -> dict[str, Any]:
+def make_step(step: Step) -> Callable[[dict[str, Any]], None]:
+    """Forward, backward and update of one batch."""
+    return _hugging_faces_step(step) if step.side == "Hugging Face" else _fairseqs_step(step)
+
+
+def measure(
+    step: Step, make_batch: Callable[[Step, int], dict[str, Any]], make_step: Callable[[Step], Callable[..., None]]
+) -> dict[str, Any]:
     """Tokens a second, milliseconds a step, MFU and HFU in percent (None where the peak is unknown), memory in GiB."""
     is_gpu = step.device.startswith("cuda")
     torch.manual_seed(1)
     batches = [make_batch(step, seed) for seed in range(4)]
-    run = _hugging_faces_step(step) if step.side == "Hugging Face" else _fairseqs_step(step)
+    run = make_step(step)
     seconds = []
     for number in range(step.warm_up + step.steps):
         if is_gpu:
@@ -201,7 +228,11 @@ def measure(step: Step) -> dict[str, Any]:
         if is_gpu:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    second = statistics.median(seconds[step.warm_up :])
+    measured = list(enumerate(seconds))[step.warm_up :]
+    of_batch = [
+        [taken for number, taken in measured if number % len(batches) == batch] for batch in range(len(batches))
+    ]
+    second = statistics.fmean(statistics.median(taken) for taken in of_batch if taken)  # batches may differ in size
     mean = {name: sum(batch[name] for batch in batches) / len(batches) for name in ("ntokens", "npairs")}
     layers, dim, ffn_dim, _ = SIZES[step.arch]
     sizes = {"num_layers": layers, "dim": dim, "ffn_dim": ffn_dim, "vocab_size": step.vocab_size}
