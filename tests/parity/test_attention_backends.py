@@ -222,8 +222,12 @@ def choose(name="auto", *, device="cpu", dtype=torch.float32, dropout_prob=0.1, 
 def test_the_choice_follows_device_length_and_dropout(monkeypatch):
     assert choose().name == choose(is_packed=True).name == "onednn"
     assert choose(max_seqlen=32).name == "eager"
-    assert choose(max_seqlen=32, dropout_prob=0.0).name == "sdpa"
+    assert choose(max_seqlen=32, dropout_prob=0.0).name == choose(dropout_prob=0.0).name == "sdpa"
+    assert choose(dropout_prob=0.0, is_packed=True).name == "onednn"
     assert choose(device="cuda").name == "sdpa"
+    monkeypatch.setattr(attention_backends, "rounds", lambda: True)
+    assert choose(dropout_prob=0.0).name == "onednn"
+    assert choose(max_seqlen=32, dropout_prob=0.0).name == "sdpa"
     monkeypatch.setattr(attention_backends, "has_onednn", lambda: False)
     assert choose().name == "eager"
     assert choose(dropout_prob=0.0).name == "sdpa"

@@ -26,7 +26,7 @@ from roberta_plugin.models.attention.sdpa import SdpaAttention, kernel_name
 from roberta_plugin.models.attention.torch_flash import HALF, TorchFlashAttention
 from roberta_plugin.models.attention.torch_flash import is_available as has_torch_flash
 from roberta_plugin.models.cpu.dropout import dropout
-from roberta_plugin.models.cpu.linear import has_onednn, serves
+from roberta_plugin.models.cpu.linear import has_onednn, rounds, serves
 
 
 class EagerAttention(AttentionBackend):
@@ -45,7 +45,7 @@ class EagerAttention(AttentionBackend):
 
 
 class OneDnnAttention(AttentionBackend):
-    """Head by head through oneDNN, in fp32 on a CPU: the fastest there, with dropout and without."""
+    """Head by head through oneDNN, in fp32 on a CPU: the fastest there with dropout, and where products are in bf16."""
 
     name = "onednn"
 
@@ -89,10 +89,10 @@ def choose_backend(
 ) -> AttentionBackend:
     """The backend called `name`; for `auto`, the fastest one that is exact.
 
-    On a CPU: `onednn` for few threads and sequences of SHORT positions or more (shorter ones make its matmuls, of one
-    head each, too small); else `eager` with dropout, which torch's own kernel lacks on a CPU, or with packed rows; else
-    `sdpa`. On a GPU: `sdpa` for padded batches. Packed rows in half precision go to torch's own flash kernel, where the
-    GPU has it, and else to `nested`.
+    On a CPU: padded batches without dropout go to `sdpa`, unless products are made in bf16. All others go to `onednn`
+    for few threads and sequences of SHORT positions or more (shorter ones make its matmuls, of one head each, too
+    small), and else to `eager`, since torch's own kernel has no dropout on a CPU. On a GPU: `sdpa` for padded batches.
+    Packed rows in half precision go to torch's own flash kernel, where the GPU has it, and else to `nested`.
 
     Raises:
         ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
@@ -115,9 +115,12 @@ def choose_backend(
 
 def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool) -> str:
     if device.type == "cpu":
+        is_plain = dropout_prob == 0 and not is_packed
+        if is_plain and not rounds():
+            return "sdpa"
         if has_onednn() and torch.get_num_threads() <= FEW_THREADS and (max_seqlen >= SHORT or is_packed):
             return "onednn"
-        return "eager" if dropout_prob > 0 or is_packed else "sdpa"
+        return "sdpa" if is_plain else "eager"
     if not is_packed:
         return "sdpa"
     return "torch_flash" if dtype in HALF and has_torch_flash(device) else "nested"
