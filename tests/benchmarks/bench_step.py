@@ -182,9 +182,10 @@ def main() -> None:
     parser.add_argument("--arch", choices=SHAPES, default="4 layers", help="size of the model")
     parser.add_argument("--compile", action="store_true", help="also Hugging Face's compiled, which takes minutes")
     parser.add_argument("--batch-size", type=int, default=8, help="blocks of 512 tokens in a batch")
+    parser.add_argument("--hardware", default=f"cpu{torch.get_num_threads()}", help="its name in that of the report")
     arguments = parser.parse_args()
     theme = "training_step" if arguments.arch == "4 layers" else f"training_step_{arguments.arch}"
-    report = Report(f"{theme}_cpu{torch.get_num_threads()}", "One training step on a CPU", __doc__ or "", machine())
+    report = Report(f"{theme}_{arguments.hardware}", "One training step on a CPU", __doc__ or "", machine())
     arch = arguments.arch
     for attention_dropout in (0.1, 0.0):
         sides = {
