@@ -47,7 +47,7 @@ class Layer(nn.Module):
         )
         self.self_attn_layer_norm = nn.LayerNorm(dim)
         projection = Fp8Linear if in_fp8 else Linear
-        self.fc1 = projection(dim, ffn_dim)
+        self.fc1 = projection(dim, ffn_dim, keeps_bf16=True)
         self.fc2 = projection(ffn_dim, dim)
         self.final_layer_norm = nn.LayerNorm(dim)
         self.activation = activation

@@ -80,13 +80,14 @@ class _Attention(torch.autograd.Function):
             output[at_q] = plain_linear(used, v[at_k].t())
         ctx.save_for_backward(q, k, v, weights, words)
         ctx.level, ctx.segments = level, segments
-        return output.mul_(scale_of_kept(level))
+        return output.mul_(scale_of_kept(level)) if level else output
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         q, k, v, weights, words = ctx.saved_tensors
-        output_grad = (gradients[0].contiguous() * scale_of_kept(ctx.level)).to(q.dtype)
+        output_grad = gradients[0].contiguous()
+        output_grad = (output_grad * scale_of_kept(ctx.level) if ctx.level else output_grad).to(q.dtype)
         q_grad, k_grad, v_grad = (torch.zeros_like(factor, dtype=gradients[0].dtype) for factor in (q, k, v))
         for segment, head, at in _heads(ctx.segments, q.size(1)):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)

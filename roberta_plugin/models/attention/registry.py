@@ -58,8 +58,9 @@ class OneDnnAttention(AttentionBackend):
             )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`; other types than fp32 go to `eager`."""
-        attend = onednn.attend if serves(q, k, v) else BACKENDS["eager"].attend
+        """See `AttentionBackend`; other types than fp32 go to `eager`, but for bf16 where products are made in it."""
+        is_rounded = rounds() and q.dtype == torch.bfloat16 and bool(q.numel())
+        attend = onednn.attend if serves(q, k, v) or is_rounded else BACKENDS["eager"].attend
         return attend(q, k, v, mask, dropout_prob)
 
 

@@ -25,9 +25,9 @@ class SelfAttention(nn.Module):
         self.dropout_prob = dropout_prob
         self.backend = backend
         projection = Fp8Linear if in_fp8 else Linear
-        self.k_proj = projection(dim, dim)
-        self.v_proj = projection(dim, dim)
-        self.q_proj = projection(dim, dim)
+        self.k_proj = projection(dim, dim, keeps_bf16=True)
+        self.v_proj = projection(dim, dim, keeps_bf16=True)
+        self.q_proj = projection(dim, dim, keeps_bf16=True)
         self.out_proj = projection(dim, dim)
 
     def forward(

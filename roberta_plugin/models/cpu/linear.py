@@ -5,8 +5,9 @@ faster one, for the gradient of weights by a third and more. torch contains oneD
 derivative, which is added here.
 
 The precision is fp32 throughout, unless torch may round (--matmul-precision medium): on processors that multiply bf16
-(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast, and all else stays
-in fp32, but for what lies between two products of attention. Sums within a product are in fp32.
+(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast. What lies between
+two products of a sublayer, of attention or feed-forward, stays in bf16; the residuals, norms and losses between
+sublayers are in fp32, and so are sums within a product.
 
 Shapes: M rows, K inputs, N outputs.
 """
@@ -88,17 +89,31 @@ def _dense(matrix: Tensor) -> Tensor:
     return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear` of `x` (..., K), `weight` (N, K), `bias` (N,) -> (..., N), with its derivatives."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, keeps_bf16: bool = False) -> Tensor:
+    """`F.linear` of `x` (..., K), `weight` (N, K), `bias` (N,) -> (..., N), with its derivatives.
+
+    Where products are made in bf16, `x` may be in bf16 as well as in fp32, and so is the result with `keeps_bf16`.
+    """
+    is_served = serves(x, weight) or (x.dtype == torch.bfloat16 and weight.dtype == torch.float32 and x.numel())
     # autocast would run F.linear in its own type
-    if not serves(x, weight) or torch.is_autocast_enabled("cpu"):
+    if not is_served or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
-    output: Tensor = _Linear.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    output: Tensor = _Linear.apply(x.flatten(0, -2), weight, bias, keeps_bf16)  # type: ignore[no-untyped-call]
     return output.view(*x.shape[:-1], output.size(-1))
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` that computes with the function above."""
+    """`nn.Linear` that computes with the function above.
+
+    Args:
+        in_features: K.
+        out_features: N.
+        keeps_bf16: whether a result that has been rounded to bf16 stays in it; for what comes before another product.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, keeps_bf16: bool = False) -> None:
+        super().__init__(in_features, out_features)
+        self.keeps_bf16 = keeps_bf16
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., K) -> (..., N)."""
@@ -106,31 +121,34 @@ class Linear(nn.Linear):
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The same with other parameters, such as those of several layers joined."""
-        return linear(x, weight, bias)
+        return linear(x, weight, bias, keeps_bf16=self.keeps_bf16)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.in_bf16 = rounds()
-        if ctx.in_bf16:
-            x, weight = x.bfloat16(), weight.bfloat16()
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, keeps_bf16: bool) -> Tensor:
+        ctx.x_dtype = x.dtype
+        if not (rounds() or x.dtype == torch.bfloat16):
             ctx.save_for_backward(x, weight)
-            product = plain_linear(x, weight).float()
-            return product if bias is None else product.add_(bias)
+            return plain_linear(x, weight, bias)
+        x, weight = x.bfloat16(), weight.bfloat16()
         ctx.save_for_backward(x, weight)
-        return plain_linear(x, weight, bias)
+        if keeps_bf16:
+            return onednn_linear(x, weight, None if bias is None else bias.bfloat16())
+        product = plain_linear(x, weight).float()
+        return product if bias is None else product.add_(bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        bias_grad = gradient.sum(dim=0) if needs_bias else None
-        gradient = gradient.bfloat16() if ctx.in_bf16 else gradient
+        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        bias_grad = gradient.sum(dim=0).float() if needs_bias else None
+        gradient = gradient.to(x.dtype)
         return (
-            plain_linear(gradient, weight.t()).float() if needs_x else None,
+            plain_linear(gradient, weight.t()).to(ctx.x_dtype) if needs_x else None,
             plain_linear(gradient.t(), x.t()).float() if needs_weight else None,
             bias_grad,
+            None,
         )

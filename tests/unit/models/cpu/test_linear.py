@@ -121,6 +121,33 @@ def test_products_in_bf16_round_no_more_than_their_factors_and_results(may_round
     torch.testing.assert_close(bias.grad.double(), references[2].grad, atol=1e-5, rtol=1e-5)
 
 
+def test_between_two_products_values_and_gradients_stay_in_bf16(may_round):
+    """The first layer's result, and the gradient that comes back to it; parameters and residuals have fp32 ones."""
+    first, second = Linear(256, 96, keeps_bf16=True), Linear(96, 64)
+    x = torch.randn(3, 11, 256, requires_grad=True)
+    params = [*first.parameters(), *second.parameters()]
+    references = [tensor.detach().double().requires_grad_() for tensor in (x, *params)]
+    inner = first(x)
+    inner.retain_grad()
+    found = second(F.gelu(inner))
+    expected = F.linear(F.gelu(F.linear(*references[:3])), *references[3:])
+    factors = torch.randn_like(found)
+    (found * factors).sum().backward()
+    (expected * factors).sum().backward()
+    assert inner.dtype == inner.grad.dtype == torch.bfloat16
+    assert found.dtype == torch.float32
+    for one, reference in zip(
+        (found, x.grad, *(p.grad for p in params)), (expected, *(r.grad for r in references)), strict=True
+    ):
+        assert one.dtype == torch.float32
+        assert float((one.double() - reference).norm() / reference.norm()) < 2.0**-7
+
+
+def test_nothing_stays_in_bf16_where_products_are_in_fp32():
+    x = torch.randn(2, 8, requires_grad=True)
+    assert Linear(8, 4, keeps_bf16=True)(x).dtype == torch.float32
+
+
 def test_fp32_is_the_default_and_what_a_processor_without_bf16_does(monkeypatch):
     assert torch.get_float32_matmul_precision() == "highest"
     assert not rounds()
