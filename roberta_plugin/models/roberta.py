@@ -16,7 +16,7 @@ import torch
 from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from roberta_plugin.models.attention.registry import choose_backend, kernel_of
+from roberta_plugin.models.attention.registry import describe_choice
 from roberta_plugin.models.attention.sequences import first_of_predicted
 from roberta_plugin.models.attention.torch_flash import is_exact
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
@@ -234,19 +234,19 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             check_device(weight.device)
         if self.cfg.cuda_graphs and weight.device.type != "cuda":
             logger.warning(f"--cuda-graphs has no effect on {weight.device.type}: it needs a GPU")
-        device, is_packed, dropout_prob = weight.device, packing is not None, self.cfg.attention_dropout
-        dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
-        length = src_tokens.size(1) if packing is None else packing["max_seqlen"]
-        choice: dict[str, Any] = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob}
-        backend = choose_backend(name, max_seqlen=length, is_packed=is_packed, **choice)
-        heads = self.cfg.encoder_attention_heads
-        choice |= {"num_heads": heads, "head_dim": self.cfg.encoder_embed_dim // heads, "length": length}
-        kernels = [kernel_of(backend, has_padding=has_padding, **choice) for has_padding in (True, False)]
+        device, is_packed, heads = weight.device, packing is not None, self.cfg.encoder_attention_heads
+        autocasts = torch.is_autocast_enabled(device.type)
         logger.info(
-            f"attention backend: {backend.name} (--attention-backend {name}) for "
-            f"{'packed rows' if is_packed else 'padded batches'} on {device.type} in "
-            f"{str(dtype).removeprefix('torch.')}, dropout {dropout_prob}; kernel: {kernels[0]}"
-            + (f", without padding {kernels[1]}" if kernels[0] != kernels[1] else "")
+            describe_choice(
+                name,
+                device=device,
+                dtype=torch.get_autocast_dtype(device.type) if autocasts else weight.dtype,
+                dropout_prob=self.cfg.attention_dropout,
+                max_seqlen=src_tokens.size(1) if packing is None else packing["max_seqlen"],
+                is_packed=is_packed,
+                num_heads=heads,
+                head_dim=self.cfg.encoder_embed_dim // heads,
+            )
         )
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:

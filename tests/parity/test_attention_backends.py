@@ -225,9 +225,13 @@ def test_the_choice_follows_device_length_and_dropout(monkeypatch):
     assert choose(max_seqlen=32, dropout_prob=0.0).name == choose(dropout_prob=0.0).name == "sdpa"
     assert choose(dropout_prob=0.0, is_packed=True).name == "onednn"
     assert choose(device="cuda").name == "sdpa"
-    monkeypatch.setattr(attention_backends, "rounds", lambda: True)
-    assert choose(dropout_prob=0.0).name == "onednn"
-    assert choose(max_seqlen=32, dropout_prob=0.0).name == "sdpa"
+    for dropout_prob in (0.0, 0.1):
+        in_bf16 = {"dropout_prob": dropout_prob, "dtype": torch.bfloat16}
+        monkeypatch.setattr(attention_backends, "rounds", lambda: False)
+        assert choose(**in_bf16).name == "eager"
+        monkeypatch.setattr(attention_backends, "rounds", lambda: True)
+        assert choose(**in_bf16).name == "onednn"
+        assert choose(max_seqlen=256, **in_bf16).name == "eager"
     monkeypatch.setattr(attention_backends, "has_onednn", lambda: False)
     assert choose().name == "eager"
     assert choose(dropout_prob=0.0).name == "sdpa"

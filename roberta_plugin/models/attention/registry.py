@@ -77,6 +77,7 @@ BACKENDS = {backend.name: backend for backend in _ALL}
 BACKEND_NAMES = tuple(BACKENDS)
 FEW_THREADS = 8
 SHORT = 160  # positions: below this, eager and sdpa were faster on 2 cores, with 8,192 positions per batch
+SHORT_IN_BF16 = 320  # the same in bf16, with 2,048 positions per batch
 
 
 def choose_backend(
@@ -90,10 +91,10 @@ def choose_backend(
 ) -> AttentionBackend:
     """The backend called `name`; for `auto`, the fastest one that is exact.
 
-    On a CPU: padded batches without dropout go to `sdpa`, unless products are made in bf16. All others go to `onednn`
-    for few threads and sequences of SHORT positions or more (shorter ones make its matmuls, of one head each, too
-    small), and else to `eager`, since torch's own kernel has no dropout on a CPU. On a GPU: `sdpa` for padded batches.
-    Packed rows in half precision go to torch's own flash kernel, where the GPU has it, and else to `nested`.
+    On a CPU: padded batches in fp32 without dropout go to `sdpa`, which is slow in bf16. All others go to `onednn` for
+    few threads and sequences that are not short (those make its matmuls, of one head each, too small), and else to
+    `eager`, since torch's own kernel has no dropout on a CPU. On a GPU: `sdpa` for padded batches. Packed rows in half
+    precision go to torch's own flash kernel, where the GPU has it, and else to `nested`.
 
     Raises:
         ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
@@ -116,12 +117,12 @@ def choose_backend(
 
 def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool) -> str:
     if device.type == "cpu":
-        is_plain = dropout_prob == 0 and not is_packed
-        if is_plain and not rounds():
+        is_bf16 = dtype == torch.bfloat16
+        if dropout_prob == 0 and not is_packed and not is_bf16:
             return "sdpa"
-        if has_onednn() and torch.get_num_threads() <= FEW_THREADS and (max_seqlen >= SHORT or is_packed):
-            return "onednn"
-        return "sdpa" if is_plain else "eager"
+        is_long = is_packed or max_seqlen >= (SHORT_IN_BF16 if is_bf16 else SHORT)
+        by_head = has_onednn() and is_long and torch.get_num_threads() <= FEW_THREADS
+        return "onednn" if by_head and (rounds() or not is_bf16) else "eager"
     if not is_packed:
         return "sdpa"
     return "torch_flash" if dtype in HALF and has_torch_flash(device) else "nested"
@@ -152,3 +153,29 @@ def kernel_of(
         return nested_kernel_name(q, q, q, dropout_prob)
     allowed = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device) if has_padding else None
     return kernel_name(q, q, q, allowed, dropout_prob)
+
+
+def describe_choice(
+    name: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    dropout_prob: float,
+    max_seqlen: int,
+    is_packed: bool,
+    num_heads: int,
+    head_dim: int,
+) -> str:
+    """Which backend `choose_backend` finds for such batches, and which kernels run, for the log."""
+    if rounds() and device.type == "cpu" and dtype == torch.float32:
+        dtype = torch.bfloat16  # between products
+    options = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob}
+    backend = choose_backend(name, max_seqlen=max_seqlen, is_packed=is_packed, **options)  # type: ignore[arg-type]
+    options |= {"num_heads": num_heads, "head_dim": head_dim, "length": max_seqlen}
+    kernels = [kernel_of(backend, has_padding=padded, **options) for padded in (True, False)]  # type: ignore[arg-type]
+    return (
+        f"attention backend: {backend.name} (--attention-backend {name}) for "
+        f"{'packed rows' if is_packed else 'padded batches'} on {device.type} in "
+        f"{str(dtype).removeprefix('torch.')}, dropout {dropout_prob}; kernel: {kernels[0]}"
+        + (f", without padding {kernels[1]}" if kernels[0] != kernels[1] else "")
+    )
