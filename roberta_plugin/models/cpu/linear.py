@@ -94,7 +94,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, keeps_bf16:
 
     Where products are made in bf16, `x` may be in bf16 as well as in fp32, and so is the result with `keeps_bf16`.
     """
-    is_served = serves(x, weight) or (x.dtype == torch.bfloat16 and weight.dtype == torch.float32 and x.numel())
+    is_served = serves(x, weight) or (x.dtype == torch.bfloat16 and rounds() and x.numel() and serves(weight))
     # autocast would run F.linear in its own type
     if not is_served or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
@@ -128,7 +128,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, keeps_bf16: bool) -> Tensor:
         ctx.x_dtype = x.dtype
-        if not (rounds() or x.dtype == torch.bfloat16):
+        if not rounds():
             ctx.save_for_backward(x, weight)
             return plain_linear(x, weight, bias)
         x, weight = x.bfloat16(), weight.bfloat16()
