@@ -30,7 +30,7 @@ from roberta_plugin.experiments.finetuning_start import (
     Start,
     check_model,
     check_positions,
-    check_weights,
+    check_start,
     starting_model,
 )
 from roberta_plugin.experiments.learning_curve import write_learning_curve
@@ -187,8 +187,8 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     check_options(grid)
     for folder in run_folders(settings, grid):
         folder.check()  # before the file that describes them is replaced
-    if not settings.from_scratch:
-        check_weights(start, settings.output_dir, has_runs=(settings.output_dir / "runs").is_dir())
+    has_runs = (settings.output_dir / "runs").is_dir()
+    check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=has_runs)
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "w") as file:
         file.write(as_yaml(content))

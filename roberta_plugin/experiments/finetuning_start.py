@@ -31,7 +31,7 @@ class Start(NamedTuple):
         return int(self.options["max-positions"])
 
 
-WEIGHTS = "start.json"  # in the folder of a fine-tuning: from which weights its runs have started
+START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
 
 
 def starting_model(path: Path) -> Start:
@@ -128,24 +128,37 @@ def check_model(start: Start, prepared: Prepared) -> None:
         )
 
 
-def check_weights(start: Start, folder: Path, *, has_runs: bool) -> None:
-    """Refuse a folder whose runs have started from other weights; else record those of this start.
+def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_runs: bool) -> None:
+    """Refuse a folder whose runs have started from other weights or other examples; else record those of this start.
 
-    The runs record the path of the model, and a pretraining that goes on writes other weights to the same path.
+    The runs record the paths of the model and of the data. A pretraining that goes on writes other weights to the same
+    path, and a folder that is prepared anew has other examples; those of a test set may be others.
+
+    Args:
+        start: the model; None if its weights are not used.
+        prepared: the data.
+        folder: the folder of the fine-tuning.
+        has_runs: whether there are any.
 
     Raises:
-        ValueError: naming the model.
+        ValueError: naming the model or the data.
     """
-    weights = sha256_of_weights(start.state)
-    known = read_json(folder / WEIGHTS, keys=["sha256"], remedy="delete it if --model has not changed since")
-    if has_runs and known and known["sha256"] != weights:
-        raise ValueError(
-            f"{folder} holds runs that started from other weights: {start.checkpoint} has changed since. Give another "
-            f"--output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed any more."
-        )
+    now = {
+        "sha256": sha256_of_weights(start.state) if start else None,
+        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
+    }
+    known = read_json(folder / START, keys=["sha256"], remedy="delete it if --model and the data are the same") or {}
+    for name, digest in now.items():
+        if has_runs and digest and known.get(name) not in (None, digest):
+            what, path = ("weights", start.checkpoint) if start and name == "sha256" else ("examples", prepared.folder)
+            raise ValueError(
+                f"{folder} holds runs that started from other {what}: {path} has changed since. Give another "
+                f"--output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed any "
+                "more."
+            )
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / WEIGHTS, "w") as file:
-        json.dump({"model": str(start.checkpoint), "sha256": weights}, file, indent=2)
+    with atomic_write(folder / START, "w") as file:
+        json.dump({"model": str(start.checkpoint) if start else None, **now}, file, indent=2)
 
 
 def sha256_of_weights(state: Mapping[str, Any]) -> str:

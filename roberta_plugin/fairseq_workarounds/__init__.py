@@ -75,7 +75,8 @@ Each fault has a number and the file that works around it:
    `RobertaHub`) the first call of such a metric imports them.
 24. **A training goes on with other data, or with another head** (`resumed_training`). A second start in one --save-dir
    takes the checkpoint over if the shapes fit, whatever it was trained on and by whichever dict.txt; heads of other
-   shapes are left out, with which the optimizer's state does not fit any more. We compare both and say what differs.
+   shapes are left out, with which the optimizer's state does not fit any more. We compare both and say what differs;
+   of fine-tuning data also the hash of the examples.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.

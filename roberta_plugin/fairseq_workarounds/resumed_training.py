@@ -39,6 +39,8 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         remedy += f", and --finetune-from-model {path} to begin with these weights"
         if prepared := getattr(trainer.task, "prepared", None):
             identity.check_task(state, prepared, checkpoint=path)
+            split = trainer.cfg.dataset.train_subset
+            identity.check_examples(state, prepared, split=split, checkpoint=path)
         _check_heads(trainer, state, path)
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None

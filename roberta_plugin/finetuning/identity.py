@@ -17,6 +17,7 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
+EXAMPLES = "examples"  # beside "task": which examples, for a training that goes on with them
 # Beside "task", in models that were made elsewhere:
 MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
 IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
@@ -33,12 +34,14 @@ _SAME_HEAD = {
 
 
 def of(prepared: Prepared) -> dict[str, Any]:
-    """Plain values: task, settings, tokenizer, vocabulary."""
+    """Plain values: task, settings, tokenizer, vocabulary, and a hash of the examples of each split that has one."""
+    hashes = {split: prepared.sha256_of_inputs(split) for split in prepared.splits}
     return {
         "task": prepared.task,
         "settings": dict(prepared.settings),
         "tokenizer": prepared.content.get("tokenizer"),
         "vocabulary": prepared.vocabulary.sha256,
+        EXAMPLES: {split: digest for split, digest in hashes.items() if digest},
     }
 
 
@@ -105,6 +108,20 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         )
     if different:
         logger.warning(f"{checkpoint}, {prepared.folder}: {'; '.join(words for _, words in different)}")
+
+
+def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:
+    """Refuse to go on with other examples than those that the checkpoint was trained on, if it records them.
+
+    Raises:
+        ValueError: naming the folder.
+    """
+    theirs, ours = of_checkpoint(state).get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
+    if theirs and ours and theirs != ours:
+        raise ValueError(
+            f"{prepared.folder}: the split {split!r} has other examples than {checkpoint} was trained on, or the same "
+            f"in another order (their SHA-256 was {theirs[:8]} and is {ours[:8]} now)."
+        )
 
 
 def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:

@@ -35,6 +35,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import prepared_files as checked
 from roberta_plugin.finetuning.prepared_files import FORMAT, FORMATS, OFFSETS
 from roberta_plugin.finetuning.prepared_files import NAME as NAME
+from roberta_plugin.json_files import sha256_of_json
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,18 @@ class Prepared:
         """One sentence for each file of a split that has changed since it was written; reads all its files."""
         of_split = [name for name in self.files if name.startswith(f"{split}.")]
         return checked.hash_faults(self.folder, self.files, [*self.common_files, *of_split])
+
+    def sha256_of_inputs(self, split: str) -> str | None:
+        """One hash of what a split gives to a training: its sequences, columns and arrays, but not its records.
+
+        It is made of the recorded hashes, which `changed_files` compares with the files; None in folders without them.
+        """
+        of_inputs = {
+            name: record["sha256"]
+            for name, record in self.files.items()
+            if name.startswith(f"{split}.") and not name.endswith(".jsonl")
+        }
+        return sha256_of_json(of_inputs) if of_inputs else None
 
     def check_labels(self, split: PreparedSplit) -> None:
         """Refuse labels that are not among the labels of the settings, if there are any.

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
@@ -430,4 +431,17 @@ def test_runs_of_a_model_that_has_changed_since_are_not_taken_for_those_of_the_n
     model_state["model"]["encoder.lm_head.bias"] = model_state["model"]["encoder.lm_head.bias"] + 1
     assert main([*words, "2"]) == 2
     assert "holds runs that started from other weights" in capsys.readouterr().err
+    assert len(done) == 1
+
+
+@pytest.mark.parametrize("start", [[], ["--from-scratch"]])
+def test_runs_of_other_examples_are_not_taken_for_those_of_the_new_ones(trained, start, tmp_path, capsys):
+    words, done, _ = trained
+    words += [*start, "--only", "lr=1e-5", "--seeds", "1"]
+    assert main(words) == 0
+    shutil.rmtree(tmp_path / "out" / "data")
+    path = tmp_path / "glue" / "RTE" / "train.tsv"
+    path.write_text(path.read_text().replace("good", "bad", 1))  # as many as before
+    assert main([*words, "2"]) == 2
+    assert f"other examples: {tmp_path / 'out' / 'data'} has changed since" in capsys.readouterr().err
     assert len(done) == 1

@@ -13,7 +13,7 @@ from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
 from tests.tiny_corpus import write_data_bin
-from tests.tiny_summaries import write_prepared
+from tests.tiny_summaries import write_prepared, write_raw
 
 PATH = Path("runs/checkpoint_last.pt")
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
@@ -29,7 +29,8 @@ def trainer_of(prepared, **options):
     task = SummarizationTask.setup_task(config)
     model = task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
     options = {**vars(config), "_name": "roberta_summarization", "max_positions": 512}
-    return SimpleNamespace(task=task, cfg=SimpleNamespace(task=options, model=model.cfg), get_model=lambda: model)
+    cfg = SimpleNamespace(task=options, model=model.cfg, dataset=SimpleNamespace(train_subset="train"))
+    return SimpleNamespace(task=task, cfg=cfg, get_model=lambda: model)
 
 
 def state_of(trainer, **task):
@@ -64,6 +65,18 @@ def test_other_data_are_named(prepared):
     state["task_state"]["data"] = {**state["task_state"]["data"], "task": "race"}
     with pytest.raises(ValueError, match=r"was fine-tuned on race, and .* for summaries.* give another --save-dir"):
         resumed_training.check_continues(trainer, state, PATH)
+
+
+def test_other_examples_of_the_same_number_are_named(prepared, tmp_path):
+    state = state_of(trainer_of(prepared))
+    other = write_prepared(tmp_path, raw=write_raw(tmp_path / "raw", seed=1))
+    assert len(other.split("train")) == len(prepared.split("train")) > 0
+    with pytest.raises(
+        ValueError, match=r"'train' has other examples than runs/checkpoint_last\.pt .* another --save-"
+    ):
+        resumed_training.check_continues(trainer_of(other), state, PATH)
+    del state["task_state"]["data"]["examples"]  # a checkpoint of an earlier version goes on as before
+    resumed_training.check_continues(trainer_of(other), state, PATH)
 
 
 def test_another_vocabulary_of_the_same_size_is_named(prepared, monkeypatch, caplog):
