@@ -78,6 +78,27 @@ def test_some_positions_alone_may_attend(name):
     assert_same_with_gradients(found, (q, k, v), expected, references)
 
 
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("dropout_prob", [0.0, 0.1])
+def test_a_row_of_nothing_but_padding_disturbs_no_other(name, dropout_prob):
+    """Not the outputs of the others, and not one gradient, since all share the parameters."""
+    inputs = make_inputs((3, 4, 17, 8))
+    is_padding = make_padding(inputs[0].shape)
+    is_padding[1] = True
+    real = [0, 2]
+    found = backend_for(name)(*inputs, is_padding=is_padding, dropout_prob=dropout_prob)
+    assert found.isfinite().all()
+    (found[real] ** 2).sum().backward()
+    assert all(one.grad.isfinite().all() and not one.grad[1].any() and one.grad[0].any() for one in inputs)
+    if dropout_prob == 0.0:
+        others = [one.detach()[real].requires_grad_() for one in inputs]
+        expected, references = definition(*others, ~is_padding[real][:, None, None])
+        gradients = torch.autograd.grad((expected**2).sum(), references)
+        torch.testing.assert_close(found[real].double(), expected, atol=1e-5, rtol=1e-5)
+        for one, gradient in zip(inputs, gradients, strict=True):
+            torch.testing.assert_close(one.grad[real].double(), gradient, atol=1e-5, rtol=1e-5)
+
+
 def make_sequences(q_lengths, k_lengths):
     cu_seqlens = [torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (q_lengths, k_lengths)]
     return Sequences(*cu_seqlens, max(q_lengths), max(k_lengths))

@@ -59,7 +59,7 @@ class AttentionBackend(ABC):
         """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
 
         Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
-        own sequence.
+        own sequence. A row of nothing but padding gives finite numbers without a meaning.
         """
         return self.attend(q, k, v, AttentionMask(is_padding, sequences), dropout_prob)
 
