@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from roberta_plugin.models.attention import registry as attention_backends
 from roberta_plugin.models.attention.registry import BACKENDS, choose_backend, kernel_of
@@ -97,6 +99,30 @@ def test_a_row_of_nothing_but_padding_disturbs_no_other(name, dropout_prob):
         torch.testing.assert_close(found[real].double(), expected, atol=1e-5, rtol=1e-5)
         for one, gradient in zip(inputs, gradients, strict=True):
             torch.testing.assert_close(one.grad[real].double(), gradient, atol=1e-5, rtol=1e-5)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Keeps the size of the largest tensor that an operation has returned."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        found = operation(*arguments, **(options or {}))
+        tensors = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
+        self.numel = max(self.numel, *(tensor.numel() for tensor in tensors), 0)
+        return found
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_without_gradients_no_tensor_has_the_square_of_the_length(is_padded):
+    """The sentences of a long document attend to each other: 30,000 of them would need gigabytes for each head."""
+    q, k, v = make_inputs((1, 2, 300, 8))
+    is_padding = make_padding((1, 2, 290, 8)) if is_padded else None
+    is_padding = torch.nn.functional.pad(is_padding, (0, 10), value=True) if is_padded else None
+    backend = choose(dropout_prob=0.0, max_seqlen=300)
+    with torch.no_grad(), LargestTensor() as largest:
+        found = backend(q, k, v, is_padding=is_padding, dropout_prob=0.0)
+    assert found.numel() <= largest.numel < 300 * 300
 
 
 def make_sequences(q_lengths, k_lengths):

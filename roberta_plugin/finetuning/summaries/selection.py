@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.oracle import Ngrams, ngrams, words
+from roberta_plugin.finetuning.summaries.oracle import ngrams, words
 
 NUM_SENTENCES = 3
 
@@ -57,10 +57,10 @@ def _different(
     probabilities: NDArray[np.floating[Any]], tokens: Sequence[Sequence[str]], *, is_blocking: bool
 ) -> Iterator[int]:
     """Numbers of the sentences, the most probable first, without those that share a trigram with an earlier one."""
-    seen: Ngrams = frozenset()
+    seen: set[tuple[str, ...]] = set()
     for number in np.argsort(-probabilities, kind="stable").tolist():
         trigrams = ngrams(tokens[number], 3)
-        if is_blocking and seen & trigrams:
+        if is_blocking and not seen.isdisjoint(trigrams):
             continue
         seen |= trigrams
         yield number
