@@ -7,7 +7,8 @@
             begins
     jsonl   a line is a JSON object
 
-Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines, CSV and TSV.
+Lines end with LF or CRLF; a byte order mark is ignored, and so are empty lines of JSON Lines, CSV and TSV. A line with
+byte 0x00 is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memo
 _MOST_LINES = 10_000  # of a record of CSV
 _NOT_CLOSED = "a quotation mark is not closed. Double those within a text, and put a pair of them around it."
 _LONE_CR = "a carriage return stands within it. Save the file with LF or CRLF as line ends."
+_BINARY = (
+    "it holds byte 0x00, so the file is a binary one, or UTF-16, which `iconv -f UTF-16LE -t UTF-8` converts. Give a "
+    "file of text."
+)
 _LONGEST_FIELD = 2**31 - 1  # characters of a value of CSV; the csv module's own limit is 131,072
 _BOM = b"\xef\xbb\xbf"
 _ENDINGS: Mapping[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
@@ -80,7 +85,9 @@ def read_lines(
         except UnicodeDecodeError as error:
             yield Line(number, None, f"byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8."), num_bytes
             continue
-        if format == "text":
+        if "\0" in text:
+            yield Line(number, None, _BINARY), num_bytes
+        elif format == "text":
             yield Line(number, {"text": text}), num_bytes
         elif format == "csv":
             if (line := of_csv.add(number, text)) is not None:

@@ -78,6 +78,10 @@ def test_empty_lines_are_ignored_but_in_plain_text():
         (b"id,text\n1,a\rb\n", "a.csv", 2, "a carriage return stands within it"),
         (b"id\ttext\r1\ta\r", "a.tsv", 1, "a carriage return stands within it"),
         (b"good\n\xff\xfe\n", "a.txt", 2, "byte 0xff is not UTF-8. Save the file as UTF-8."),
+        ("good".encode("utf-16-le"), "a.txt", 1, "it holds byte 0x00, so the file is a binary one, or UTF-16"),
+        (b"text\ngood\nb\0d\n", "a.csv", 3, "it holds byte 0x00"),
+        (b"text\ngood\nb\0d\n", "a.tsv", 3, "it holds byte 0x00"),
+        (b'{"text": "b\0d"}\n', "a.jsonl", 1, "it holds byte 0x00"),
     ],
 )
 def test_bad_lines_are_explained(content, name, number, message):
