@@ -9,6 +9,7 @@
     submission.py    LaunchSettings -> sbatch script -> job                      ^ on the login node
     ---------------------------------------------------------------------------------------------------
     node_local.py    the batch script copies code and environment to the nodes   v on the cluster, in order
+    late_nodes.py    ... names the nodes where that takes too long
     free_port.py     ... and looks for a port
     rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
     preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?

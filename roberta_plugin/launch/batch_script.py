@@ -116,9 +116,11 @@ def _node_local_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         "seconds=$1; shift",
         f'timeout --kill-after=10 "$seconds" {srun} {_outside(snapshot, "node_local.py")} "$@"',
         "}",
+        "begun=$SECONDS",
         f'on_each_node {seconds} copy "${NODE_FOLDER_VARIABLE}" {shlex.join(arguments)} || {{',
         "code=$?",
-        f'[ $code -eq 124 ] && echo "not all nodes had their copy after {seconds} s: raise --preflight-seconds" >&2',
+        f'[ $((SECONDS - begun)) -ge {seconds} ] && {_outside(snapshot, "late_nodes.py")} "${NODE_FOLDER_VARIABLE}"'
+        f" --output-dir {shlex.quote(str(output_dir))} --seconds {seconds}",
         "end_attempt $code",
         "}",
     ]

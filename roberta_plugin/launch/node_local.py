@@ -6,7 +6,8 @@
 
 A thousand ranks that import torch from a shared file system open millions of small files there. With --node-local the
 batch script runs this file once on each node, `python -I node_local.py copy ...`, which reads one archive, and starts
-the ranks when it has succeeded on all nodes: no rank sees half a copy. The last rank of a node to exit removes the
+the ranks when it has succeeded on all nodes: no rank sees half a copy (`late_nodes.py` says which are not ready in
+time). The last rank of a node to exit removes the
 copy, because a job that is being cancelled cannot start anything more; where ranks were killed the batch script does,
 and what a killed attempt leaves is removed by the run's next start on that node.
 
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 CODE, ENVIRONMENT = "code", "environment"
+COPIED = "copied to {} in "  # what the log of a node says when it is ready
 UNSET = "[{} is not set]"  # what the batch script writes for a variable of --node-local that it does not have
 _DAMAGED: tuple[type[Exception], ...] = (tarfile.TarError, EOFError, zlib.error)  # what reading an archive may raise
 with suppress(ImportError):  # a Python may have been built without it
@@ -227,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         _note_failure(args.output_dir, error)
         return 1
-    sys.stderr.write(f"copied to {args.folder} in {time.monotonic() - begin:.1f} s\n")
+    sys.stderr.write(f"{COPIED.format(args.folder)}{time.monotonic() - begin:.1f} s\n")
     return 0
 
 

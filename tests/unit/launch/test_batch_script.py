@@ -15,9 +15,12 @@ from tests.unit.launch.packed import pack_environment
 from tests.unit.launch.recipes import good_recipe
 
 
-def run_script(folder, script, *, srun="true"):
-    """Run a batch script as bash does in attempt 1 of job 7, with an srun of our own and a scontrol that only talks."""
-    for name, body in {"srun": srun, "scontrol": f'echo "$*" >> {folder}/calls; echo JobState=RUNNING'}.items():
+def run_script(folder, script, *, srun="true", scontrol=""):
+    """Run a batch script as bash does in attempt 1 of job 7, with an srun of our own and a scontrol that talks only."""
+    for name, body in {
+        "srun": srun,
+        "scontrol": f'{scontrol}\necho "$*" >> {folder}/calls; echo JobState=RUNNING',
+    }.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)
     environment = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
@@ -164,6 +167,37 @@ def test_a_node_that_is_not_ready_in_time_ends_the_start(tiny_data_bin, tmp_path
     assert process.returncode == 124, said
     assert "not all nodes had their copy after 1 s: raise --preflight-seconds" in said
     assert "attempt 1 failed while starting (exit code 124)" in said
+
+
+TWO_NODES = """
+case "$*" in
+    *" copy "*)
+        log=$(sed "s/.*--output=\\([^ ]*\\)%j_%n.*/\\1/" <<< "$*")
+        mkdir -p "$log"
+        echo "0: copied to $ROBERTA_NODE_FOLDER in 0.1 s" > "${log}7_0_log.out"
+        echo "1: copied to ${ROBERTA_NODE_FOLDER%1}0 in 0.1 s" > "${log}7_1_log.out"  # of an earlier attempt
+        sleep 15 ;;
+esac
+"""
+HOSTS = 'if [[ $2 == hostnames ]]; then printf "gpu3\\ngpu4\\n"; exit; fi'
+
+
+def test_a_node_that_is_slow_to_copy_is_named_and_left_out(tiny_data_bin, tmp_path):
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", nodes=2, node_local="/tmp", preflight_seconds=0.5)
+    text = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    (recipe.output_dir / "checkpoints").mkdir()
+    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
+    (tmp_path / "sinfo").write_text("#!/bin/bash\necho 8\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    nodes = "export SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=gpu[3-4]"
+    process = run_script(tmp_path, f"{nodes}\n{text}", srun=TWO_NODES, scontrol=HOSTS)
+    said = process.communicate(timeout=30)[0]
+    reason = "1 of 2 nodes had their copy after 1 s, but not gpu4: raise --preflight-seconds, or leave slow nodes out by --exclude."
+    assert reason in said
+    (record,) = map(json.loads, (recipe.output_dir / "attempts.jsonl").read_text().splitlines())
+    assert record["reason"].startswith(f"exit code 124; gpu4: NodeLocalError: {reason}")
+    assert (record["nodes"], record["excluded"], record["log"]) == (["gpu4"], ["gpu4"], "logs/7_1_log.out")
 
 
 def test_no_rank_starts_where_a_node_has_no_copy(tiny_data_bin, tmp_path):
