@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
+
+TRAINING_LOCK = "training.lock"  # in a folder of checkpoints, held by the rank 0 that saves there
 
 
 def try_lock(descriptor: int) -> bool:
@@ -55,3 +58,19 @@ def holders(path: Path) -> list[int]:
             if any(os.path.exists(entry) and os.path.samefile(entry, path) for entry in folder.iterdir()):
                 found.append(int(folder.parent.name))
     return found
+
+
+def ended_training(save_dir: Path) -> str:
+    """The training that last locked a folder of checkpoints, if it has ended; empty if it lives, or nobody can know.
+
+    The lock of another machine is not asked: not every file system keeps locks between machines.
+
+    Example: "process 4711 on node1".
+    """
+    path = save_dir / TRAINING_LOCK
+    try:
+        holder = path.read_text(encoding="utf-8", errors="replace").strip()
+        is_known = holder.endswith(f" on {socket.gethostname()}") and not is_locked(path)
+    except OSError:  # no such file, or a file system without locks
+        return ""
+    return holder if is_known else ""

@@ -16,6 +16,7 @@ from typing import Any
 from roberta_plugin.launch.restart.attempts import read_attempts
 from roberta_plugin.launch.run_logs import attempt_lines, last_lines, launched_run, log_path
 from roberta_plugin.launch.status import Launch, Status, find_runs, read_launch, read_status
+from roberta_plugin.locks import ended_training
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.slurm_commands import Job
 
@@ -157,7 +158,7 @@ def row_of(output_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
     """One run as the cells of COLUMNS."""
     launch, status = read_launch(output_dir), current_status(output_dir)
     job_id = "" if launch is None or launch.job_id is None else launch.job_id
-    job = job_of(job_id, known, status)
+    job = job_of(output_dir, job_id, known, status)
     progress = ("-",) * 7 if status is None else progress_of(status, job)
     return (job_id or "-", state_of(job, status), *progress, str(output_dir))
 
@@ -168,10 +169,15 @@ def current_status(output_dir: Path) -> Status | None:
     return status if launch is not None and status is not None and status.job_id == (launch.job_id or "") else None
 
 
-def job_of(job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
-    """What SLURM says about the job; of a run without SLURM (`roberta train`), what rank 0 wrote."""
+def job_of(output_dir: Path, job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
+    """What SLURM says about the job; of a run without SLURM (`roberta train`), what rank 0 wrote, if it lives."""
     if not job_id and status is not None:
-        return Job("running" if status.phase in ("starting", "training") else "completed", "")
+        if status.phase == "failed":
+            return Job("failed", "its last start ended with an error: see what torchrun has printed")
+        if status.phase not in ("starting", "training"):
+            return Job("completed", "")
+        ended = ended_training(output_dir / "checkpoints")
+        return Job("failed", f"{ended} has ended while {status.phase}") if ended else Job("running", "")
     if known is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
     return known.get(job_id, Job(slurm_commands.LOST, ""))
@@ -223,12 +229,12 @@ def note_of(output_dir: Path, known: dict[str, Job] | None) -> str:
     launch, status = read_launch(output_dir), current_status(output_dir)
     if launch is None or (status is not None and status.phase == "finished"):
         return ""
-    job = job_of(launch.job_id or "", known, status)
+    job = job_of(output_dir, launch.job_id or "", known, status)
     records = [record for record in read_attempts(output_dir) if record["job_id"] == launch.job_id]
     if not records:
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
-        log = f"{output_dir}/logs/{launch.job_id}_0_log.out"
-        return f"{job.reason}; log: {log}" if is_bad else running_note(job, launch, status)
+        log = f"; log: {output_dir}/logs/{launch.job_id}_0_log.out" if launch.job_id else ""
+        return f"{job.reason}{log}" if is_bad else running_note(job, launch, status)
     last = records[-1]
     if status is not None and status.attempt > last["attempt"] and job.state == "running":
         return running_note(job, launch, status)  # it has started again, and runs

@@ -14,11 +14,10 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from roberta_plugin.fairseq_workarounds.training_loop import wrap
-from roberta_plugin.locks import try_lock
+from roberta_plugin.locks import TRAINING_LOCK, try_lock
 
 logger = logging.getLogger(__name__)
 
-LOCK_FILE = "training.lock"
 POLL_SECONDS = 2.0
 OTHER_HOST_SECONDS = 120.0  # a file server may keep a dead node's lock for a grace period
 
@@ -37,7 +36,7 @@ def acquire(folder: Path) -> None:
     if folder in _held:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / LOCK_FILE
+    path = folder / TRAINING_LOCK
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         is_locked = _wait_for(descriptor, path)

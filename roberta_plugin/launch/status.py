@@ -45,7 +45,7 @@ class Status:
 
     job_id: str
     attempt: int
-    phase: str  # starting, training, stopped, finished
+    phase: str  # starting, training, stopped, finished; without SLURM also failed
     update: int
     max_update: int
     loss: float | None

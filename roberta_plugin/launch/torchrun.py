@@ -119,8 +119,6 @@ def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
 
 
 def _train(recipe: LaunchSettings, rank: TorchRank, arguments: tuple[str, ...], stop: StopSignals) -> Any:
-    from fairseq.distributed import utils as distributed_utils
-
     from roberta_plugin.launch.update_hook import UpdateHook
 
     hook = UpdateHook(
@@ -131,9 +129,19 @@ def _train(recipe: LaunchSettings, rank: TorchRank, arguments: tuple[str, ...], 
         is_master=rank.rank == 0,
     )
     hook.write_status("starting")
+    try:
+        _train_with(hook, recipe, rank, arguments)
+    except Exception:
+        hook.write_status("failed")
+        raise
+    return hook
+
+
+def _train_with(hook: Any, recipe: LaunchSettings, rank: TorchRank, arguments: tuple[str, ...]) -> None:
+    from fairseq.distributed import utils as distributed_utils
+
     words = [*arguments, *rank.arguments(is_cpu=recipe.is_cpu)]
     logger.info(f"fairseq-train {' '.join(words)}")
     config = train_arguments.to_config(train_arguments.parse(words))
     with hook:
         distributed_utils.call_main(config, CheckedMain(rank.rank, rank.world_size))
-    return hook

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from roberta_plugin.fairseq_workarounds import save_dir_lock
-from roberta_plugin.fairseq_workarounds.save_dir_lock import LOCK_FILE, acquire, load_checkpoint
+from roberta_plugin.fairseq_workarounds.save_dir_lock import acquire, load_checkpoint
+from roberta_plugin.locks import TRAINING_LOCK
 
 HOLD = """
 import fcntl, os, sys
@@ -31,7 +32,7 @@ def other(tmp_path):
     processes = []
 
     def start(holder):
-        command = [sys.executable, "-c", HOLD, str(tmp_path / LOCK_FILE), holder]
+        command = [sys.executable, "-c", HOLD, str(tmp_path / TRAINING_LOCK), holder]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         processes.append(process)
         assert process.stdout.readline() == "held\n"
@@ -59,7 +60,7 @@ def test_a_second_training_is_refused_until_the_first_is_dead(tmp_path, other):
     first.kill()
     first.wait()
     acquire(tmp_path)
-    assert (tmp_path / LOCK_FILE).read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
+    assert (tmp_path / TRAINING_LOCK).read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
     acquire(tmp_path)  # a launch job locks the folder before it looks at the checkpoints, and fairseq-train again
 
 
@@ -121,4 +122,4 @@ def test_rank_0_locks_where_checkpoints_are_saved(tmp_path, rank, no_save, is_lo
     cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
     trainer = SimpleNamespace(data_parallel_rank=rank)
     assert load_checkpoint(lambda cfg, trainer, **options: options, cfg, trainer, a=1) == {"a": 1}
-    assert (tmp_path / LOCK_FILE).exists() == is_locked
+    assert (tmp_path / TRAINING_LOCK).exists() == is_locked

@@ -62,3 +62,15 @@ def test_the_first_rank_refuses_other_settings_in_the_same_run_folder(tiny_data_
     train_rank(good_recipe(tiny_data_bin, tmp_path / "run"), alone)
     with pytest.raises(ValueError, match=r"was begun with other settings: --mask-prob 0.3 instead of 0.15"):
         train_rank(good_recipe(tiny_data_bin, tmp_path / "run", "--mask-prob", "0.3"), alone)
+
+
+def test_an_error_is_in_the_status_that_roberta_jobs_reads(tiny_data_bin, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("no GPU")
+
+    monkeypatch.setattr(torchrun, "_train_with", fail)
+    monkeypatch.setattr(save_dir_lock, "acquire", lambda folder: None)
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run")
+    with pytest.raises(RuntimeError, match="no GPU"):
+        train_rank(recipe, TorchRank(rank=0, world_size=1, local_rank=0))
+    assert status.read_status(recipe.output_dir).phase == "failed"
