@@ -1,14 +1,18 @@
 """Progress of a long step: a bar on a terminal, a line every now and then in a log file.
 
-`Progress` counts bytes (`roberta binarize`, `roberta tokenizer train`), `progress_bar` anything (`roberta demo`).
+`Progress` counts bytes (`roberta binarize`, `roberta tokenizer train`), `progress_bar` anything (`roberta demo`);
+`terminal_bar` writes nothing where there is no terminal (`roberta prepare`).
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
+
+Step = TypeVar("Step")
 
 _FIRST_LINE = 30.0  # seconds; a step that is done by then writes no line
 _SHARE_OF_ELAPSED = 0.1  # later lines come after a tenth of the time so far, ...
@@ -65,6 +69,14 @@ def progress_bar(label: str, **options: Any) -> Any:
     from tqdm import tqdm
 
     return tqdm(desc=f"      {label}", mininterval=0.5 if sys.stderr.isatty() else 20.0, **options)
+
+
+def terminal_bar(steps: Iterable[Step], label: str, *, unit: str) -> Iterator[Step]:
+    """The steps of a loop, with a bar on stderr while they are gone through, if stderr is a terminal."""
+    from tqdm import tqdm
+
+    # With `disable=None`, tqdm writes to terminals only
+    yield from tqdm(steps, desc=label, unit=unit, mininterval=1.0, leave=False, disable=None)
 
 
 def describe(label: str, num_bytes: int, total: int | None, elapsed: float) -> str:

@@ -3,7 +3,8 @@ import itertools
 
 import pytest
 
-from roberta_plugin.progress import Progress, describe
+from roberta_plugin.progress import Progress, describe, terminal_bar
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture
@@ -43,3 +44,20 @@ def test_a_short_step_and_one_that_is_not_shown_write_nothing(clock):
 def test_without_a_total_there_is_no_time_left():
     assert describe("read", 5 * 10**6, None, 2.0) == "read: 5 MB, 2.5 MB/s, 0:00:02 so far"
     assert describe("read", 0, 10**6, 2.0).endswith("time left unknown")
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_bar_of_a_loop_is_for_terminals(monkeypatch, is_terminal):
+    log = io.StringIO()
+    monkeypatch.setattr(log, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr("sys.stderr", log)
+    assert list(terminal_bar(iter("abc"), "RACE train", unit=" passages")) == ["a", "b", "c"]
+    assert ("RACE train" in log.getvalue()) == is_terminal
+
+
+def test_no_preparation_writes_a_bar_of_its_own():
+    """`roberta prepare` of any task leaves a log without bars."""
+    folder = REPOSITORY / "roberta_plugin" / "finetuning"
+    users = [path for path in folder.rglob("*.py") if "terminal_bar(" in path.read_text()]
+    assert len(users) > 6
+    assert not [path for path in folder.rglob("*.py") if "tqdm" in path.read_text()]

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from roberta_plugin.finetuning.glue.wnli import Schema
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.progress import terminal_bar
 
 _AT_ONCE = 10_000  # texts in one call of the tokenizer
 
@@ -36,7 +36,7 @@ def sentence_inputs(
 
     Example: ("Is it on?", "It is.") -> `<s> Is it on ? </s> </s> It is . </s>`; see `model_inputs.join`.
     """
-    for start in tqdm(range(0, len(texts), _AT_ONCE), desc="encoding", unit="10k", leave=False, disable=None):
+    for start in terminal_bar(range(0, len(texts), _AT_ONCE), "encoding", unit="10k"):
         part = texts[start : start + _AT_ONCE]
         sides = [encoder.ids_of_all(side) for side in zip(*part, strict=True)]
         for ids in zip(*sides, strict=True):

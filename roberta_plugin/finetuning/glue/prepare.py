@@ -22,8 +22,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.glue.inputs import schema_inputs, sentence_inputs
@@ -35,6 +33,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ class _Splits:
     def _write_schemas(self, split: SplitWriter, rows: Sequence[GlueRow]) -> None:
         """One sequence per phrase; a row whose pronoun is not found has one sequence with an empty phrase."""
         num_unaligned = 0
-        for row in tqdm(rows, desc="noun phrases", unit="row", leave=False, disable=None):
+        for row in terminal_bar(rows, "noun phrases", unit="row"):
             schema = find_schema(row)
             label = {} if row.label is None else {"label": row.label}
             if schema is not None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -27,6 +26,7 @@ from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWrite
 from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def prepare(
         source=describe([path for files in splits.values() for path in files]),
     ) as writer:
         for name, files in splits.items():
-            passages = tqdm(read_split(task, name, files), desc=f"{task} {name}", unit=" passages", mininterval=1.0)
+            passages = terminal_bar(read_split(task, name, files), f"{task} {name}", unit=" passages")
             with writer.split(name) as split:
                 _write_split(split, passages, encoder, layout, name)
 

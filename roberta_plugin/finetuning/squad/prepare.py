@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
@@ -36,6 +35,7 @@ from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, WindowLayout, cut, is_blank, tokens_of
 from roberta_plugin.finetuning.squad.metrics import normalize
 from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadFile, SquadQuestion, find_files, read_file
+from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class SplitMaker:
     def run(self, description: str) -> None:
         """Write the split, and log what was cut and left out."""
         numbers = range(len(self._content.passages))
-        passages = [self._locate(number) for number in tqdm(numbers, desc=description, mininterval=1.0)]
+        passages = [self._locate(number) for number in terminal_bar(numbers, description, unit=" passages")]
         self._split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
         self._split.array("char_ends", np.concatenate([passage.ends for passage in passages]))
         blank = [is_blank(text, passage) for text, passage in zip(self._content.passages, passages, strict=True)]

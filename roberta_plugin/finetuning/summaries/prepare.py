@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -30,6 +29,7 @@ from roberta_plugin.finetuning.summaries.inputs import SummaryLayout, windows_of
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.oracle import ORACLE_SENTENCES, oracle
 from roberta_plugin.finetuning.summaries.reader import Document, field_names, find_files, read_split
+from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +60,7 @@ def prepare(
         source=describe([path for paths in files.values() for path in paths]),
     ) as writer:
         for name, paths in files.items():
-            documents = tqdm(
-                read_split(task, name, paths, options), desc=f"{task} {name}", unit=" documents", mininterval=1.0
-            )
+            documents = terminal_bar(read_split(task, name, paths, options), f"{task} {name}", unit=" documents")
             with writer.split(name) as split:
                 _write_split(split, documents, encoder, name, SummaryLayout.of(max_length, options), recorded)
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -32,6 +31,7 @@ from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.tagging.inputs import IGNORED, TaggingLayout, WordEncoder, token_labels, windows_of
 from roberta_plugin.finetuning.tagging.labels import convert, types_of
 from roberta_plugin.finetuning.tagging.reader import Sentence, find_files, read_file
+from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class SplitOfWindows:
         positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
         texts = list(_texts(sentences, labels, self._layout.context))
         num_words = num_windows = 0
-        for start in tqdm(range(0, len(texts), _TEXTS_PER_CHUNK), desc=name, unit=" chunks", mininterval=1.0):
+        for start in terminal_bar(range(0, len(texts), _TEXTS_PER_CHUNK), name, unit=" chunks"):
             chunk = texts[start : start + _TEXTS_PER_CHUNK]
             for (words, tags), tokens in zip(
                 chunk, self._words.tokens_of_all([words for words, _ in chunk]), strict=True

@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom.examples import Example, is_missing, text_of
@@ -34,6 +33,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import check_text
+from roberta_plugin.progress import terminal_bar
 
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
@@ -179,7 +179,7 @@ class CustomKind(ABC):
         self, examples: Sequence[Example], encoder: Encoder, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
         """The model's inputs (T,) of each example: here one, `<s> text </s>` or `<s> text </s> </s> pair </s>`."""
-        for start in tqdm(range(0, len(examples), AT_ONCE), desc="encoding", unit="10k", leave=False, disable=None):
+        for start in terminal_bar(range(0, len(examples), AT_ONCE), "encoding", unit="10k"):
             part = [example.texts for example in examples[start : start + AT_ONCE]]
             sides = [encoder.ids_of_all(side) for side in zip(*part, strict=True)]
             for ids in zip(*sides, strict=True):

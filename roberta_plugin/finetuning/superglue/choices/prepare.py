@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -26,6 +25,7 @@ from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.superglue.choices.rows import ChoiceRow
 from roberta_plugin.finetuning.superglue.choices.tasks import TASKS
 from roberta_plugin.finetuning.superglue.entries import find_files
+from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def prepare(
         source=describe(list(files.values())),
     ) as writer:
         for name, path in files.items():
-            rows = tqdm(TASKS[task].rows(name, path), desc=f"{task} {name}", unit=" rows", leave=False, disable=None)
+            rows = terminal_bar(TASKS[task].rows(name, path), f"{task} {name}", unit=" rows")
             num_cut = 0
             with writer.split(name) as split:
                 for row, inputs in inputs_of(iter(rows), encoder, task=task, max_length=max_length):
