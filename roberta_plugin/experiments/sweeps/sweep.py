@@ -15,7 +15,6 @@ and repeats what failed. From a notebook:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,8 @@ from roberta_plugin.experiments.sweeps.orphans import stop_orphan
 from roberta_plugin.experiments.sweeps.progress import SweepProgress
 from roberta_plugin.experiments.sweeps.report import write_report
 from roberta_plugin.experiments.sweeps.run import DONE, RUNNING, RunFolder
-from roberta_plugin.experiments.sweeps.slurm import check_slurm, fail_unfinished, queued_runs, submit
+from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit
+from roberta_plugin.experiments.sweeps.waiting import wait_for_queue
 from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
@@ -38,8 +38,6 @@ from roberta_plugin.training.job_environment import redacted
 from roberta_plugin.training.options_file import locate
 
 KEEP = ("best", "weights", "all")
-_SLURM_POLL_S = 10.0
-_SLURM_PATIENCE_S = 3600.0  # a controller may be restarted while its jobs run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +143,7 @@ def sweep(
         if waited_for:
             if len(waited_for) > len(chosen):
                 say(f"{len(waited_for) - len(chosen)} runs of an earlier submission are in the queue: waiting for them")
-            _wait_for_queue(waited_for, root=root, keep=settings.keep, show=progress)
+            wait_for_queue(waited_for, root=root, keep=settings.keep, say=say, show=progress)
     finally:
         if settings.keep != "all":
             keep_weights(folders)
@@ -219,34 +217,6 @@ def _submit(
     array = next(iter(jobs.values())).split("_")[0]
     say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
     return jobs
-
-
-def _wait_for_queue(
-    folders: Sequence[RunFolder], *, root: Path, keep: str, show: Callable[[Sequence[RunFolder]], SweepProgress]
-) -> None:
-    with show(folders) as progress:
-        while _may_be_queued(root):
-            time.sleep(_SLURM_POLL_S)
-            progress.look()
-            if keep != "all":
-                keep_weights(folders)
-    fail_unfinished(folders, root=root)
-
-
-def _may_be_queued(root: Path) -> bool:
-    """Whether runs are in SLURM's queue; asked again for an hour while nobody answers, as the jobs themselves do.
-
-    Raises:
-        ChildProcessError: if nobody has answered then.
-    """
-    deadline = time.monotonic() + _SLURM_PATIENCE_S
-    while True:
-        try:
-            return bool(queued_runs(root))
-        except ChildProcessError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_SLURM_POLL_S)
 
 
 def check_options(grid: Grid) -> None:

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from roberta_plugin.experiments.sweeps import sweep
+from roberta_plugin.experiments.sweeps import sweep, waiting
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.experiments.sweeps.progress import SweepProgress
 from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
 
 
@@ -33,44 +32,16 @@ def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypat
     grid = grid_of(tmp_path)
     names = {run.name for run in grid.runs}
     answers = [names, names, names, set()]
-    monkeypatch.setattr(sweep, "queued_runs", lambda root: answers.pop(0))
+    for module in (sweep, waiting):
+        monkeypatch.setattr(module, "queued_runs", lambda root: answers.pop(0))
     monkeypatch.setattr(sweep, "check_options", lambda grid: None)
     monkeypatch.setattr(sweep, "submit", None)
-    monkeypatch.setattr(sweep, "_SLURM_POLL_S", 0)
+    monkeypatch.setattr(waiting, "POLL_S", 0)
     said = []
     settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", slurm={"time": "1:00:00"}, wait=True)
     sweep.sweep(settings, say=said.append)
     assert not answers, "it did not wait until the queue was empty"
     assert said == ["4 runs of an earlier submission are in the queue: waiting for them"]
-
-
-def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tmp_path, monkeypatch):
-    grid, root = grid_of(tmp_path), tmp_path / "out"
-    folders = prepare(grid, root)
-    (root / "jobs.json").write_text(json.dumps({folder.run.name: f"7_{i}" for i, folder in enumerate(folders)}))
-    (folders[0].path / "result.json").write_text("{}")
-    (folders[1].path / "failure.json").write_text('{"reason": "a reason of its own", "attempts": 1}')
-    answers = [None, {"a run"}, None, set()]
-
-    def queued_runs(root):
-        answer = answers.pop(0)
-        if answer is None:
-            raise ChildProcessError("SLURM cannot be asked")
-        return answer
-
-    monkeypatch.setattr(sweep, "queued_runs", queued_runs)
-    monkeypatch.setattr(sweep, "_SLURM_POLL_S", 0)
-    sweep._wait_for_queue(folders, root=root, keep="all", show=SweepProgress)
-    assert not answers, "it did not wait until the queue was empty"
-    assert [folder.state() for folder in folders] == ["done", "failed", "failed", "failed"]
-    assert folders[1].failure()["reason"] == "a reason of its own"
-    assert folders[2].failure()["reason"] == (
-        f"job 7_2 has ended, and the run is not done; its own log: {root}/submitit/7_2_0_log.err"
-    )
-    answers = [None, set()]
-    monkeypatch.setattr(sweep, "_SLURM_PATIENCE_S", -1)
-    with pytest.raises(ChildProcessError, match="SLURM cannot be asked"):
-        sweep._wait_for_queue(folders, root=root, keep="all", show=SweepProgress)
 
 
 def test_folders_say_what_they_hold(tmp_path):
