@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan."""
-    from roberta_plugin.files import atomic_write
     from roberta_plugin.launch.recipe import load_recipe
     from roberta_plugin.planner.inputs import training_of
     from roberta_plugin.planner.machines import machine_of
@@ -79,9 +79,28 @@ def run(args: argparse.Namespace) -> int:
     rows = plan_table(training, counts=args.gpus or GPU_COUNTS, machine=machine, failures=failures)
     print(as_markdown(training, rows, machine, failures), end="")
     if args.json:
-        with atomic_write(args.json, "w") as file:
-            json.dump(as_json(training, rows, machine), file, indent=2)
+        write_json(args.json, as_json(training, rows, machine))
     return 0
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write the file that --json names.
+
+    Raises:
+        OSError: naming the option, the path and the remedy, if it cannot be written.
+    """
+    from roberta_plugin.files import NO_ROOM, atomic_write
+
+    try:
+        with atomic_write(path, "w") as file:
+            json.dump(content, file, indent=2)
+    except OSError as error:
+        if error.errno in NO_ROOM:  # `roberta` says what to do about a full disk
+            raise
+        raise OSError(
+            f"--json {path} cannot be written ({os.strerror(error.errno or 0)}): name a file in a folder that exists "
+            "and that you can write to."
+        ) from error
 
 
 def failures_of(args: argparse.Namespace) -> Failures | None:
