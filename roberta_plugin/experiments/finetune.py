@@ -236,6 +236,7 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report:
             retries=settings.retries if is_local else 0,
             gpus_per_run=gpus_per_run(settings) if is_local else 0,
             slurm=None if is_local else {},
+            job_name=settings.job_name,
             wait=not is_local,
             after=None if is_local else partial(compute_outputs, data=data.resolve(), options=settings.options),
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first

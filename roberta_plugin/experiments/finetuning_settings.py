@@ -80,3 +80,14 @@ class FinetuneSettings:
         for name, (value, least) in smallest.items():
             if value < least:
                 raise ValueError(f"{name} must be {least} or more, got {value}.")
+
+    @property
+    def job_name(self) -> str:
+        """What squeue shows: the task and the output folder; the folder of the runs is always called `runs`.
+
+        Example: RTE in runs/large -> "RTE-large"; in runs/rte-2 -> "rte-2"; a fold in runs/mine/fold-1-of-5 ->
+        "custom-mine-fold-1-of-5".
+        """
+        folder = self.output_dir.resolve()
+        name = f"{folder.parent.name}-{folder.name}" if folder.name.startswith("fold-") else folder.name
+        return name if self.task.lower() in name.lower() else f"{self.task}-{name}"

@@ -121,7 +121,7 @@ class Work:
         flops = {plan.variant.name: plan.flops for plan in self.plans}
         work = {run.run.name: flops[run.run.settings[VARIANT_AXIS]] for run in self.runs}
         content = pretraining_content(self.study, self.plans)
-        self._sweep(content, path, self.root / PRETRAINING, self.runs, work)
+        self._sweep(content, path, self.root / PRETRAINING, self.runs, work, name="pretraining")
 
     def measure(self, probe: PerplexityProbe) -> None:
         """Perplexity of every model that has none yet."""
@@ -168,7 +168,7 @@ class Work:
             if group is there:
                 runs = study_tuning.run_folders(grid, folder)
                 work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
-                self._sweep(content, path, folder / "runs", runs, work, num_gpus=min(1, self.num_gpus))
+                self._sweep(content, path, folder / "runs", runs, work, name=probe.name, num_gpus=min(1, self.num_gpus))
             only_read, device = self.settings.report_only or group is not there, self.settings.device
             for model in group:
                 found = study_tuning.results_of(probe, model, grid, folder, device=device, only_read=only_read)
@@ -188,11 +188,13 @@ class Work:
         runs: Sequence[RunFolder],
         work: Mapping[str, float],
         *,
+        name: str,
         num_gpus: int | None = None,
     ) -> None:
         """Do the runs of a grid that are left, and take note of those that fail.
 
-        With SLURM a run gets `num_gpus`; None: as many as the study says.
+        With SLURM, squeue shows the study's folder and `name`, and a run gets `num_gpus`; None: as many as the study
+        says.
         """
         if self.settings.report_only:
             failed = {str(run.path): run.failure() for run in runs if run.state() == FAILED}
@@ -213,6 +215,7 @@ class Work:
                 retries=self.settings.retries if is_local else 0,
                 gpus_per_run=self.settings.gpus_per_run if is_local else 0,
                 slurm=None if is_local else {},
+                job_name=f"{self.root.name}-{name}",
                 wait=not is_local,
                 keep="weights",
             ),

@@ -81,6 +81,7 @@ def submit(
     folders: Sequence[RunFolder],
     *,
     root: Path,
+    name: str,
     code: Path,
     num_parallel: int,
     resources: Resources,
@@ -91,6 +92,7 @@ def submit(
     Args:
         folders: prepared runs.
         root: folder of the sweep, on a file system that all nodes see.
+        name: of the array, which squeue shows.
         code: the code that the tasks run (`snapshot.py`).
         num_parallel: limit on running tasks.
         resources: what each run asks for.
@@ -103,7 +105,7 @@ def submit(
         ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
-    check_text({"--output-dir": root})
+    check_text({"--output-dir": root, "the job's name": name})
     check_characters(root)
     check_slurm(resources)
     check_partition(resources)
@@ -115,7 +117,7 @@ def submit(
     executor = submitit.SlurmExecutor(folder=root / _LOGS, max_num_timeout=_MAX_TIMEOUTS, python=program_of(resources))
     executor.update_parameters(
         **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
-        job_name=root.name,
+        job_name=name,
         array_parallelism=num_parallel,
         setup=setup_lines(resources, code=code),
     )

@@ -54,6 +54,7 @@ class SweepSettings:
     retries: int = 0  # how often a failed run is started again at once; only on this machine
     gpus_per_run: int = 0  # GPUs of its own for each run on this machine; 0: every run sees all GPUs
     slurm: Mapping[str, str] | None = None  # submit a job array; its entries win over the grid file's section `slurm`
+    job_name: str | None = None  # what squeue shows; None: the name of `output_dir`
     wait: bool = False  # with slurm: return when the runs have left the queue
     renew_code: bool = False  # use the present code of this plugin from now on, not the copy of the first start
     ensemble: int = 5  # members of an ensemble to list
@@ -212,7 +213,13 @@ def _submit(
     assert code is not None
     assert resources is not None
     jobs = submit(
-        folders, root=root, code=code, num_parallel=settings.parallel, resources=resources, after=settings.after
+        folders,
+        root=root,
+        name=settings.job_name or root.name,
+        code=code,
+        num_parallel=settings.parallel,
+        resources=resources,
+        after=settings.after,
     )
     array = next(iter(jobs.values())).split("_")[0]
     say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")

@@ -96,6 +96,7 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, i
     assert asked_of_the_sweep.slurm is not None
     assert asked_of_the_sweep.wait
     assert asked_of_the_sweep.parallel == 7
+    assert asked_of_the_sweep.job_name == "RTE-out"
     assert grid_of(args)["slurm"]["partition"] == "gpu"
     assert (grid_of(args)["train"].get("cpu") == "true") is is_cpu
 

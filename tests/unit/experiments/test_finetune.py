@@ -37,3 +37,16 @@ def test_a_grid_with_failed_runs_is_finished_and_one_with_waiting_runs_is_not():
     assert is_finished({"best_cell": "a", "states": {"done": 3, "failed": 1}})
     assert not is_finished({"best_cell": "a", "states": {"done": 3, "waiting": 1}})
     assert not is_finished({"best_cell": None, "states": {"failed": 4}})
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "name"),
+    [
+        ("RTE", "runs/large", "RTE-large"),
+        ("RTE", "runs/rte-2/", "rte-2"),
+        ("custom", "runs/mine/fold-1-of-5", "custom-mine-fold-1-of-5"),
+    ],
+)
+def test_squeue_shows_the_task_and_the_folder(task, folder, name):
+    """And not `runs`, the folder below it that the sweep writes to."""
+    assert FinetuneSettings(task=task, model=Path("model.pt"), output_dir=Path(folder)).job_name == name

@@ -50,14 +50,16 @@ def asked(tmp_path, monkeypatch):
             say=print,
         )
         work.pretrain()
-        work._sweep(content, tmp_path / "tuning.json", tmp_path / "runs", [], {}, num_gpus=1)
+        work._sweep(content, tmp_path / "tuning.json", tmp_path / "runs", [], {}, name="MNLI", num_gpus=1)
         return work, calls
 
     return ask
 
 
 def test_on_a_cluster_runs_are_submitted_with_the_file_s_resources_and_the_command_s_above_them(asked):
-    work, ((pretraining, grid), (_, tuning)) = asked(slurm={"partition": "long"})
+    work, ((pretraining, grid), (fine_tuning, tuning)) = asked(slurm={"partition": "long"})
+    names = [f"{work.root.name}-pretraining", f"{work.root.name}-MNLI"]  # and not `runs`
+    assert [pretraining.job_name, fine_tuning.job_name] == names
     assert pretraining.slurm == {} and pretraining.wait and pretraining.parallel == 3
     assert pretraining.retries == 0 and pretraining.gpus_per_run == 0  # SLURM gives the GPUs, and requeues
     expected = {"partition": "long", "time": "8:00:00", "gpus_per_node": 8, "gpu_type": "h100", "env": ["MY_TOKEN"]}
