@@ -22,40 +22,24 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-logger = logging.getLogger(__name__)
+from roberta_plugin.models.cuda_recording import CudaRecorder, Gradients, Layers, Place, Recording
 
-Layers = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
-"""Embeddings (B, T, D), padding (B, T) or None, positions (B, Q) or None -> features (B, T, D), or (B, Q, D)."""
+logger = logging.getLogger(__name__)
 
 MOST_POSITIONS = 8192  # B x T; a larger batch keeps a GPU busy for longer than its kernels take to start
 MOST_GRAPHS = 64
-_WARM_UPS = 3  # as torch.cuda.make_graphed_callables: libraries allocate and choose algorithms in the first calls
+# A recording takes about five passes' time; a replay may save half a pass (an estimate: no GPU has measured it). So a
+# shape is recorded once it has come as often as its recording would have to be replayed to pay.
+TIMES_AS_IT_IS = 8
 
 
-class CudaRecorder:
-    """Records kernels as CUDA graphs that share their memory."""
-
-    device_type = "cuda"
-
-    def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def warm_up(self, function: Callable[[], None]) -> None:
-        """Call `function` a few times, beside the current stream, as a recording will."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                function()
-        torch.cuda.current_stream().wait_stream(stream)
-
-    def record(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Record the kernels that `function` starts; what is returned starts them again."""
-        graph = torch.cuda.CUDAGraph()
-        # By thread: others, as the one that pins batches, may allocate in the meantime.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            function()
-        return graph.replay  # type: ignore[no-any-return]
+def why_no_graphs(device: torch.device, *, is_packed: bool) -> str:
+    """Why --cuda-graphs has no effect on a training that begins like this; "" if it has."""
+    if device.type != CudaRecorder.device_type:
+        return f"on {device.type}: it needs a GPU"
+    if torch.is_autocast_enabled(device.type):
+        return "under --amp: use --bf16 or --fp16"
+    return "on packed rows: pad them, with --no-pack-sequences or without --pack-sequences" if is_packed else ""
 
 
 class LayerGraphs:
@@ -63,79 +47,134 @@ class LayerGraphs:
 
     Args:
         modules: those whose parameters the layers use; the same ones throughout a training.
-        recorder: makes what records; it has the type of its devices as `device_type`.
+        recorder: makes what records on a device; it has the type of its devices as `device_type`.
     """
 
-    def __init__(self, modules: nn.Module, recorder: Callable[[], Any] = CudaRecorder) -> None:
+    def __init__(self, modules: nn.Module, recorder: Callable[[torch.device], Any] = CudaRecorder) -> None:
         self._modules, self._new_recorder = modules, recorder
-        self._params: tuple[nn.Parameter, ...] = ()
+        self._places: list[Place] = []
+        self._hooks: list[dict[int, Any]] = []
+        self._is_given_up = self._has_warned = False
         self.forget()
 
     def forget(self) -> None:
         """Remove all graphs."""
         self._recorder: Any = None
-        self._recordings: dict[Any, _Recording] = {}
+        self._recordings: dict[Any, Recording] = {}
+        self._gradients: Gradients | None = None
         self._times_seen: Counter[Any] = Counter()
-        self._addresses: tuple[int, ...] = ()
+        self._state: tuple[tuple[int, bool], ...] = ()
         self._waiting: Callable[[], _Pass | None] = lambda: None
 
     def __call__(self, layers: Layers, x: Tensor, is_padding: Tensor | None, positions: Tensor | None) -> Tensor:
         """`layers(x, is_padding, positions)`, by a graph if there is one for these shapes or it is time for one.
 
-        Where parameters have moved, or others are frozen, graphs are made anew.
+        Where parameters have moved, or others are frozen, graphs are made anew. Without a graph run: passes outside of
+        training, under autocast or torch.compile, long ones, and those of modules with hooks, which a replay would not
+        call.
 
         Args:
             layers: what is to be run, with the parameters of `modules` alone; it must not wait for the GPU.
             x: embeddings (B, T, D).
             is_padding: (B, T), or None.
             positions: (B, Q), or None.
+
+        Raises:
+            RuntimeError: if CUDA refuses to record the layers.
         """
-        self._params = self._params or tuple(self._modules.parameters())  # to walk all modules takes 0.3 ms
-        trained = tuple(parameter for parameter in self._params if parameter.requires_grad)
-        waiting = self._waiting()
-        if not trained or (waiting is not None and not waiting.is_over) or not self._serves(x):
-            return layers(x, is_padding, positions)
-        addresses = tuple(parameter.data_ptr() for parameter in trained)
-        if addresses != self._addresses:
-            self.forget()
-            self._addresses = addresses
         inputs = (x, is_padding, positions)
-        key = (x.dtype, x.requires_grad, *(None if tensor is None else tensor.shape for tensor in inputs))
-        recording = self._recordings.get(key) or self._new_recording(key, layers, inputs, trained)
+        params = self._trained_params() if self._serves(x) else []
+        recording = self._recording_for(layers, inputs, params) if params else None
         if recording is None:
             return layers(x, is_padding, positions)
         recording.read(inputs)
         this_pass = _Pass()
         self._waiting = weakref.ref(this_pass)
-        output: Tensor = _Replay.apply(this_pass, recording, x, *trained)  # type: ignore[no-untyped-call]
+        output: Tensor = _Replay.apply(this_pass, recording, x, *params)  # type: ignore[no-untyped-call]
         return output
 
     def _serves(self, x: Tensor) -> bool:
-        """Not under autocast either, which casts parameters once for several calls."""
+        """Not under autocast, which casts parameters once for several calls."""
         device_type = x.device.type
-        is_plain = torch.is_grad_enabled() and not torch.is_autocast_enabled(device_type)
-        is_short = x.size(0) * x.size(1) <= MOST_POSITIONS
-        return is_plain and is_short and device_type == getattr(self._new_recorder, "device_type", None)
+        if torch.compiler.is_compiling() or self._is_given_up or not torch.is_grad_enabled():
+            return False
+        if device_type != getattr(self._new_recorder, "device_type", None) or torch.is_autocast_enabled(device_type):
+            return False
+        if not self._places:  # to walk all modules takes 0.3 ms
+            for module in self._modules.modules():
+                self._places += [(module._parameters, name) for name, _ in module.named_parameters(recurse=False)]
+                self._hooks += [module._forward_pre_hooks, module._forward_hooks]
+                self._hooks += [module._backward_pre_hooks, module._backward_hooks]
+        waiting = self._waiting()
+        is_free = waiting is None or waiting.is_over
+        return is_free and x.size(0) * x.size(1) <= MOST_POSITIONS and not any(self._hooks)
 
-    def _new_recording(
-        self, key: Any, layers: Layers, inputs: tuple[Tensor | None, ...], params: tuple[Tensor, ...]
-    ) -> _Recording | None:
-        """A recording for shapes that are seen for the second time; None for the first, and when there are enough."""
+    def _trained_params(self) -> list[Tensor]:
+        """Those that need a gradient; graphs that do not know where all parameters are now are forgotten."""
+        params = [owner[name] for owner, name in self._places]
+        state = tuple((parameter.data_ptr(), parameter.requires_grad) for parameter in params)
+        if state != self._state:
+            self.forget()
+            self._state = state
+        return [parameter for parameter in params if parameter.requires_grad]
+
+    def _recording_for(
+        self, layers: Layers, inputs: tuple[Tensor | None, ...], params: list[Tensor]
+    ) -> Recording | None:
+        """That of these shapes, made now if it is time for it; None if there is none."""
+        x = inputs[0]
+        assert x is not None
+        key = (x.dtype, x.requires_grad, *(None if tensor is None else tensor.shape for tensor in inputs))
+        if (found := self._recordings.get(key)) is not None:
+            return found
         self._times_seen[key] += 1
-        if self._times_seen[key] == 1:
+        if self._times_seen[key] <= TIMES_AS_IT_IS:
             return None
         if len(self._recordings) == MOST_GRAPHS:
-            if self._times_seen[key] == 2:
+            if not self._has_warned:
+                self._has_warned = True
                 logger.warning(
                     f"--cuda-graphs: batches have more than {MOST_GRAPHS} shapes; those of further ones run without a "
                     "graph. Give batches fewer shapes: --pad-to-multiple 16, and --batch-size without --max-tokens."
                 )
             return None
-        if self._recorder is None:
-            self._recorder = self._new_recorder()
-        recording = _Recording(self._recorder, layers, inputs, params)
-        self._recordings[key] = recording
+        recording = self._new_recording(layers, inputs, params)
+        if recording is None:
+            self._give_up()
+        else:
+            self._recordings[key] = recording
         return recording
+
+    def _new_recording(
+        self, layers: Layers, inputs: tuple[Tensor | None, ...], params: list[Tensor]
+    ) -> Recording | None:
+        """None if there is not enough memory."""
+        x = inputs[0]
+        assert x is not None
+        if not self._recordings:
+            logger.info(
+                f"--cuda-graphs: recording the layers, first for batches of {x.size(0)} x {x.size(1)} positions"
+            )
+        try:
+            self._recorder = self._recorder or self._new_recorder(x.device)
+            self._gradients = self._gradients or Gradients(params)
+            return Recording(self._recorder, layers, inputs, self._places, self._gradients)
+        except torch.OutOfMemoryError:
+            return None
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"--cuda-graphs: the layers cannot be recorded for a batch of {x.size(0)} x {x.size(1)} positions. "
+                f"Leave --cuda-graphs out. The error was: {error}"
+            ) from error
+
+    def _give_up(self) -> None:
+        """Free the memory of all graphs, for passes without: nothing else can use what they have reserved."""
+        self.forget()
+        self._is_given_up = True
+        logger.warning(
+            "--cuda-graphs: the GPU's memory is not enough to record the layers, which run without graphs from now on. "
+            "Give batches fewer shapes (--pad-to-multiple 16) or fewer sequences, or leave --cuda-graphs out."
+        )
 
     def __len__(self) -> int:
         """Shapes that have a graph."""
@@ -155,74 +194,9 @@ class _Pass:
     is_over = False
 
 
-class _Recording:
-    """The graphs of one shape, forward and backward, with the memory that they read and write.
-
-    Attributes:
-        inputs: copies of the inputs, to be overwritten.
-        output: features, rewritten by `forward`.
-        output_gradient: to be overwritten before `backward`.
-        x_gradient: rewritten by `backward`; None if x needs none.
-        gradients: those of all parameters end to end, rewritten by `backward`.
-        forward, backward: replay the graphs.
-    """
-
-    def __init__(
-        self, recorder: Any, layers: Layers, inputs: tuple[Tensor | None, ...], params: tuple[Tensor, ...]
-    ) -> None:
-        x = inputs[0]
-        assert x is not None
-        self._x = x.detach().clone().requires_grad_(x.requires_grad)
-        self.inputs = (self._x, *(None if tensor is None else tensor.clone() for tensor in inputs[1:]))
-        self._layers, self._params = layers, params
-        self._result: Tensor | None = None
-        self.sizes = [parameter.numel() for parameter in params]
-        self.gradients = torch.empty(sum(self.sizes), dtype=params[0].dtype, device=x.device)
-        self._views = self.in_parts(self.gradients)
-        self.x_gradient = torch.empty_like(x) if x.requires_grad else None
-        # Nothing that is drawn here may change what a training draws, wherever in it the recording happens.
-        with torch.random.fork_rng([x.device] if x.is_cuda else []):
-            with torch.no_grad():
-                self.output = layers(*self.inputs).clone()  # type: ignore[arg-type]
-            self.output_gradient = torch.zeros_like(self.output)
-            recorder.warm_up(self._forward_and_backward)
-            self.forward = recorder.record(self._forward)
-            self.backward = recorder.record(self._backward)
-
-    @torch.no_grad()
-    def read(self, inputs: tuple[Tensor | None, ...]) -> None:
-        """Copy the values of the inputs; the gradient of x goes through `_Replay`."""
-        for static, tensor in zip(self.inputs, inputs, strict=True):
-            if static is not None and tensor is not None:
-                static.copy_(tensor)
-
-    def in_parts(self, gradients: Tensor) -> list[Tensor]:
-        """The gradient of each parameter, in views of all of them."""
-        parts = gradients.split(self.sizes)
-        return [part.view_as(parameter) for part, parameter in zip(parts, self._params, strict=True)]
-
-    @torch.enable_grad()
-    def _forward(self) -> None:
-        self._result = self._layers(*self.inputs)  # type: ignore[arg-type]
-        self.output.copy_(self._result.detach())
-
-    def _forward_and_backward(self) -> None:
-        self._forward()
-        self._backward()
-
-    def _backward(self) -> None:
-        result, self._result = self._result, None
-        assert result is not None
-        wanted = (self._x, *self._params) if self.x_gradient is not None else self._params
-        gradients = list(torch.autograd.grad(result, wanted, self.output_gradient))
-        if self.x_gradient is not None:
-            self.x_gradient.copy_(gradients.pop(0))
-        torch._foreach_copy_(self._views, gradients)
-
-
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, this_pass: _Pass, recording: _Recording, x: Tensor, *params: Tensor) -> Tensor:
+    def forward(ctx: Any, this_pass: _Pass, recording: Recording, x: Tensor, *params: Tensor) -> Tensor:
         ctx.this_pass, ctx.recording = this_pass, recording
         recording.forward()
         return recording.output.clone()
@@ -230,7 +204,7 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        recording: _Recording = ctx.recording
+        recording: Recording = ctx.recording
         if ctx.this_pass.is_over:
             raise RuntimeError(
                 "--cuda-graphs: a second backward pass through the same forward pass is not possible, since graphs "
@@ -240,5 +214,5 @@ class _Replay(torch.autograd.Function):
         recording.output_gradient.copy_(gradients[0])
         recording.backward()
         # Copied at once: each becomes a parameter's .grad, to which the next batch's may be added.
-        parts = recording.in_parts(recording.gradients.clone())
-        return (None, None, recording.x_gradient, *parts)
+        x_gradient = None if recording.x_gradient is None else recording.x_gradient.clone()
+        return (None, None, x_gradient, *recording.gradients.copies())

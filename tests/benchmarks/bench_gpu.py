@@ -249,7 +249,7 @@ def main() -> None:
         ]  # the recipe's dropout, then none
         run_steps(report, steps[:1] if arguments.rehearse else steps, timeout=arguments.timeout)
     if "finetuning" in arguments.only:
-        step = Step(task="classification", arch="base", batch_size=32, length=64, warm_up=16, steps=40)
+        step = Step(task="classification", arch="base", batch_size=32, length=64, warm_up=40, steps=40)
         step = Step(task="classification", **{**small, "length": 64}, warm_up=1) if arguments.rehearse else step
         run_steps(report, [step], timeout=arguments.timeout)
     sys.exit(0 if passes else 1)

@@ -87,3 +87,4 @@ def test_cuda_graphs_change_no_loss(precision, tiny_data_bin, tmp_path, gpu):
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
     assert losses[0][-1] < losses[0][0] - 0.1
     assert ("--cuda-graphs has no effect on cpu" in log) == (gpu == "cpu")
+    assert ("--cuda-graphs: recording the layers" in log) == (gpu != "cpu")

@@ -1,97 +1,42 @@
 """Layers by graphs give what they give without, to the bit on a CPU, whatever comes between a forward and a backward.
 
-On a CPU a stand-in records and replays: it runs the recorded function again, on the same static tensors as a CUDA graph
-and, as graphs do that share their memory, it loses what another recording has kept for its backward pass.
+On a CPU a stand-in records and replays (`tests/graph_stand_in.py`).
 """
 
 import copy
-import logging
+from functools import partial
 
 import pytest
 import torch
+from fairseq.distributed import LegacyDistributedDataParallel
 
 from roberta_plugin.models import cuda_graphs
-from roberta_plugin.models.cuda_graphs import CudaRecorder, LayerGraphs
-from roberta_plugin.models.roberta import FastRobertaModel
-from tests.tiny_models import TinyTask, gathered, make_batch, options, our_model
+from roberta_plugin.models.cuda_graphs import LayerGraphs
+from tests.graph_stand_in import CpuRecorder
+from tests.tiny_graphs import (
+    FULL,
+    LONG,
+    SHORT,
+    assert_same,
+    features_of,
+    gradients,
+    graphs_of,
+    inputs,
+    loss_of,
+    make_model,
+)
+from tests.tiny_models import make_batch
 from tests.unit.models.test_encoder import packed_batch
 
-SIZES = {"encoder_embed_dim": 64, "encoder_attention_heads": 4}
-SHORT, LONG, FULL = (9, 5, 1), (17, 9, 1, 13), (15, 15, 15)
 
-
-class CpuRecorder:
-    """Records on a CPU; `replays` counts what all of them have replayed."""
-
-    device_type = "cpu"
-    replays = 0
-
-    def __init__(self) -> None:
-        self.recordings: list = []
-
-    def warm_up(self, function):
-        for _ in range(3):
-            function()
-
-    def record(self, function):
-        self.recordings.append(function.__self__)
-        function()
-
-        def replay():
-            CpuRecorder.replays += 1
-            for other in self.recordings:
-                if other is not function.__self__:
-                    other._result = None
-            function()
-
-        return replay
+@pytest.fixture(autouse=True)
+def recorded_at_the_second_time(monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "TIMES_AS_IT_IS", 1)
 
 
 @pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
 def device(request):
     return "cpu" if request.param == "cpu" else request.getfixturevalue("gpu")
-
-
-def make_model(device, *, graphs, dropout=0.1, **changes):
-    changes = {**SIZES, "dropout": dropout, "attention_dropout": dropout, **changes}
-    model = our_model(cuda_graphs=graphs, **changes).to(device).train()
-    if graphs and device == "cpu":
-        encoder = model.encoder.sentence_encoder
-        encoder.graphs = LayerGraphs(encoder.layers, CpuRecorder)
-    model._has_begun = True
-    return model
-
-
-def inputs(lengths, device, seed=0):
-    tokens, masked, targets = make_batch(lengths, seed=seed)
-    predicted = gathered(masked, targets)
-    predicted = {name: value.to(device) if torch.is_tensor(value) else value for name, value in predicted.items()}
-    return {"src_tokens": tokens.to(device), "predicted": predicted, "has_padding": len(set(lengths)) > 1}
-
-
-def loss_of(model, lengths, device, seed=0):
-    return model(**inputs(lengths, device, seed))[0]
-
-
-def features_of(model, lengths, device, seed=0):
-    tokens = make_batch(lengths, seed=seed)[0].to(device)
-    return model(tokens, has_padding=True, features_only=True)[0]
-
-
-def graphs_of(model):
-    return model.encoder.sentence_encoder.graphs
-
-
-def gradients(model):
-    return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
-
-
-def assert_same(found, expected, device):
-    for one, other in zip(found, expected, strict=True):
-        if one is None or other is None or device == "cpu":
-            assert one is other or torch.equal(one, other)
-        else:
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_updates_of_two_batches_each_are_those_without_graphs(device):
@@ -190,11 +135,17 @@ def test_frozen_and_moved_parameters_get_graphs_of_their_own(device):
     for graphs in (False, True):
         model, found = make_model(device, graphs=graphs, dropout=0.0), []
         layers = model.encoder.sentence_encoder.layers
-        for change in ("none", "moved", "frozen", "embeddings frozen"):
+        for change in ("none", "moved", "frozen", "frozen ones moved", "replaced", "embeddings frozen"):
             if change == "moved":
                 for parameter in layers.parameters():
                     parameter.data = 1.5 * parameter.data
             if change == "frozen":
+                layers[0].requires_grad_(False)
+            if change == "frozen ones moved":
+                for parameter in layers[0].parameters():
+                    parameter.data = 1.5 * parameter.data
+            if change == "replaced":
+                layers.load_state_dict({name: 1.1 * value for name, value in layers.state_dict().items()}, assign=True)
                 layers[0].requires_grad_(False)
             if change == "embeddings frozen":
                 model.encoder.sentence_encoder.embed_tokens.requires_grad_(False)
@@ -242,17 +193,68 @@ def test_other_passes_run_as_they_are():
     assert len(graphs_of(model)) == 0
 
 
-def test_long_batches_and_too_many_shapes_run_as_they_are(monkeypatch, caplog):
-    monkeypatch.setattr(cuda_graphs, "MOST_GRAPHS", 2)
-    monkeypatch.setattr(cuda_graphs, "MOST_POSITIONS", 16 * 4)
-    model = make_model("cpu", graphs=True)
-    with caplog.at_level(logging.WARNING):
-        for lengths in (SHORT, FULL, (6, 6), LONG, (7, 7)) * 4:
-            loss_of(model, lengths, "cpu").backward()
+@pytest.mark.parametrize("wrapped", ["DistributedDataParallel", "legacy"])
+def test_wrappers_for_several_ranks_see_every_gradient_once(wrapped, tmp_path, device):
+    results = []
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        for graphs in (False, True):
+            model, found = make_model(device, graphs=graphs), []
+            if wrapped == "legacy":
+                wrapper = LegacyDistributedDataParallel(model, process_group=torch.distributed.group.WORLD)
+            else:
+                wrapper = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+            torch.manual_seed(2)
+            for _ in range(4):
+                with wrapper.no_sync():
+                    wrapper(**inputs(LONG, device))[0].backward()
+                wrapper(**inputs(SHORT, device))[0].backward()
+                if wrapped == "legacy":
+                    wrapper.all_reduce_grads()
+                found += gradients(model)
+                model.zero_grad()
+            results.append(found)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert_same(*results, device)
     assert len(graphs_of(model)) == 2
-    shapes = {key[2] for key in graphs_of(model)._recordings}
-    assert shapes == {torch.Size([3, 9, 64]), torch.Size([3, 15, 64])}, "4 x 17 positions are too many"
-    assert caplog.text.count("--cuda-graphs: batches have more than 2 shapes") == 2
+
+
+class TwoTypes(torch.nn.Module):
+    """Layers of which one parameter has a type of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow = torch.nn.Parameter(torch.rand(5, 5))
+        self.wide = torch.nn.Parameter(torch.rand(5, dtype=torch.float64))
+
+    def forward(self, x, is_padding, positions):
+        return ((x @ self.narrow).double() * self.wide.exp()).float()
+
+
+def test_gradients_have_the_type_of_their_parameters_and_that_of_x_stays():
+    layers, found = TwoTypes(), []
+    x = torch.rand(2, 3, 5, requires_grad=True)
+    for run in (layers, partial(LayerGraphs(layers, CpuRecorder), layers)):
+        for factor in (1, 1, 1, 2):
+            result = factor * run(x, None, None).square().sum()
+            found.append(torch.autograd.grad(result, [x, layers.narrow, layers.wide]))
+    for expected, gradients_by_graph in zip(found[:4], found[4:], strict=True):
+        assert_same(gradients_by_graph, expected, "cpu")
+    assert found[-1][2].dtype == torch.float64
+
+
+def test_in_fp8_too():
+    results = []
+    for graphs in (False, True):
+        model, found = make_model("cpu", graphs=graphs, fp8_products=True, encoder_ffn_embed_dim=48), []
+        torch.manual_seed(3)
+        for _ in range(3):
+            loss_of(model, LONG, "cpu").backward()
+            found += gradients(model)
+        results.append(found)
+    assert_same(*results, "cpu")
+    assert len(graphs_of(model)) == 1
 
 
 def test_a_copy_of_the_model_begins_without_graphs():
@@ -264,18 +266,3 @@ def test_a_copy_of_the_model_begins_without_graphs():
     assert len(graphs_of(other)) == 0
     assert graphs_of(other)._modules is other.encoder.sentence_encoder.layers
     assert graphs_of(other)._new_recorder is CpuRecorder
-
-
-@pytest.mark.parametrize("other", ["compile_layers", "checkpoint_activations"])
-def test_contradictions_are_refused(other):
-    with pytest.raises(ValueError, match=f"--cuda-graphs and --{other.replace('_', '-')} do not go together"):
-        FastRobertaModel.build_model(options(cuda_graphs=True, **{other: True}), TinyTask())
-
-
-def test_without_a_gpu_the_option_warns_and_changes_nothing(caplog):
-    model, plain = (our_model(cuda_graphs=graphs).train() for graphs in (True, False))
-    assert graphs_of(model)._new_recorder is CudaRecorder
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            assert torch.equal(loss_of(model, LONG, "cpu"), loss_of(plain, LONG, "cpu"))
-    assert caplog.text.count("--cuda-graphs has no effect on cpu: it needs a GPU") == 1
