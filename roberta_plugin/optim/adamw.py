@@ -174,8 +174,10 @@ class RobertaAdamW(FairseqOptimizer):
         if not torch.is_tensor(scale) and scale == 1.0:
             yield
             return
-        device = self.param_groups[0]["params"][0].device
-        self._optimizer.grad_scale = torch.as_tensor(scale, dtype=torch.float32, device=device)  # type: ignore[attr-defined]
+        options = {"dtype": torch.float32, "device": self.param_groups[0]["params"][0].device}
+        # A number is filled in by a kernel: to copy it from the host would wait for all that the GPU still has to do.
+        given = scale.to(**options) if torch.is_tensor(scale) else torch.full((), scale, **options)
+        self._optimizer.grad_scale = given  # type: ignore[attr-defined]
         try:
             yield
         finally:

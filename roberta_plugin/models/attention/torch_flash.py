@@ -128,7 +128,9 @@ def has_kernel() -> bool:
     return hasattr(torch.ops.aten, "_flash_attention_forward") and torch.backends.cuda.is_flash_attention_available()
 
 
-@cache
 def capability(device: torch.device) -> tuple[int, int]:
-    """The compute capability of a GPU, such as (9, 0) for Hopper."""
+    """The compute capability of a GPU, such as (9, 0) for Hopper.
+
+    torch keeps it; a cache of ours would be a warning of torch.compile in every log.
+    """
     return torch.cuda.get_device_capability(device)

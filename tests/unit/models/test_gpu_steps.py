@@ -1,0 +1,199 @@
+"""Whole training steps on a CUDA device without values: no device is mixed, no kernel is misled, the host never waits."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
+from omegaconf import OmegaConf
+
+from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+from roberta_plugin.fairseq_workarounds import gradient_sums
+from roberta_plugin.models import compiling
+from roberta_plugin.models.heads import NextSentenceHead
+from roberta_plugin.models.linear_cross_entropy import choose_path
+from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
+from tests.fake_cuda import KernelError, WaitError, Watch, fake_cuda, moved
+from tests.tiny_models import our_model
+from tests.unit.models.test_host_syncs import make_sample
+
+SIZES = {"encoder_embed_dim": 64, "encoder_ffn_embed_dim": 96, "encoder_attention_heads": 4, "encoder_layers": 2}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "amp": torch.float32}
+SMALL = 1e4  # bytes of memory, in which not even the logits of a tiny batch fit
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    compiling._has_reported.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def make_optimizer(precision, params):
+    """As fairseq's trainer builds it for --PRECISION."""
+    cfg = OmegaConf.structured(FairseqConfig)
+    OmegaConf.set_struct(cfg, False)
+    settings = OmegaConf.structured(RobertaAdamWConfig)
+    OmegaConf.set_struct(settings, False)
+    cfg.optimizer = OmegaConf.merge(settings, {"_name": "roberta_adamw", "lr": [1e-4]})
+    kind = precision.removeprefix("memory-efficient-")
+    if kind != "fp32":
+        setattr(cfg.common, kind, True)
+    if kind != precision:
+        setattr(cfg.common, precision.replace("-", "_"), True)
+        return MemoryEfficientFP16Optimizer.build_optimizer(cfg, params)
+    if kind == "fp32":
+        return RobertaAdamW(cfg.optimizer, params)
+    return (AMPOptimizer if kind == "amp" else FP16Optimizer).build_optimizer(cfg, params)
+
+
+def clip(optimizer, max_norm):
+    """As the wrapper does, but for the loss scalers' look at the norm, for which fairseq waits."""
+    if isinstance(optimizer, AMPOptimizer):
+        optimizer.scaler.unscale_(optimizer.optimizer)
+        return optimizer.fp32_optimizer.clip_grad_norm(max_norm)
+    if getattr(optimizer, "scaler", None) is None:
+        return optimizer.clip_grad_norm(max_norm)
+    if isinstance(optimizer, MemoryEfficientFP16Optimizer):
+        return optimizer.wrapped_optimizer.clip_grad_norm(0.0)
+    optimizer._sync_fp16_grads_to_fp32()
+    return optimizer.fp32_optimizer.clip_grad_norm(0.0)
+
+
+def train(mode, model, sample, precision, *, max_norm=0.0, num_batches=1, sample_size=None, is_watched=True):
+    """Two updates; what the second has run. The first may set up what lasts."""
+    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
+    model = moved(model, mode, DTYPES[precision.removeprefix("memory-efficient-")]).train()
+    sample = moved(sample, mode)
+    optimizer = make_optimizer(precision, list(model.parameters()))
+    for may_wait in (True, False):
+        watch = Watch(may_wait=may_wait)
+        with watch if is_watched else nullcontext():
+            optimizer.zero_grad()
+            for _ in range(num_batches):
+                gradient_sums.before_backward(optimizer, model)
+                with torch.autocast("cuda", enabled=precision == "amp"):
+                    loss, found_size, log = criterion(model, sample)
+                optimizer.backward(loss)
+            if sample_size == "on the device":
+                found_size = torch.full((), float(found_size), dtype=torch.float64, device="cuda")
+            optimizer.multiply_grads(1 / found_size)
+            norm = clip(optimizer, max_norm)
+            optimizer.step()
+    assert loss.device.type == norm.device.type == "cuda"
+    assert [name for name, value in log.items() if torch.is_tensor(value)] == ["loss"]
+    assert all(parameter.device.type == "cuda" for parameter in model.parameters())
+    return watch.counts
+
+
+@pytest.mark.parametrize("options", [{}, {"fp8_products": True}, {"checkpoint_activations": True}], ids=str)
+@pytest.mark.parametrize(("kind", "precision"), [
+    ("padded", "fp32"), ("padded", "amp"), ("padded", "bf16"), ("full", "fp16"), ("full", "bf16"), ("packed", "bf16"),
+    ("packed", "fp16"), ("packed", "amp"),
+])  # fmt: skip
+def test_a_step_stays_on_the_device_and_never_waits(kind, precision, options):
+    model, sample = our_model(**SIZES, dropout=0.1, attention_dropout=0.1, **options), make_sample(kind)
+    with fake_cuda() as mode:
+        counts = train(mode, model, sample, precision)
+    attention = {"padded": "_scaled_dot_product_efficient_attention", "packed": "_flash_attention_forward"}
+    kernel = attention.get(kind, "_scaled_dot_product_flash_attention")
+    assert counts[kernel] == (4 if "checkpoint_activations" in options else 2)
+    assert counts[kernel.removesuffix("_forward") + "_backward"] == 2
+    assert counts.get("_scaled_mm", 0) == (27 if "fp8_products" in options else 0)  # 3 for each of 4 + 5 linear maps
+    assert counts["_fused_adamw_"] == 1
+
+
+@pytest.mark.parametrize("sample_size", ["on the host", "on the device"])
+@pytest.mark.parametrize("max_norm", [0.0, 1.0])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "amp", "memory-efficient-bf16", "memory-efficient-fp16"])
+def test_an_update_of_several_batches_never_waits(precision, max_norm, sample_size):
+    """With several ranks, the sum of the sample sizes is a number of the device."""
+    model, sample = our_model(**SIZES), make_sample("full")
+    with fake_cuda() as mode:
+        counts = train(mode, model, sample, precision, max_norm=max_norm, num_batches=3, sample_size=sample_size)
+    assert counts["_foreach_norm"] == counts["_fused_adamw_"] == 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "amp"])
+def test_the_loss_in_chunks_stays_on_the_device(precision):
+    model, sample = our_model(**SIZES), make_sample("full")
+    with fake_cuda(memory=SMALL) as mode:
+        assert choose_path(torch.device("cuda"), torch.bfloat16, num_logits=1000).__name__ == "chunked_on_device"
+        counts = train(mode, model, sample, precision)
+    assert "_log_softmax" not in counts
+
+
+def test_pairs_with_the_second_task_stay_on_the_device():
+    model, sample = our_model(**SIZES), make_sample("padded")
+    model.encoder.next_sentence_head = NextSentenceHead(64)
+    sample["predicted"]["positions"][:, 0] = 0
+    sample["predicted"]["labels"][:, 0] = 1
+    sample["next_sentence"] = torch.tensor([0, 1, 0, 1])
+    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
+    with fake_cuda() as mode:
+        model, sample = moved(model, mode, torch.bfloat16).train(), moved(sample, mode)
+        criterion(model, sample)
+        with Watch():
+            criterion(model, sample)[0].backward()
+
+
+@pytest.mark.parametrize("options", [{}, {"fp8_products": True}, {"checkpoint_activations": True}], ids=str)
+@pytest.mark.parametrize("kind", ["padded", "full", "packed"])
+def test_compiled_layers_are_whole_graphs_without_a_warning(kind, options, recwarn):
+    model, sample = our_model(**SIZES, dropout=0.1, attention_dropout=0.1, **options), make_sample(kind)
+    with fake_cuda() as mode:
+        for layer in model.encoder.sentence_encoder.layers:
+            layer.compile(backend="aot_eager", fullgraph=True)
+        train(mode, model, sample, "bf16", is_watched=False)
+    assert not compiling._has_reported
+    assert [str(warning.message) for warning in recwarn if "Dynamo" in str(warning.message)] == []
+
+
+@pytest.mark.parametrize("source", ["host", "device"])
+def test_a_state_from_the_host_steps_on_the_device(source):
+    """Fused, a step counter on the host would be an address that the kernel cannot read."""
+    with fake_cuda() as mode:
+        states = []
+        for device in ("cpu", "cuda"):
+            parameters = [torch.nn.Parameter(torch.randn(5, 3, device=device))]
+            optimizer = make_optimizer("fp32", parameters)
+            if device == "cuda":
+                optimizer.load_state_dict(states[0])
+            parameters[0].grad = torch.ones_like(parameters[0])
+            with Watch(may_wait=True):
+                optimizer.step()
+            states.append(optimizer.state_dict())
+            if source == "host":
+                states[-1]["param_groups"][0].pop("fused")
+        (state,) = optimizer.optimizer.state.values()
+    assert {value.device.type for value in state.values()} == {"cuda"}
+    assert mode is not None
+
+
+def test_the_watch_sees_what_it_should():
+    """The guard of all of these."""
+    with fake_cuda(), Watch():
+        x = torch.randn(4, 8, device="cuda")
+        for waits in (
+            lambda: x.sum().item(),
+            lambda: x[x > 0],
+            lambda: x[torch.tensor([0, 1])],
+            lambda: torch.as_tensor(2.0, device="cuda"),
+            lambda: x.new_tensor([1.0, 2.0]),
+            lambda: x.cpu(),
+            lambda: x.nonzero(),
+        ):
+            with pytest.raises(WaitError):
+                waits()
+        with pytest.raises(RuntimeError, match=r"cuda:0.*cpu"):
+            x + torch.ones(8)
+        rows, bounds = torch.randn(6, 2, 16, device="cuda"), torch.arange(3, device="cuda")
+        for q, edges in ((rows, bounds), (rows.bfloat16(), bounds), (rows.bfloat16()[..., :12], bounds.int())):
+            with pytest.raises(KernelError):
+                torch.ops.aten._flash_attention_forward(q, q, q, edges, edges, 3, 3, 0.0, False, False)
+        a, scale = torch.randn(16, 24, device="cuda").to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+        with pytest.raises(KernelError):
+            torch._scaled_mm(a, a.t(), scale, scale, out_dtype=torch.bfloat16)
