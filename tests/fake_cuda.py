@@ -43,9 +43,12 @@ class KernelError(AssertionError):
 
 @contextmanager
 def fake_cuda(
-    *, capability: tuple[int, int] = (9, 0), name: str = "NVIDIA H200", memory: float = 140e9
+    *, capability: tuple[int, int] = (9, 0), name: str = "NVIDIA H200", memory: float = 140e9, is_compiled: bool = False
 ) -> Iterator[Any]:
-    """Where tensors on "cuda" have no values; torch says that the GPU is of this kind. Yields the mode of torch."""
+    """Where tensors on "cuda" have no values; torch says that the GPU is of this kind. Yields the mode of torch.
+
+    With `is_compiled`, torch's attention is left as it is, for torch.compile knows it by its object.
+    """
     properties = SimpleNamespace(total_memory=memory, name=name, major=capability[0], minor=capability[1])
     answers = {
         "get_device_name": lambda device=None: name,
@@ -60,7 +63,8 @@ def fake_cuda(
         stack.enter_context(patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False))
         stack.enter_context(patch.object(torch.cuda, "is_bf16_supported", lambda *_, **__: True))
         stack.enter_context(patch.object(torch, "_fused_sdp_choice", _kernel))
-        stack.enter_context(patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention))
+        if not is_compiled:
+            stack.enter_context(patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention))
         for cache in caches:
             cache.cache_clear()
             stack.callback(cache.cache_clear)
@@ -97,6 +101,8 @@ def _streams() -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
+    # autograd counts devices once, and would start a thread for this one, after which no test could fork any more.
+    torch.ones((), requires_grad=True).backward()
     libraries = Path(torch.__file__).parent / "lib"
     register = getattr(ctypes.CDLL(str(libraries / "libc10.so")), REGISTER)
     register.argtypes, register.restype = [ctypes.c_int8, ctypes.c_void_p], None
@@ -109,7 +115,8 @@ def _streams() -> Iterator[None]:
     methods = ctypes.c_void_p.from_address(hooks())
     before, methods.value = methods.value, of_one.object.value  # yes, there is CUDA; yes, the device is set up
     try:
-        yield
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
     finally:
         methods.value = before
         register(NUMBER_OF_CUDA, None)

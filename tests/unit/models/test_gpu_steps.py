@@ -106,8 +106,7 @@ def test_a_step_stays_on_the_device_and_never_waits(kind, precision, options):
     assert counts["_fused_adamw_"] == 1
 
 
-@pytest.mark.parametrize("sample_size", ["on the host", "on the device"])
-@pytest.mark.parametrize("max_norm", [0.0, 1.0])
+@pytest.mark.parametrize(("max_norm", "sample_size"), [(0.0, "on the host"), (1.0, "on the device")])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "amp", "memory-efficient-bf16", "memory-efficient-fp16"])
 def test_an_update_of_several_batches_never_waits(precision, max_norm, sample_size):
     """With several ranks, the sum of the sample sizes is a number of the device."""
@@ -140,11 +139,14 @@ def test_pairs_with_the_second_task_stay_on_the_device():
             criterion(model, sample)[0].backward()
 
 
-@pytest.mark.parametrize("options", [{}, {"fp8_products": True}, {"checkpoint_activations": True}], ids=str)
-@pytest.mark.parametrize("kind", ["padded", "full", "packed"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("padded", {}), ("full", {}), ("packed", {}), ("packed", {"fp8_products": True, "checkpoint_activations": True})],
+    ids=str,
+)
 def test_compiled_layers_are_whole_graphs_without_a_warning(kind, options, recwarn):
     model, sample = our_model(**SIZES, dropout=0.1, attention_dropout=0.1, **options), make_sample(kind)
-    with fake_cuda() as mode:
+    with fake_cuda(is_compiled=True) as mode:
         for layer in model.encoder.sentence_encoder.layers:
             layer.compile(backend="aot_eager", fullgraph=True)
         train(mode, model, sample, "bf16", is_watched=False)
