@@ -28,6 +28,7 @@ from roberta_plugin.finetuning.glue import metrics as glue
 from roberta_plugin.finetuning.glue.ranking import decide
 
 Sums = dict[str, Any]
+LaterSums = Callable[[], Sums]  # of a validation alone; in training nothing is computed for them
 
 
 @dataclass
@@ -58,7 +59,7 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         self.task = task
         self.margin_alpha, self.margin_beta = margin_alpha, margin_beta
         self.phrase_cross_entropy = phrase_cross_entropy
-        kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int | Tensor, Sums]]] = {
+        kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int | Tensor, LaterSums]]] = {
             "classification": self._classification,
             "regression": self._regression,
             "pair_ranking": self._pair_ranking,
@@ -66,6 +67,7 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
             "multi_label": self._multi_label,
         }
         self._loss = kinds[task.kind]
+        self._weights: Tensor | None = None
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
@@ -93,30 +95,41 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         loss, sample_size, sums = self._loss(logits, sample)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
         if not model.training:
-            log |= sums
+            log |= sums()
         return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
 
-    def _classification(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int | Tensor, Sums]:
+    def _classification(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int | Tensor, LaterSums]:
         """Cross-entropy of logits (B, C).
 
         With weights of the labels, each example counts as much as its label, in the loss and in the number of examples:
         an update then has the gradient of torch's weighted mean over its whole batch.
         """
         labels = sample["columns"]["label"].long()
-        sums = {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
-        if self.task.label_weights is None:
+
+        def sums() -> Sums:
+            return {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
+
+        weights = self._label_weights(logits)
+        if weights is None:
             return F.cross_entropy(logits, labels, reduction="sum"), len(labels), sums
-        weights = logits.new_tensor(self.task.label_weights)  # (C,)
         return F.cross_entropy(logits, labels, weights, reduction="sum"), weights[labels].sum(), sums
 
-    def _multi_label(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+    def _label_weights(self, logits: Tensor) -> Tensor | None:
+        """How much each label counts (C,); copied to the device once, because a copy waits for it."""
+        if self.task.label_weights is None:
+            return None
+        if self._weights is None or self._weights.device != logits.device:
+            self._weights = logits.new_tensor(self.task.label_weights)
+        return self._weights
+
+    def _multi_label(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, LaterSums]:
         """Binary cross-entropy of logits (B, C), the mean over labels; a label's weight is that of its presence."""
         labels = sample["columns"]["labels"].to(logits.dtype)  # (B, C)
-        weights = None if self.task.label_weights is None else logits.new_tensor(self.task.label_weights)
+        weights = self._label_weights(logits)
         loss = F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weights, reduction="sum") / labels.size(1)
-        return loss, len(labels), {"labels_by_threshold": label_counts(labels, logits.sigmoid())}
+        return loss, len(labels), lambda: {"labels_by_threshold": label_counts(labels, logits.sigmoid())}
 
-    def _regression(self, outputs: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+    def _regression(self, outputs: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, LaterSums]:
         """Squared error of outputs (B, 1) to the labels.
 
         GLUE's are not normalized, as with fairseq's --regression-target; own data have mean 0 and deviation 1.
@@ -124,22 +137,26 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         mean, deviation = self.task.scale
         labels = ((sample["columns"]["label"] - mean) / deviation).float()
         loss = F.mse_loss(outputs[:, 0], labels, reduction="sum")
-        # as `roberta evaluate` writes and scores it
-        prediction = outputs[:, 0].double().clamp(*self.task.limits).round(decimals=3)
-        return loss, len(labels), self._placed(sample, prediction=prediction, answer=sample["columns"]["label"])
 
-    def _pair_ranking(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+        def sums() -> Sums:
+            # as `roberta evaluate` writes and scores it
+            prediction = outputs[:, 0].double().clamp(*self.task.limits).round(decimals=3)
+            return self._placed(sample, prediction=prediction, answer=sample["columns"]["label"])
+
+        return loss, len(labels), sums
+
+    def _pair_ranking(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, LaterSums]:
         """Cross-entropy of logits (S, 1) over each question's sentences and "none of them", whose logit is 0."""
         counts, answers = sample["offsets"].diff(), sample["columns"]["answer"]
         choices = by_example(logits[:, 0], sample["offsets"])  # (S,) -> (B, O), -inf where there is no sentence
         choices = F.pad(choices, (0, 1))  # (B, O) -> (B, O + 1): "none of them" comes last
         loss = F.cross_entropy(choices, answers.where(answers < counts, choices.size(1) - 1), reduction="sum")
         if len(logits) > len(answers):  # training: no metric
-            return loss, len(answers), {}
+            return loss, len(answers), dict
         columns = {"question": sample["columns"]["question"], "answer": answers}
-        return loss, len(answers), self._placed(sample, prediction=logits[:, 0], **columns)
+        return loss, len(answers), lambda: self._placed(sample, prediction=logits[:, 0], **columns)
 
-    def _phrase_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, Sums]:
+    def _phrase_ranking(self, scores: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, LaterSums]:
         """Ranking loss of the log-probabilities (S, 1): each example's first phrase against the others, if it is right.
 
         The loss is that of fairseq's examples/roberta/wsc/wsc_criterion.py, after Kocijan et al. 2019: for each rival,
@@ -157,7 +174,7 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
             losses = (self.margin_alpha * behind).sum(dim=1) - right[:, 0] * (counts - 1)
         wins = counts.gt(1) & right.ge(rivals).all(dim=1)
         loss = losses.masked_select(is_learned).sum()
-        return loss, int(is_learned.sum()), {"confusion": confusion(labels, wins.long(), 2)}
+        return loss, int(is_learned.sum()), lambda: {"confusion": confusion(labels, wins.long(), 2)}
 
     @staticmethod
     def _placed(sample: Mapping[str, Any], **columns: Tensor) -> Sums:
