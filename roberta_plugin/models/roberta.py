@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from roberta_plugin.models.attention.registry import describe_choice
 from roberta_plugin.models.attention.sequences import first_of_predicted
-from roberta_plugin.models.attention.torch_flash import is_exact
+from roberta_plugin.models.attention.torch_flash import MAX_DIM, is_exact
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
 from roberta_plugin.models.checkpoints.names import from_older_fairseq
 from roberta_plugin.models.checkpoints.pairs import reconcile_pairs
@@ -223,7 +223,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     def prefers_packing(self, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
-        return str(self.cfg.attention_backend) == "auto" and is_exact(device, dtype)
+        is_served = self.cfg.encoder_embed_dim // self.cfg.encoder_attention_heads <= MAX_DIM
+        return str(self.cfg.attention_backend) == "auto" and is_served and is_exact(device, dtype)
 
     def _begin_training(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
         """Once per training: set the precision of products, log which attention backend was chosen and for what."""

@@ -9,6 +9,7 @@ from roberta_plugin.models.attention.sequences import Sequences
 from roberta_plugin.models.attention.torch_flash import TorchFlashAttention, agrees_with_definition
 from tests.flash_stand_in import flash_on_cpu
 from tests.parity.test_attention_backends import assert_same_with_gradients, definition, make_sequences
+from tests.tiny_models import our_model
 
 SCHEMA = (
     "query key value cum_seq_q cum_seq_k max_q max_k dropout_p is_causal return_debug_mask scale window_size_left "
@@ -105,7 +106,18 @@ def test_fp32_and_old_gpus_are_refused_by_name(monkeypatch):
     monkeypatch.setattr(torch_flash, "capability", lambda device: (9, 0))
     assert choose_backend("auto", dtype=torch.bfloat16, **options).name == "torch_flash"
     assert choose_backend("auto", dtype=torch.float32, **options).name == "nested"
+    assert choose_backend("auto", dtype=torch.bfloat16, head_dim=384, **options).name == "nested"
     assert registry.BACKENDS["torch_flash"].serves_padded is False
+
+
+def test_heads_that_the_kernel_does_not_have_are_refused_and_not_packed_by_default(monkeypatch):
+    q = torch.zeros(1, 1, 4, 264, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match=r"heads of at most 256 dimensions, found 264: raise --encoder-attention-h"):
+        TorchFlashAttention()(q, q, q, dropout_prob=0.1, sequences=make_sequences([4], [4]))
+    monkeypatch.setattr("roberta_plugin.models.roberta.is_exact", lambda *_: True)
+    for heads, packs in ((1, False), (2, True)):
+        model = our_model(encoder_embed_dim=512, encoder_attention_heads=heads, encoder_layers=1)
+        assert model.prefers_packing(torch.device("cuda"), torch.bfloat16) is packs
 
 
 @pytest.mark.gpu

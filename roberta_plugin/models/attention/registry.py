@@ -23,7 +23,7 @@ from roberta_plugin.models.attention.packed import (
     nested_rows,
 )
 from roberta_plugin.models.attention.sdpa import SdpaAttention, kernel_name
-from roberta_plugin.models.attention.torch_flash import HALF, TorchFlashAttention
+from roberta_plugin.models.attention.torch_flash import HALF, MAX_DIM, TorchFlashAttention
 from roberta_plugin.models.attention.torch_flash import is_available as has_torch_flash
 from roberta_plugin.models.cpu.dropout import dropout
 from roberta_plugin.models.cpu.linear import has_onednn, rounds, serves
@@ -89,13 +89,15 @@ def choose_backend(
     dropout_prob: float,
     max_seqlen: int,
     is_packed: bool = False,
+    head_dim: int = 64,
 ) -> AttentionBackend:
     """The backend called `name`; for `auto`, the fastest one that is exact.
 
     On a CPU: padded batches in fp32 without dropout go to `sdpa`, which is slow in bf16. All others go to `onednn` for
     few threads and sequences that are not short (those make its matmuls, of one head each, too small), and else to
     `eager`, since torch's own kernel has no dropout on a CPU. On a GPU: `sdpa` for padded batches. Packed rows in half
-    precision go to torch's own flash kernel, where the GPU has it, and else to `nested`.
+    precision go to torch's own flash kernel, where the GPU has it and heads have at most MAX_DIM dimensions, and else
+    to `nested`.
 
     Raises:
         ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
@@ -103,6 +105,7 @@ def choose_backend(
     """
     if name == "auto":
         name = _fastest(device, dtype=dtype, dropout_prob=dropout_prob, max_seqlen=max_seqlen, is_packed=is_packed)
+        name = "nested" if name == "torch_flash" and head_dim > MAX_DIM else name
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]

@@ -56,6 +56,7 @@ class SelfAttention(nn.Module):
             dropout_prob=dropout_prob,
             max_seqlen=k.size(2) if sequences is None else sequences.max_seqlen_k,
             is_packed=sequences is not None,
+            head_dim=q.size(-1),
         )
         attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
         output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)

@@ -23,7 +23,7 @@ from roberta_plugin.models.attention.sequences import Sequences
 logger = logging.getLogger(__name__)
 
 HALF = (torch.float16, torch.bfloat16)
-DIM_MULTIPLE = 8  # the kernel takes no other head dimensions
+DIM_MULTIPLE, MAX_DIM = 8, 256  # the kernel takes no other head dimensions
 
 
 class TorchFlashAttention(AttentionBackend):
@@ -51,7 +51,7 @@ class TorchFlashAttention(AttentionBackend):
         """See `AttentionBackend`.
 
         Raises:
-            RuntimeError: for fp32, which the kernel does not have.
+            RuntimeError: for fp32 and for heads of more than MAX_DIM dimensions, which the kernel does not have.
         """
         if q.dtype not in HALF:
             raise RuntimeError(
@@ -61,6 +61,11 @@ class TorchFlashAttention(AttentionBackend):
         sequences = mask.sequences
         assert sequences is not None
         dim = q.size(-1)
+        if dim > MAX_DIM:
+            raise RuntimeError(
+                f"attention backend 'torch_flash' has heads of at most {MAX_DIM} dimensions, found {dim}: raise "
+                "--encoder-attention-heads, or use --attention-backend auto."
+            )
         rows = [F.pad(rows_of(x), (0, -dim % DIM_MULTIPLE)) if dim % DIM_MULTIPLE else rows_of(x) for x in (q, k, v)]
         output: Tensor = torch.ops.aten._flash_attention_forward(
             *rows,
