@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 import roberta_plugin
@@ -17,9 +16,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
-# The time of a single example says nothing on a machine that is busy otherwise.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+try:
+    import hypothesis
+except ModuleNotFoundError:  # on a machine with a GPU, for whose tests it is not needed
+    pass
+else:
+    # The time of a single example says nothing on a machine that is busy otherwise.
+    hypothesis.settings.register_profile("no deadline", deadline=None)
+    hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

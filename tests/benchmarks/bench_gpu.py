@@ -3,6 +3,13 @@
     python -m tests.benchmarks.bench_gpu [--report FILE] [--only checks|kernels|steps|finetuning] [--arch base large]
     python -m tests.benchmarks.bench_gpu --rehearse          # small sizes on a CPU, to try the command itself
 
+All of it takes about 45 minutes on an H200 (estimated). Where a command may take 10 minutes, and the GPU is there for
+30, give these three, the most important first; what does not fit any more says so in the report:
+
+    ... --minutes 9 --report a.md --only checks kernels
+    ... --minutes 9 --report b.md --only steps --arch base --dropout 0.1
+    ... --minutes 9 --report c.md --only steps finetuning --sides ours
+
 checks      the tests marked gpu
 kernels     attention and loss, forward and backward: milliseconds of each path
 steps       a whole step of base and large at 512 tokens in bf16, with the recipe's dropout and without: ours, from the
@@ -21,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +40,9 @@ from tests.benchmarks.gpu_steps import Step, measure
 from tests.conftest import REPOSITORY
 
 SECTIONS = ("checks", "kernels", "steps", "finetuning")
+SIDES = ("ours", "fairseq", "Hugging Face")
+DROPOUTS = (0.1, 0.0)  # the recipe's, then none
+SHORTEST = 30  # seconds; in less than these, no step can be measured
 BATCHES = {"base": 64, "large": 32}
 
 
@@ -63,6 +73,17 @@ def finetuning_ladder(step: Step) -> Iterator[tuple[str, Step]]:
     yield "+ CUDA graphs", replace(step, cuda_graphs=True)
 
 
+class Clock:
+    """The seconds that are left."""
+
+    def __init__(self, minutes: float) -> None:
+        self._end = time.monotonic() + 60 * minutes
+
+    def left(self, at_most: float = float("inf")) -> float:
+        """Seconds until the end, `at_most` so many."""
+        return min(at_most, self._end - time.monotonic())
+
+
 class GrowingReport:
     """Markdown that is printed and written as it comes."""
 
@@ -85,10 +106,16 @@ def hardware(device: str) -> str:
     return f"{name}; Python {sys.version.split()[0]}, torch {torch.__version__}, cuDNN {cudnn}"
 
 
-def run_checks(report: GrowingReport, *, rehearse: bool, timeout: int) -> bool:
+def files_of_checks() -> list[str]:
+    """Files with tests marked gpu. A machine with a GPU may lack what others import, and then pytest runs none."""
+    files = sorted((REPOSITORY / "tests").rglob("test_*.py"))
+    return [str(file.relative_to(REPOSITORY)) for file in files if "pytest.mark.gpu" in file.read_text()]
+
+
+def run_checks(report: GrowingReport, *, rehearse: bool, timeout: float) -> bool:
     """The tests marked gpu; whether all pass."""
     report.line("## Checks\n")
-    where = ["tests/parity/test_torch_flash.py"] if rehearse else ["tests"]
+    where = ["tests/parity/test_torch_flash.py"] if rehearse else files_of_checks()
     options = ["-m", "gpu", "--device", "cpu" if rehearse else "cuda", "--slow", "--durations", "5"]
     try:
         done = subprocess.run(
@@ -100,7 +127,7 @@ def run_checks(report: GrowingReport, *, rehearse: bool, timeout: int) -> bool:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        report.line(f"not finished in {timeout} s\n")
+        report.line(f"not finished in {timeout:.0f} s\n")
         return False
     report.line("```text\n" + "\n".join(done.stdout.splitlines()[-30:]) + "\n```\n")
     return done.returncode == 0
@@ -171,13 +198,13 @@ def run_kernels(report: GrowingReport, *, device: str) -> None:
     report.line()
 
 
-def measured(step: Step, *, timeout: int) -> dict[str, Any]:
+def measured(step: Step, *, timeout: float) -> dict[str, Any]:
     """`measure` in a process of its own; {"error": ...} if it ends otherwise."""
     command = [sys.executable, "-m", "tests.benchmarks.bench_gpu", "--step", json.dumps(asdict(step))]
     try:
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": f"not finished in {timeout} s"}
+        return {"error": f"not finished in {timeout:.0f} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         words = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -186,7 +213,7 @@ def measured(step: Step, *, timeout: int) -> dict[str, Any]:
     return found
 
 
-def run_steps(report: GrowingReport, steps: list[Step], *, timeout: int) -> None:
+def run_steps(report: GrowingReport, steps: list[Step], *, sides: Sequence[str], clock: Clock, timeout: float) -> None:
     """A table for each size and dropout."""
     for base in steps:
         drops = f"dropout {base.dropout}, of attention {base.attention_dropout}"
@@ -197,10 +224,13 @@ def run_steps(report: GrowingReport, steps: list[Step], *, timeout: int) -> None
         report.line("| side | tokens/s | ms (min-max) | MFU % | HFU % | GiB | x fairseq |\n" + "| --- " * 7 + "|")
         reference = None
         for name, step in finetuning_ladder(base) if is_short else ladder(base):
+            if step.side not in sides:
+                continue
             if step.compiled and step.device == "cpu":  # takes minutes
                 report.line(f"| {name} | left out of the rehearsal | | | | | |")
                 continue
-            found = measured(step, timeout=timeout)
+            seconds = clock.left(timeout)
+            found = measured(step, timeout=seconds) if seconds > SHORTEST else {"error": "left out: the time is over"}
             if "error" in found:
                 report.line(f"| {name} | {found['error'].replace('|', '/')} | | | | | |")
                 continue
@@ -219,7 +249,10 @@ def main() -> None:
     parser.add_argument("--report", type=Path, default=Path("gpu_report.md"), help="where the report goes")
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=SECTIONS, help="some sections alone")
     parser.add_argument("--arch", choices=BATCHES, nargs="+", default=list(BATCHES), help="sizes of the model")
-    parser.add_argument("--timeout", type=int, default=600, help="seconds for the checks, and for each step")
+    parser.add_argument("--dropout", type=float, nargs="+", default=DROPOUTS, help="of the model and of attention")
+    parser.add_argument("--sides", choices=SIDES, nargs="+", default=SIDES, help="of steps")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for the checks, and for each step")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="for everything")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.step:
@@ -234,9 +267,9 @@ def main() -> None:
         parser.error("no CUDA device is available: give --rehearse, or run it where there is one")
     report = GrowingReport(arguments.report)
     report.line(f"# GPU report\n\n{hardware(device)}.\n\nCommand: `python -m {' '.join(sys.orig_argv[2:])}`\n")
-    passes = True
+    passes, clock = True, Clock(arguments.minutes)
     if "checks" in arguments.only:
-        passes = run_checks(report, rehearse=arguments.rehearse, timeout=arguments.timeout)
+        passes = run_checks(report, rehearse=arguments.rehearse, timeout=clock.left(arguments.timeout))
     if "kernels" in arguments.only:
         run_kernels(report, device=device)
     small: dict[str, Any] = {"arch": "tiny", "batch_size": 2, "length": 32, "vocab_size": 200, "device": "cpu"}
@@ -244,14 +277,13 @@ def main() -> None:
     if "steps" in arguments.only:
         steps = [Step(arch=arch, batch_size=BATCHES[arch]) for arch in arguments.arch]
         steps = [Step(**small, warm_up=1)] if arguments.rehearse else steps
-        steps = [
-            replace(step, dropout=drop, attention_dropout=drop) for step in steps for drop in (0.1, 0.0)
-        ]  # the recipe's dropout, then none
-        run_steps(report, steps[:1] if arguments.rehearse else steps, timeout=arguments.timeout)
+        steps = [replace(step, dropout=drop, attention_dropout=drop) for step in steps for drop in arguments.dropout]
+        steps = steps[:1] if arguments.rehearse else steps
+        run_steps(report, steps, sides=arguments.sides, clock=clock, timeout=arguments.timeout)
     if "finetuning" in arguments.only:
         step = Step(task="classification", arch="base", batch_size=32, length=64, warm_up=40, steps=40)
         step = Step(task="classification", **{**small, "length": 64}, warm_up=1) if arguments.rehearse else step
-        run_steps(report, [step], timeout=arguments.timeout)
+        run_steps(report, [step], sides=arguments.sides, clock=clock, timeout=arguments.timeout)
     sys.exit(0 if passes else 1)
 
 
