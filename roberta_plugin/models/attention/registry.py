@@ -173,9 +173,9 @@ def describe_choice(
     """Which backend `choose_backend` finds for such batches, and which kernels run, for the log."""
     if rounds() and device.type == "cpu" and dtype == torch.float32:
         dtype = torch.bfloat16  # between products
-    options = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob}
+    options = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob, "head_dim": head_dim}
     backend = choose_backend(name, max_seqlen=max_seqlen, is_packed=is_packed, **options)  # type: ignore[arg-type]
-    options |= {"num_heads": num_heads, "head_dim": head_dim, "length": max_seqlen}
+    options |= {"num_heads": num_heads, "length": max_seqlen}
     kernels = [kernel_of(backend, has_padding=padded, **options) for padded in (True, False)]  # type: ignore[arg-type]
     return (
         f"attention backend: {backend.name} (--attention-backend {name}) for "
