@@ -60,7 +60,9 @@ def _words(key: str) -> set[str]:
 
 
 def rounds() -> bool:
-    """Whether products are to be made in bf16."""
+    """Whether products are to be made in bf16; not inside torch.compile, whose graphs would end at these questions."""
+    if torch.compiler.is_compiling():
+        return False
     return torch.get_float32_matmul_precision() == "medium" and has_fast_bf16()
 
 
