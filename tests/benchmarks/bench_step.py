@@ -79,11 +79,11 @@ def step_of(model: Any, criterion: Any, optimizer: Any) -> Callable[[dict], floa
     """A training step with fairseq's kinds of criterion and optimizer."""
 
     def step(batch: dict) -> float:
-        optimizer.zero_grad()
         loss, sample_size, _ = criterion(model, batch)
         optimizer.backward(loss)
         optimizer.multiply_grads(1 / sample_size)
         optimizer.step()
+        optimizer.zero_grad()  # here, because all sides' models share the memory
         return loss.item() / int(sample_size)
 
     return step
@@ -145,7 +145,6 @@ def hugging_face_step(
     encode = torch.compile(model.roberta) if is_compiled else model.roberta
 
     def step(batch: dict) -> float:
-        optimizer.zero_grad()
         tokens, targets = batch["net_input"]["src_tokens"], batch["target"]
         if masked_only:  # no padding in these batches: no mask needed
             is_predicted = targets.ne(1)
@@ -156,6 +155,7 @@ def hugging_face_step(
             loss = model(input_ids=tokens, attention_mask=tokens.ne(1).long(), labels=labels).loss
         loss.backward()
         optimizer.step()
+        optimizer.zero_grad()
         return loss.item()
 
     return step
