@@ -63,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
         help="let sentences of a summary share three words in a row",
     )
     parser.add_argument("--max-length", type=int, help="most tokens of a sequence (default: as in training)")
-    parser.add_argument("--batch-tokens", type=int, help="most positions of a batch (4096 on a CPU, 32768 on a GPU)")
+    parser.add_argument("--batch-tokens", type=int, help="most positions of a batch (2048 on a CPU, 32768 on a GPU)")
     parser.add_argument("--device", help="where to compute (default: a GPU if there is one)")
     parser.add_argument(
         "--on-error",

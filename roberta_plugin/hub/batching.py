@@ -1,6 +1,7 @@
 """Sequences of any lengths -> batches of similar length, and results in the order of the sequences.
 
-A batch costs what its longest sequence costs in every row, so sequences are sorted by length first.
+A batch costs what its longest sequence costs in every row, so sequences are sorted by length first. And once a batch
+is large enough to be computed at full speed, it ends where the next sequence would mostly be padding.
 
 Shapes: N sequences in all, B sequences in a batch, T positions of the longest.
 """
@@ -16,7 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Result = TypeVar("Result")
-TOKENS_ON_CPU, TOKENS_ON_GPU = 4096, 32768  # positions of a batch, padding included
+# Positions of a batch, padding included: most, and how many are enough for full speed. On 2 cores of a CPU, base took
+# as long for a position with 512 as with 2,048, and more with 128 and with 4,096. On a GPU: an estimate.
+TOKENS_ON_CPU, TOKENS_ON_GPU = 2048, 32768
+ENOUGH_ON_CPU, ENOUGH_ON_GPU = 512, 4096
+SIMILAR = 0.9  # of the longest sequence of a batch; shorter ones begin another batch
 
 
 class Batch(NamedTuple):
@@ -35,19 +40,22 @@ class Batch(NamedTuple):
         return min(self.lengths) < self.tokens.size(1)
 
 
-def cut_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[list[int]]:
+def cut_by_length(lengths: Sequence[int], *, max_tokens: int, enough: int) -> Iterator[list[int]]:
     """Numbers of the sequences of each batch: the longest first, at most `max_tokens` positions with padding.
 
-    A sequence that is longer than `max_tokens` has a batch of its own. The longest come first, so that a lack of memory
-    shows at once.
+    A batch that has `enough` positions takes no sequence that is shorter than SIMILAR of its longest. A sequence that
+    is longer than `max_tokens` has a batch of its own. The longest come first, so that a lack of memory shows at once.
 
     Example:
-        list(cut_by_length([3, 9, 2, 8], max_tokens=18))  ->  [[1, 3], [0, 2]]
+        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=18))  ->  [[1, 3], [0, 2]]
+        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=9))  ->  [[1], [3, 0], [2]]
     """
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist()
     batch: list[int] = []
     for number in order:
-        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
+        longest = lengths[batch[0]] if batch else 0
+        is_full = (len(batch) + 1) * longest > max_tokens
+        if batch and (is_full or (len(batch) * longest >= enough and lengths[number] < SIMILAR * longest)):
             yield batch
             batch = []
         batch.append(number)
@@ -91,8 +99,9 @@ def map_batches(
         max_tokens = TOKENS_ON_CPU if device.type == "cpu" else TOKENS_ON_GPU
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}.")
+    enough = ENOUGH_ON_CPU if device.type == "cpu" else ENOUGH_ON_GPU
     results: dict[int, Result] = {}
-    for rows in cut_by_length([len(sequence) for sequence in sequences], max_tokens=max_tokens):
+    for rows in cut_by_length([len(sequence) for sequence in sequences], max_tokens=max_tokens, enough=enough):
         chosen = [sequences[row] for row in rows]
         tokens = pad(chosen, pad_id=pad_id).to(device, non_blocking=True)
         batch = Batch(tokens, [len(sequence) for sequence in chosen], rows)

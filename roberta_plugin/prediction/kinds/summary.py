@@ -70,7 +70,7 @@ class Summary(Kind):
         device = self.hub.device
         most = self.settings.batch_tokens or (TOKENS_ON_CPU if device.type == "cpu" else TOKENS_ON_GPU)
         found: dict[int, Answer] = {}
-        for numbers in cut_by_length(sizes, max_tokens=most):
+        for numbers in cut_by_length(sizes, max_tokens=most, enough=most):
             scores = self._scores([inputs[number][0] for number in numbers])
             for number, logits in zip(numbers, scores, strict=True):
                 sentences, probabilities = questions[number], scipy.special.expit(logits.astype(np.float64))

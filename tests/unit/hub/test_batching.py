@@ -14,7 +14,7 @@ def sequences(lengths):
 @pytest.mark.parametrize("max_tokens", [1, 18, 64, 10_000])
 def test_every_sequence_is_in_one_batch_within_the_limit(max_tokens):
     lengths = np.random.default_rng(0).integers(1, 40, 100).tolist()
-    batches = list(cut_by_length(lengths, max_tokens=max_tokens))
+    batches = list(cut_by_length(lengths, max_tokens=max_tokens, enough=max_tokens))
     assert sorted(number for batch in batches for number in batch) == list(range(100))
     for batch in batches:
         assert len(batch) * max(lengths[number] for number in batch) <= max_tokens or len(batch) == 1
@@ -24,8 +24,20 @@ def test_every_sequence_is_in_one_batch_within_the_limit(max_tokens):
 
 
 def test_the_example_of_the_docstring():
-    assert list(cut_by_length([3, 9, 2, 8], max_tokens=18)) == [[1, 3], [0, 2]]
+    assert list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=18)) == [[1, 3], [0, 2]]
+    assert list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=9)) == [[1], [3, 0], [2]]
     assert pad([np.array([0, 7, 2]), np.array([0, 2])], pad_id=1).tolist() == [[0, 7, 2], [0, 2, 1]]
+
+
+def test_batches_that_are_large_enough_have_little_padding():
+    """Lengths as of sentences: few long ones."""
+    lengths = np.minimum(120, 5 + np.random.default_rng(1).geometric(1 / 30, 400)).tolist()
+    batches = list(cut_by_length(lengths, max_tokens=2048, enough=512))
+    positions = sum(len(batch) * lengths[batch[0]] for batch in batches)
+    assert positions < 1.15 * sum(lengths)
+    for batch in batches[:-1]:
+        assert len(batch) * lengths[batch[0]] >= 512
+    assert sum(len(b) * lengths[b[0]] for b in cut_by_length(lengths, max_tokens=2048, enough=2048)) > positions
 
 
 def test_results_are_in_the_order_of_the_sequences():
