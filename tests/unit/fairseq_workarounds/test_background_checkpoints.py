@@ -147,7 +147,9 @@ def test_a_save_waits_for_the_one_before_and_old_files_are_deleted_last(tmp_path
     with caplog.at_level(logging.INFO):
         save(trainer, tmp_path, keep_interval_updates=1)  # does not begin before the first one is written
     assert "s of them for the checkpoint before" in caplog.text
-    assert caplog.text.index("checkpoint_1_1.pt (epoch 1") < caplog.text.index("Saving checkpoint to")
+    assert caplog.text.index("checkpoint_1_1.pt (epoch 1") < caplog.text.index(
+        f"Saving checkpoint to {tmp_path}/checkpoint_1_2.pt"
+    )
     writer.wait()
     assert names(tmp_path) == ["checkpoint_1_2.pt", "checkpoint_last.pt"]
     assert torch.load(tmp_path / "checkpoint_last.pt")["updates"] == 2
