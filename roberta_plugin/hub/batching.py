@@ -40,6 +40,11 @@ class Batch(NamedTuple):
         return min(self.lengths) < self.tokens.size(1)
 
 
+def limits_of(device: torch.device) -> tuple[int, int]:
+    """Positions of a batch on this device: the most, and how many are enough for full speed."""
+    return (TOKENS_ON_CPU, ENOUGH_ON_CPU) if device.type == "cpu" else (TOKENS_ON_GPU, ENOUGH_ON_GPU)
+
+
 def cut_by_length(lengths: Sequence[int], *, max_tokens: int, enough: int) -> Iterator[list[int]]:
     """Numbers of the sequences of each batch: the longest first, at most `max_tokens` positions with padding.
 
@@ -95,11 +100,10 @@ def map_batches(
     Raises:
         ValueError: if `max_tokens` is not positive.
     """
-    if max_tokens is None:
-        max_tokens = TOKENS_ON_CPU if device.type == "cpu" else TOKENS_ON_GPU
+    most, enough = limits_of(device)
+    max_tokens = most if max_tokens is None else max_tokens
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}.")
-    enough = ENOUGH_ON_CPU if device.type == "cpu" else ENOUGH_ON_GPU
     results: dict[int, Result] = {}
     for rows in cut_by_length([len(sequence) for sequence in sequences], max_tokens=max_tokens, enough=enough):
         chosen = [sequences[row] for row in rows]

@@ -7,9 +7,9 @@
 A thousand ranks that import torch from a shared file system open millions of small files there. With --node-local the
 batch script runs this file once on each node, `python -I node_local.py copy ...`, which reads one archive, and starts
 the ranks when it has succeeded on all nodes: no rank sees half a copy (`late_nodes.py` says which are not ready in
-time). The last rank of a node to exit removes the
-copy, because a job that is being cancelled cannot start anything more; where ranks were killed the batch script does,
-and what a killed attempt leaves is removed by the run's next start on that node.
+time). The last rank of a node to exit removes the copy, because a job that is being cancelled cannot start anything
+more; where ranks were killed the batch script does, and what a killed attempt leaves is removed by the run's next start
+on that node.
 
 The standard library alone, any Python from 3.8 on, as `restart/`.
 """

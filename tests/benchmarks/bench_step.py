@@ -7,8 +7,9 @@ The same model (by default 4 layers, dimension 256, 4 heads; 50,265 symbols), th
 settings (Adam, betas 0.9 and 0.98, decoupled weight decay). A step is forward, backward and update. Sides take turns,
 step by step, so that a change of the machine's speed meets all of them. "masked only": Hugging Face's model with its
 LM head on the predicted positions alone, its fused optimizer, and with --compile also torch.compile. "bf16 products":
-torch may round (torch.set_float32_matmul_precision("medium"), --matmul-precision medium of ours): fp32 throughout, but for
-the inputs and results of matrix products, on processors that multiply bf16.
+torch may round (torch.set_float32_matmul_precision("medium"), --matmul-precision medium of ours) on processors that
+multiply bf16: fp32 throughout, but for the inputs and results of matrix products, and in ours also what lies between two
+products of attention or of feed-forward.
 """
 
 from __future__ import annotations

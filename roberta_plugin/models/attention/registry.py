@@ -104,8 +104,8 @@ def choose_backend(
         RuntimeError: if the backend cannot run here.
     """
     if name == "auto":
-        name = _fastest(device, dtype=dtype, dropout_prob=dropout_prob, max_seqlen=max_seqlen, is_packed=is_packed)
-        name = "nested" if name == "torch_flash" and head_dim > MAX_DIM else name
+        options = {"dropout_prob": dropout_prob, "max_seqlen": max_seqlen, "is_packed": is_packed, "head_dim": head_dim}
+        name = _fastest(device, dtype=dtype, **options)  # type: ignore[arg-type]
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]
@@ -119,7 +119,9 @@ def choose_backend(
     return backend
 
 
-def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool) -> str:
+def _fastest(
+    device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool, head_dim: int
+) -> str:
     if device.type == "cpu":
         is_bf16 = dtype == torch.bfloat16
         if dropout_prob == 0 and not is_packed and not is_bf16:
@@ -129,7 +131,8 @@ def _fastest(device: torch.device, *, dtype: torch.dtype, dropout_prob: float, m
         return "onednn" if by_head and (rounds() or not is_bf16) else "eager"
     if not is_packed:
         return "sdpa"
-    return "torch_flash" if dtype in HALF and has_torch_flash(device) else "nested"
+    has_kernel = dtype in HALF and head_dim <= MAX_DIM and has_torch_flash(device)
+    return "torch_flash" if has_kernel else "nested"
 
 
 def kernel_of(

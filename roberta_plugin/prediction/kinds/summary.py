@@ -24,7 +24,7 @@ from roberta_plugin.finetuning.summaries.predictions import summary_entry
 from roberta_plugin.finetuning.summaries.reader import one_line, sentences_of
 from roberta_plugin.finetuning.summaries.selection import choose
 from roberta_plugin.hub import RobertaHub, running
-from roberta_plugin.hub.batching import TOKENS_ON_CPU, TOKENS_ON_GPU, Batch, cut_by_length, pad
+from roberta_plugin.hub.batching import Batch, cut_by_length, limits_of, pad
 from roberta_plugin.prediction.kinds.base import Answer, Kind, chosen_head, marked, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 
@@ -68,7 +68,7 @@ class Summary(Kind):
         ]
         sizes = [sum(map(len, windows.sequences)) for windows, _ in inputs]
         device = self.hub.device
-        most = self.settings.batch_tokens or (TOKENS_ON_CPU if device.type == "cpu" else TOKENS_ON_GPU)
+        most = self.settings.batch_tokens or limits_of(device)[0]
         found: dict[int, Answer] = {}
         for numbers in cut_by_length(sizes, max_tokens=most, enough=most):
             scores = self._scores([inputs[number][0] for number in numbers])
