@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from roberta_plugin.models.cuda_recording import CudaRecorder, Gradients, Layers, Place, Recording
+from roberta_plugin.models.cuda_recording import CudaRecorder, Gradients, Inputs, Layers, Place, Recording
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class LayerGraphs:
         Raises:
             RuntimeError: if CUDA refuses to record the layers.
         """
-        inputs = (x, is_padding, positions)
+        inputs = Inputs(x, is_padding, positions)
         params = self._trained_params() if self._serves(x) else []
         recording = self._recording_for(layers, inputs, params) if params else None
         if recording is None:
@@ -118,12 +118,9 @@ class LayerGraphs:
             self._state = state
         return [parameter for parameter in params if parameter.requires_grad]
 
-    def _recording_for(
-        self, layers: Layers, inputs: tuple[Tensor | None, ...], params: list[Tensor]
-    ) -> Recording | None:
+    def _recording_for(self, layers: Layers, inputs: Inputs, params: list[Tensor]) -> Recording | None:
         """That of these shapes, made now if it is time for it; None if there is none."""
-        x = inputs[0]
-        assert x is not None
+        x = inputs.x
         key = (x.dtype, x.requires_grad, *(None if tensor is None else tensor.shape for tensor in inputs))
         if (found := self._recordings.get(key)) is not None:
             return found
@@ -145,12 +142,9 @@ class LayerGraphs:
             self._recordings[key] = recording
         return recording
 
-    def _new_recording(
-        self, layers: Layers, inputs: tuple[Tensor | None, ...], params: list[Tensor]
-    ) -> Recording | None:
+    def _new_recording(self, layers: Layers, inputs: Inputs, params: list[Tensor]) -> Recording | None:
         """None if there is not enough memory."""
-        x = inputs[0]
-        assert x is not None
+        x = inputs.x
         if not self._recordings:
             logger.info(
                 f"--cuda-graphs: recording the layers, first for batches of {x.size(0)} x {x.size(1)} positions"

@@ -8,13 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 Layers = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 """Embeddings (B, T, D), padding (B, T) or None, positions (B, Q) or None -> features (B, T, D), or (B, Q, D)."""
+
+
+class Inputs(NamedTuple):
+    """Of layers."""
+
+    x: Tensor
+    """Embeddings (B, T, D)."""
+    is_padding: Tensor | None
+    """(B, T), or None."""
+    positions: Tensor | None
+    """(B, Q), or None."""
+
 
 Place = tuple[dict[str, Any], str]
 """Where a module keeps a parameter: its dict, and the name in it."""
@@ -109,14 +121,13 @@ class Recording:
         self,
         recorder: Any,
         layers: Layers,
-        inputs: tuple[Tensor | None, ...],
+        inputs: Inputs,
         places: Sequence[Place],
         gradients: Gradients,
     ) -> None:
-        x = inputs[0]
-        assert x is not None
+        x = inputs.x
         self._x = x.detach().clone().requires_grad_(x.requires_grad)
-        self.inputs = (self._x, *(None if tensor is None else tensor.clone() for tensor in inputs[1:]))
+        self.inputs = Inputs(self._x, *(None if tensor is None else tensor.clone() for tensor in inputs[1:]))
         self._layers, self._places, self.gradients = layers, places, gradients
         self._stand_ins = [_same_memory(owner[name]) for owner, name in places]
         self._trained = [parameter for parameter in self._stand_ins if parameter.requires_grad]
@@ -125,14 +136,14 @@ class Recording:
         # Nothing that is drawn here may change what a training draws, wherever in it the recording happens.
         with torch.random.fork_rng([x.device] if x.is_cuda else []):
             with torch.no_grad():
-                self.output = layers(*self.inputs).clone()  # type: ignore[arg-type]
+                self.output = layers(*self.inputs).clone()
             self.output_gradient = torch.zeros_like(self.output)
             recorder.warm_up(self._forward_and_backward)
             self.forward = recorder.record(self._forward)
             self.backward = recorder.record(self._backward)
 
     @torch.no_grad()
-    def read(self, inputs: tuple[Tensor | None, ...]) -> None:
+    def read(self, inputs: Inputs) -> None:
         """Copy the values of the inputs; the gradient of x is the caller's business."""
         for static, tensor in zip(self.inputs, inputs, strict=True):
             if static is not None and tensor is not None:
@@ -141,7 +152,7 @@ class Recording:
     @torch.enable_grad()
     def _forward(self) -> None:
         with _in_places(self._places, self._stand_ins):
-            self._result = self._layers(*self.inputs)  # type: ignore[arg-type]
+            self._result = self._layers(*self.inputs)
         self.output.copy_(self._result.detach())
 
     def _forward_and_backward(self) -> None:
