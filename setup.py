@@ -1,5 +1,6 @@
 """Packaging of roberta_plugin; the tool settings live in the dotfiles beside this file."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -7,6 +8,8 @@ from setuptools import find_packages, setup
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta export --to onnx`
 PARQUET = ["pyarrow>=15"]  # for tables of your own in Parquet
 SUMMARIES = ["rouge-score>=0.1.2"]  # evaluates extractive summaries
+SENTENCES = ["syntok>=1.4"]  # for `roberta binarize --split-sentences`
+NOUN_PHRASES = ["textblob>=0.19"]  # for WNLI, WSC and WinoGrande; includes its English lexicon
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
@@ -16,16 +19,30 @@ TEST = [
     *ONNX,
     *PARQUET,
     *SUMMARIES,
+    *SENTENCES,
+    *NOUN_PHRASES,
 ]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
 
+VERSION = re.findall(r'^__version__ = "(.+)"$', Path("roberta_plugin/__init__.py").read_text(), flags=re.MULTILINE)[0]
+
 setup(
     name="roberta_plugin",
-    version="0.2.0",
+    version=VERSION,
     description="The complete RoBERTa (Liu et al. 2019) as a fairseq plugin",
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
+    author="The maintainers of roberta_plugin",
+    keywords=["RoBERTa", "fairseq", "masked language model", "pretraining", "fine-tuning"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["roberta_plugin", "roberta_plugin.*"]),
     package_data={"roberta_plugin": ["py.typed"]},
@@ -50,9 +67,15 @@ setup(
         "tqdm>=4.66",
         "regex>=2024.4",
         "scipy>=1.11",
-        "syntok>=1.4",  # sentences, for `roberta binarize --split-sentences`
-        "textblob>=0.19",  # noun phrases for WNLI; includes its English lexicon
     ],
-    extras_require={"onnx": ONNX, "parquet": PARQUET, "summaries": SUMMARIES, "test": TEST, "dev": DEV},
+    extras_require={
+        "onnx": ONNX,
+        "parquet": PARQUET,
+        "summaries": SUMMARIES,
+        "sentences": SENTENCES,
+        "noun-phrases": NOUN_PHRASES,
+        "test": TEST,
+        "dev": DEV,
+    },
     entry_points={"console_scripts": ["roberta = roberta_plugin.cli:main"]},
 )

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from roberta_plugin.conversion.heads import Kind
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.extras import require
 
 MODEL, INT8_MODEL = "model.onnx", "model.int8.onnx"
 OUTPUTS: dict[Kind, tuple[str, ...]] = {
@@ -120,7 +121,7 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     """
     from roberta_plugin.conversion.pretrained import build
 
-    _check_packages()
+    require("onnx", "onnxruntime", "onnxscript", extra="onnx", purpose="--to onnx")
     kind = model.head.kind
     plain = PlainRoberta(build(model), kind=kind, head=model.head.name).eval()
     length = int(model.state["cfg"]["model"]["max_positions"])
@@ -211,20 +212,6 @@ def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[list[NDArray[np.f
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return [session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)}) for ids in batches]
-
-
-def _check_packages() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            f"--to onnx needs the packages onnx, onnxruntime and onnxscript ({error}): {_INSTALL}"
-        ) from error
-
-
-_INSTALL = "pip install -c .constraints.txt onnx onnxruntime onnxscript"
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.extras import require
+
 _LONGEST = 20_000  # characters given to the library at a time: its time grows faster than the text
 
 
@@ -97,6 +99,7 @@ def _split(text: str) -> list[str]:
 
 @cache
 def _library() -> tuple[Any, Any]:
+    require("syntok", extra="sentences", purpose="--split-sentences")
     from syntok import segmenter
     from syntok.tokenizer import Tokenizer
 

@@ -29,7 +29,7 @@ FLOORS = [
     {"models"},
     {"data"},
     {"checkpoint_files.py", "json_files.py", "signs_of_life.py", "stop_signals.py"},
-    {"files.py", "fairseq_import.py", "locks.py", "machine.py", "progress.py", "rank_times.py"},
+    {"extras.py", "files.py", "fairseq_import.py", "locks.py", "machine.py", "progress.py", "rank_times.py"},
 ]
 # Imports that go upstairs all the same, and why.
 EXCEPTIONS = {
@@ -39,7 +39,7 @@ EXCEPTIONS = {
 ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "fairseq_import", "machine"},
     "optim": {"fairseq_import"},
-    "data": {"fairseq_import", "files", "json_files", "locks", "machine", "progress"},
+    "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "progress"},
     "files.py": set(),
     "machine.py": set(),
     "progress.py": set(),

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from roberta_plugin.data.text_inputs import count_lines, read_blocks
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS, TextInput, find_inputs
+from roberta_plugin.extras import require
 from roberta_plugin.finetuning.raw_files import short
 
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
@@ -191,14 +192,10 @@ def _json_lines(path: Path, source: TextInput) -> Iterator[Row]:
 
 
 def _parquet(path: Path) -> Iterator[Row]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ValueError(
-            f"{path}: Parquet is read by pyarrow, which is not installed: pip install 'roberta_plugin[parquet]', or "
-            "pip install pyarrow."
-        ) from None
+    require("pyarrow", extra="parquet", purpose=f"{path}: reading Parquet")
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         with parquet.ParquetFile(path) as file:
             number = 0

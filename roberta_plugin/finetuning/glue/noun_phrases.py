@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from roberta_plugin.extras import require
+
 _TOKEN = re.compile(r"(?:Mr|Mrs|Ms|Dr|St)\.|\w+(?:[.,'\u2019-](?!s\b)\w+)*|['\u2019]s\b|[^\w\s]")
 _END_OF_SENTENCE = (".", "!", "?", ";")
 _NOUNS = ("NN", "NNP")
@@ -33,6 +35,7 @@ def noun_phrases(text: str) -> list[str]:
 
 def _tags(tokens: list[str]) -> Iterator[tuple[str, str]]:
     """Part of speech and chunk tag of each token."""
+    require("textblob", extra="noun-phrases", purpose="Finding noun phrases (WNLI, WSC, WinoGrande)")
     from textblob.en import parse
 
     sentences: list[list[str]] = [[]]

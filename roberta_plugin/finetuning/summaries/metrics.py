@@ -7,13 +7,14 @@ program). The package reads the letters a to z and digits only.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from roberta_plugin.extras import require
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 FAST = ("rouge1", "rouge2")  # milliseconds for a hundred documents; the others take as long for one
@@ -26,11 +27,7 @@ def check_rouge() -> None:
     Raises:
         ValueError: naming the command that installs it.
     """
-    if importlib.util.find_spec("rouge_score") is None:
-        raise ValueError(
-            "Summaries are evaluated by the package rouge-score, which is not installed: pip install "
-            "'roberta_plugin[summaries]', or pip install rouge-score."
-        )
+    require("rouge_score", extra="summaries", purpose="Evaluating summaries")
 
 
 def rouge(given: Sequence[str], right: Sequence[str], *, kinds: Sequence[str] = ROUGE) -> dict[str, float]:

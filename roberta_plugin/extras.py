@@ -1,0 +1,20 @@
+"""Packages that one corner of the plugin needs: the extras of setup.py.
+
+Example: require("pyarrow", extra="parquet", purpose="Reading Parquet") imports nothing and raises where it is missing.
+"""
+
+import importlib.util
+
+
+def require(*packages: str, extra: str, purpose: str) -> None:
+    """Refuse `purpose` unless all `packages` can be imported.
+
+    Raises:
+        ValueError: naming the packages that are missing, and the command that installs the extra.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f"{purpose} needs {' and '.join(missing)}, not installed here: pip install -c .constraints.txt -e "
+            f"'.[{extra}]' in a clone, or pip install 'roberta_plugin[{extra}]'."
+        )
