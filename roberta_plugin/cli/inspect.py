@@ -88,10 +88,11 @@ def inspect_prepared(args: argparse.Namespace) -> int:
     from roberta_plugin.finetuning.prepared import Prepared
 
     prepared = Prepared.open(args.folder)
-    settings = ", ".join(f"{name} {value}" for name, value in prepared.settings.items())
-    print(
-        f"{args.folder}: prepared for {prepared.task}; {settings}; vocabulary of {len(prepared.vocabulary):,} symbols"
-    )
+    print(f"{args.folder}: prepared for {prepared.task}; vocabulary of {len(prepared.vocabulary):,} symbols")
+    for name, value in prepared.settings.items():
+        if value not in (None, []):
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            print(f"  {name.replace('_', ' ')}: {shown}")
     is_sound = True
     for name in args.split or prepared.splits:
         split = prepared.split(name)

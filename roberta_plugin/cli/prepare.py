@@ -48,7 +48,12 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         "--raw", type=Path, help="folder with the official files of the task (custom: the current folder)"
     )
     parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer's files and dict.txt")
-    parser.add_argument("--max-length", type=int, help=f"most tokens of a sequence ({MAX_LENGTH})")
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        help=f"most tokens of a sequence; how many texts are longer, and so are cut, is said ({MAX_LENGTH}; in "
+        "`roberta finetune` the model's length, if that is less)",
+    )
 
 
 def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]) -> None:
@@ -113,7 +118,8 @@ def raw_of(args: argparse.Namespace, options: TaskOptions) -> Path | None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepare, and print how much there is of each split."""
+    """Prepare, and print how much there is of each split, and what was cut."""
+    from roberta_plugin.finetuning.inspection import remarks
     from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 
     options = task_options(args, args.task)
@@ -136,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
     )
     for name, facts in prepared.content["splits"].items():
         print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
+    print("".join(f"{remark}\n" for remark in remarks(prepared)), end="")
     return 0
 
 

@@ -89,6 +89,8 @@ def settings_of_folds(settings: FinetuneSettings, num_folds: int) -> list[Finetu
 def rows_of(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str]]:
     """One row per split and metric: mean, standard deviation (n - 1) and range of the folds' medians over seeds.
 
+    Folds that did not measure it, for want of a label, do not count; a metric of one fold alone is left out.
+
     Example: two folds with accuracies 80 and 90 -> mean 85, deviation 7.07, from 80 to 90.
     """
     found: dict[tuple[str, str], list[float]] = {}
@@ -107,7 +109,7 @@ def rows_of(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str
             "folds": len(values),
         }
         for (split, metric), values in found.items()
-        if len(values) == len(folds)
+        if len(values) > 1
     ]
 
 

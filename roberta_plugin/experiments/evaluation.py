@@ -20,6 +20,7 @@ from typing import Any
 from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import RawOutputs, benchmark_of, checked_options, options_for
+from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 
@@ -72,6 +73,8 @@ class Evaluation:
     """Metrics of the averaged outputs."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the benchmark says of them besides (`benchmarks.Benchmark.details`)."""
+    remarks: Sequence[str] = field(default_factory=list)
+    """What of the training set and of this split was cut, and which labels they lack."""
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -151,6 +154,7 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         median={name: statistics.median(each[name] for each in metrics) for name in metrics[0]},
         ensemble=ensemble,
         details=details(prepared.task, prepared, split, outputs, options=options) if details else {},
+        remarks=remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
     )
     evaluation.write(folder)
     return evaluation

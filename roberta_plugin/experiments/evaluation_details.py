@@ -57,7 +57,7 @@ def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
         yield _table(["in units of the label", *next(iter(details["errors"].values()))], rows)
     if details.get("classes"):
         rows = [
-            [row["label"], *(f"{row[name]:.1f}" for name in ("precision", "recall", "f1")), f"{row['support']:,}"]
+            [row["label"], *(_percent(row[name]) for name in ("precision", "recall", "f1")), f"{row['support']:,}"]
             for row in details["classes"]
         ]
         yield _table(["label", "precision", "recall", "F1", "examples"], rows)
@@ -74,11 +74,18 @@ def _metrics(evaluation: Evaluation) -> str:
         [name, f"{evaluation.ensemble[name]:.1f}", f"{low:.1f} to {high:.1f}", *_baseline(name, baseline)]
         for name, (low, high) in intervals.items()
     ]
+    rows += [
+        [name, _percent(None), "", *([""] if baseline else [])] for name in evaluation.details.get("not_measured", ())
+    ]
     return _table(["metric", of_what, "95 % interval", *(["baseline"] if baseline else [])], rows)
 
 
 def _baseline(name: str, baseline: Mapping[str, float]) -> list[str]:
     return [f"{baseline[name]:.1f}"] if baseline else []
+
+
+def _percent(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.1f}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -83,12 +83,13 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
 
 
 def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
-    """Write results.md, results.json and results.png into a folder; return the table.
+    """Write results.md, results.json and results.png into a folder; return the table, and below it what was cut.
 
     And report.md with further plots, if there are details of the evaluations (`evaluation_details`).
     """
     rows = list(rows_of(evaluations))
-    table = as_markdown(rows)
+    remarks = [f"- {found.task}, {remark}\n" for found in evaluations for remark in found.remarks]
+    table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / "results.md", "w") as file:
         file.write(table)

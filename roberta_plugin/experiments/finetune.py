@@ -38,6 +38,7 @@ from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, read_grid
 from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
@@ -96,6 +97,8 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     start = starting_model(settings.model)
     prepared = prepared_data(settings, start)
     grid_path = write_grid(settings, prepared, start, report=report)
+    for remark in remarks(prepared):
+        report(remark)
     result = FinetuneResult(
         prepared=prepared,
         grid_path=grid_path,

@@ -24,7 +24,7 @@ IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be 
 _LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
 _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
-_COLUMNS = ("id_column", "delimiter", "label_separator")  # how tables were read
+_COLUMNS = ("id_column", "group_column", "delimiter", "label_separator")  # how tables were read
 _MAY_DIFFER = (*_LENGTHS, *_FORMS, *_FIELDS, *_COLUMNS)
 # The same head for other texts:
 _SAME_HEAD = {

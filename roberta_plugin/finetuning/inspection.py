@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, NO_LENGTHS, percentiles
 from roberta_plugin.data.mmap_tokens import check_ids
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.finetuning.tagging.labels import types_of
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
+_MOST_LABELS = 10  # that are named
 
 
 def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
@@ -51,6 +53,58 @@ def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
     return faults
 
 
+def remarks(prepared: Prepared, splits: Sequence[str] | None = None) -> list[str]:
+    """What a user must know before trusting a training: one sentence for each kind of text that was cut or divided, and
+    for labels that a split lacks.
+
+    Example: "train: 501 of 501 texts are longer than 32 tokens and were cut (longest 1,204)"
+
+    Args:
+        prepared: the folder.
+        splits: those to speak of; None: all.
+    """
+    return [
+        f"{name}: {remark}"
+        for name in (prepared.splits if splits is None else splits)
+        for remark in _remarks(prepared, prepared.split(name))
+    ]
+
+
+def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
+    for found in split.facts.get("lengths", ()):  # folders of earlier versions have none
+        if found["longer"]:
+            yield (
+                f"{found['longer']:,} of {found['number']:,} {found['texts']} are longer than {found['limit']:,} "
+                f"tokens and were {found['fate']} (longest {found['longest']:,})"
+            )
+    lacking = labels_without_examples(prepared, split)
+    if lacking:
+        named = ", ".join(map(repr, lacking[:_MOST_LABELS])) + (", ..." if len(lacking) > _MOST_LABELS else "")
+        labels, it = (
+            ("the label", "it is") if len(lacking) == 1 else (f"any of the {len(lacking):,} labels", "they are")
+        )
+        consequence = "not learned" if split.name == "train" else "not measured, nor are metrics of all labels"
+        yield f"no example has {labels} {named}, so {it} {consequence}"
+
+
+def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[str]:
+    """The labels of the settings that no example of a labelled split has; of entities, their types."""
+    labels = [str(label) for label in prepared.settings.get("labels") or ()]
+    if prepared.settings.get("kind") not in ("classification", "multi_label", "tagging") or not len(split):
+        return []
+    if "labels" in split.columns:
+        present: NDArray[np.bool_] = np.any(split.columns["labels"], axis=0)
+    elif "label" in split.columns or "tags" in split.facts["arrays"]:
+        numbers = split.columns["label"] if "label" in split.columns else split.array("tags")
+        present = np.bincount(np.asarray(numbers, dtype=np.int64), minlength=len(labels)) > 0
+    else:
+        return []
+    lacking = [label for label, is_present in zip(labels, present.tolist(), strict=False) if not is_present]
+    if prepared.settings["kind"] != "tagging" or types_of(labels) is None:
+        return lacking
+    return [label.removeprefix("B-") for label in lacking if label.startswith("B-")]
+
+
 def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> Iterator[str]:
     """Lines of text: counts, lengths, the values of columns, and some examples."""
     sequences = split.sequences
@@ -61,6 +115,7 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
         LENGTH_SHARES, percentiles(NO_LENGTHS.add(sequences.sizes), list(LENGTH_SHARES.values())), strict=True
     )
     yield f"tokens of a sequence: {', '.join(f'{name} {value:,}' for name, value in lengths)}"
+    yield from _remarks(prepared, split)
     labels = prepared.settings.get("labels") or []
     for name, values in sorted(split.columns.items()):
         if values.ndim == 2:  # of several labels: how many examples have each

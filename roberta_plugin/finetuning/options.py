@@ -37,7 +37,10 @@ class SquadOptions(FileOptions):
         None, "tokens of a question; longer ones are cut (64)", stage="prepare", smallest=1
     )
     doc_stride: int | None = _option(
-        None, "tokens of the passage between the starts of two windows (128)", stage="prepare", smallest=1
+        None,
+        "tokens of the passage between the starts of two windows (128, or half the room for the passage)",
+        stage="prepare",
+        smallest=1,
     )
     strict: bool = _option(
         False, "refuse answers that are not at their answer_start, instead of looking for them", stage="prepare"

@@ -26,6 +26,8 @@ from roberta_plugin.finetuning.prepared_files import FORMAT, NAME, OFFSETS, reco
 from roberta_plugin.json_files import with_checksum
 from roberta_plugin.locks import is_locked_by_us
 
+CUT, DIVIDED = "cut", "divided into windows"  # what happens to texts that are too long
+
 
 class SplitWriter:
     """Writes one split; only its columns are kept in memory until the end."""
@@ -35,6 +37,7 @@ class SplitWriter:
         self._offsets = [0]
         self._columns: dict[str, list[float | NDArray[Any]]] = {}
         self._arrays: dict[str, NDArray[Any]] = {}
+        self._lengths: dict[tuple[str, int, str], list[int]] = {}
         self.num_records = 0
 
     @property
@@ -64,6 +67,20 @@ class SplitWriter:
         """Store an array under a name."""
         self._arrays[name] = values
 
+    def measure(self, texts: str, num_tokens: int, *, limit: int, fate: str = CUT) -> None:
+        """Count a text of `num_tokens` tokens where `limit` fit, for `inspection.remarks`.
+
+        Args:
+            texts: what is counted, in the plural.
+            num_tokens: of the whole text, with all that is part of the model's input.
+            limit: most tokens.
+            fate: what happens to longer ones, as in "were cut".
+        """
+        counts = self._lengths.setdefault((texts, limit, fate), [0, 0, 0])
+        counts[0] += 1
+        counts[1] += num_tokens > limit
+        counts[2] = max(counts[2], num_tokens)
+
     def finish(self) -> dict[str, Any]:
         """Write columns and arrays; return the entry of the split in prepared.json."""
         columns = {name: np.array(values) for name, values in self._columns.items()}
@@ -78,6 +95,10 @@ class SplitWriter:
             "records": self.num_records,
             "columns": sorted(columns),
             "arrays": sorted(self._arrays),
+            "lengths": [
+                {"texts": texts, "limit": limit, "fate": fate, "number": number, "longer": longer, "longest": longest}
+                for (texts, limit, fate), (number, longer, longest) in self._lengths.items()
+            ],
         }
 
 

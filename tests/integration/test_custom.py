@@ -45,7 +45,8 @@ def work(tmp_path_factory):
         ]
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    write_csv(folder / "classification.csv", opinions(300))
+    long = [{"text": f"so good{' good' * 90} {word}", "label": "pos"} for word in ("a", "we")]
+    write_csv(folder / "classification.csv", [*opinions(300), *long])
     write_csv(folder / "multi-label.csv", rows_of("multi-label", 300))
     return folder
 
@@ -69,6 +70,10 @@ def tuned(work):
     done = finetune(work, "tuned", *options, "--quick", "--epochs", "20", "--class-weights", "balanced")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert re.search(r"\| custom \| valid \| macro_f1 \|", done.stdout)
+    before, after = done.stdout.split("| custom | valid |", 1)
+    report = (work / "tuned" / "results" / "report.md").read_text()
+    for shown in (before, after, report):  # before the training, below its table, and in the report
+        assert re.search(r"train: 2 of \d+ texts are longer than 64 tokens and were cut \(longest 9\d\)", shown), shown
     return work / "tuned"
 
 

@@ -18,6 +18,7 @@ from roberta_plugin.finetuning.custom.prepare import prepare as prepare
 from roberta_plugin.finetuning.custom.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.custom.prepare import settings as settings
 from roberta_plugin.finetuning.custom.recipe import recipe_for
+from roberta_plugin.finetuning.inspection import labels_without_examples
 from roberta_plugin.finetuning.prepared import Prepared
 
 PAPER: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]] = {}
@@ -66,6 +67,7 @@ def details(
         return {}
     num_examples = outcome.num_examples
     found: dict[str, Any] = {"num_examples": num_examples, "intervals": intervals(outcome.measure, num_examples)}
+    found["not_measured"] = list(outcome.not_measured)
     return {**found, "baseline": dict(outcome.baseline), **outcome.tables}
 
 
@@ -80,4 +82,6 @@ def _outcome(prepared: Prepared, split: str, members: Sequence[RawOutputs], opti
         raise ValueError(
             f"--threshold goes with multi-label and question-answering, and {prepared.folder} is for {kind.name}."
         )
-    return kind.outcome(prepared.split(split), members, threshold=options.threshold)
+    part = prepared.split(split)
+    outcome = kind.outcome(part, members, train=prepared.split("train"), threshold=options.threshold)
+    return outcome.without_metrics_of_all_labels() if labels_without_examples(prepared, part) else outcome

@@ -28,6 +28,8 @@ class Example(NamedTuple):
     """What the kind is to predict, as it reads it: a label, labels, a number; None: not known."""
     choices: tuple[str, ...] = ()
     """The options of a multiple choice."""
+    group: str = ""
+    """What is the same in rows that must not be on both sides of a cut; empty: the text decides."""
 
     @property
     def where(self) -> str:
@@ -89,6 +91,32 @@ def warn_of_duplicates(examples: Sequence[Example]) -> None:
             f"{second.where}: the text is that of line {first.line}, with {short(second.target)} instead of "
             f"{short(first.target)}; {len(other):,} rows contradict an earlier one. Correct them if you can."
         )
+
+
+def check_ids(examples: Sequence[Example], column: str) -> None:
+    """Check that no two rows of a table have the same id.
+
+    Raises:
+        ValueError: naming both.
+    """
+    seen: dict[str, Example] = {}
+    for example in examples:
+        if seen.setdefault(example.id, example) is not example:
+            raise ValueError(
+                f"{example.where}: the id {example.id!r} in the column {column!r} is that of line "
+                f"{seen[example.id].line}, too. Ids must be unique: correct one of the two, or leave --id-column out."
+            )
+
+
+def shared_sides(examples: Sequence[Example]) -> list[int]:
+    """Of pairs: how many examples share their first text with an example of another second text, and the reverse."""
+    found = []
+    for side in (0, 1):
+        others: dict[str, set[str]] = {}
+        for example in examples:
+            others.setdefault(example.texts[side], set()).add(example.texts[1 - side])
+        found.append(sum(len(others[example.texts[side]]) > 1 for example in examples))
+    return found
 
 
 def warn_of_overlap(train: Iterable[Example], others: Sequence[Example], *, split: str) -> None:

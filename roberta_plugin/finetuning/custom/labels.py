@@ -18,6 +18,8 @@ _NUMBER = re.compile(r"-?\d{1,15}")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 _MOST_LABELS = 1000  # more are taken for texts or numbers
 _FEW_ROWS = 20
+_BOOLEANS = {"true": "1", "false": "0"}
+_MISSING = ("nan", "<na>", "null")  # what programs write for a missing value
 
 
 def found_labels(
@@ -64,6 +66,12 @@ def found_labels(
             if found
             else f"{path}: no row has a label. Is --label-column right?"
         )
+    for label in seen:
+        if label.casefold() in _MISSING:
+            logger.warning(
+                f"{seen[label].where}: the label is the text {label!r}, which counts as a label of its own. If it "
+                "stands for a missing one, as pandas writes it, leave such rows out."
+            )
     for one, other in look_alikes(seen):
         logger.warning(
             f"{seen[other].where}: the label {other!r} differs from {one!r} ({seen[one].where}) in its spelling only, "
@@ -97,7 +105,7 @@ def number_of(label: str, labels: Sequence[str], example: Example) -> int:
 
 
 def look_alikes(labels: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of labels that are the same number, or the same text but for upper and lower case and white space.
+    """Pairs of labels that are the same number (true is 1), or the same text but for upper case and white space.
 
     Example: "1", "Pos", "1.0", "pos" -> [("1", "1.0"), ("Pos", "pos")].
     """
@@ -107,7 +115,7 @@ def look_alikes(labels: Iterable[str]) -> list[tuple[str, str]]:
 
 def _loosely(label: str) -> str:
     """What labels have in common that differ in spelling only."""
-    number = label.strip()
+    number = _BOOLEANS.get(label.strip().casefold(), label.strip())
     if _DECIMAL.fullmatch(number):
         return str(float(number))
     return " ".join(label.split()).casefold()

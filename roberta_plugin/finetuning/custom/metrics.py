@@ -112,14 +112,19 @@ def errors(answers: Numbers, predictions: Numbers, *, baseline: float) -> dict[s
 
 
 def class_table(right: Numbers, predicted: Numbers, present: Numbers, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """A row per label, from counts (C,): precision, recall and F1 in percent, and how many examples have it."""
-    of_f1 = f1(right, predicted, present)
+    """A row per label, from counts (C,): precision, recall and F1 in percent, and how many examples have it.
+
+    Of a label that no example has, nothing is measured, and the three are None.
+    """
+    # f1 of right, a and a is 2 * right / (a + a)
+    shares = np.array([f1(right, predicted, predicted), f1(right, present, present), f1(right, predicted, present)])
     return [
         {
             "label": label,
-            "precision": 100 * float(right[index] / predicted[index]) if predicted[index] else 0.0,
-            "recall": 100 * float(right[index] / present[index]) if present[index] else 0.0,
-            "f1": 100 * float(of_f1[index]),
+            **{
+                name: 100 * float(value) if present[index] else None
+                for name, value in zip(("precision", "recall", "f1"), shares[:, index], strict=True)
+            },
             "support": int(present[index]),
         }
         for index, label in enumerate(labels)

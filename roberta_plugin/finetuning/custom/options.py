@@ -58,6 +58,13 @@ class CustomOptions(FileOptions):
     id_column: str | None = option(
         None, "column of the ids in the prediction files (default: the line number)", stage="prepare", metavar="COLUMN"
     )
+    group_column: str | None = option(
+        None,
+        "column of what rows have in common that must not be divided between training and development set, such as a "
+        "person or document (default: the text; of pairs, the text that most rows share, if there is one)",
+        stage="prepare",
+        metavar="COLUMN",
+    )
     labels: tuple[str, ...] | None = option(
         None,
         "the labels in the order of their numbers (default: those found, sorted)",
@@ -73,8 +80,8 @@ class CustomOptions(FileOptions):
     )
     valid_share: float | None = option(
         None,
-        "without --valid: share of the texts of --train that is cut off as development set, by a hash of the text "
-        "(0.1)",
+        "without --valid: share of the texts of each label in --train that is cut off as development set, by a hash of "
+        "the text (0.1)",
         stage="prepare",
         smallest=0.001,
         largest=0.999,
@@ -143,6 +150,10 @@ class CustomOptions(FileOptions):
                 raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")
         if self.fold is not None:
             self.part()
+        if self.group_column is not None and self.valid is not None:
+            raise ValueError(
+                "--group-column says how --train is cut, and --valid that it is not. Leave one of them out."
+            )
         cut_by = [name for name in ("valid", "valid_share", "fold") if getattr(self, name) is not None]
         if len(cut_by) > 1:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in cut_by)

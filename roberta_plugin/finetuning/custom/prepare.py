@@ -14,10 +14,18 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.custom.examples import Example, warn_of_duplicates, warn_of_overlap
+from roberta_plugin.finetuning.custom.examples import (
+    Example,
+    check_ids,
+    is_missing,
+    shared_sides,
+    warn_of_duplicates,
+    warn_of_overlap,
+)
 from roberta_plugin.finetuning.custom.kinds import kind_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind
 from roberta_plugin.finetuning.custom.options import CustomOptions
+from roberta_plugin.finetuning.custom.reader import value_of
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
@@ -26,7 +34,8 @@ from roberta_plugin.finetuning.raw_files import describe
 logger = logging.getLogger(__name__)
 
 VALID_SHARE = 0.1
-_RECORDED = ("text_column", "text_pair_column", "label_column", "id_column", "delimiter", "label_separator", "fold")
+_COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
+_RECORDED = (*_COLUMNS, "delimiter", "label_separator", "fold")
 
 
 def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str, Any]:
@@ -116,29 +125,70 @@ def _tables(raw: Path, options: CustomOptions) -> dict[str, Path]:
 
 
 def _read(path: Path, kind: CustomKind, *, split: str) -> list[Example]:
-    """The examples of a table; a test table whose first row has no label has none at all."""
-    examples: list[Example] = []
-    is_labelled = True
-    for row in kind.rows(path):
-        if not examples and split == "test":
-            is_labelled = kind.is_labelled(row)
-        examples.append(kind.read(row, is_labelled=is_labelled))
-    if not examples:
+    """The examples of a table; a test table may have no labels at all.
+
+    Raises:
+        ValueError: naming file, line and remedy.
+    """
+    rows = list(kind.rows(path))
+    if not rows:
         raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")
-    return examples
+    without = [row for row in rows if not kind.is_labelled(row)] if split == "test" else []
+    if 0 < len(without) < len(rows):
+        raise ValueError(
+            f"{without[0].where}: the label is empty, and {len(rows) - len(without):,} of {len(rows):,} rows of the "
+            "test table have one. Fill in or leave out the rows without a label, or leave the whole column out."
+        )
+    examples = [kind.read(row, is_labelled=not without) for row in rows]
+    id_column, group_column = kind.settings["id_column"], kind.settings["group_column"]
+    if id_column is not None:
+        check_ids(examples, id_column)
+    if group_column is None or split != "train":
+        return examples
+    values = (value_of(row, group_column, option="--group-column") for row in rows)
+    return [
+        example if is_missing(value) else example._replace(group=str(value).strip())
+        for example, value in zip(examples, values, strict=True)
+    ]
 
 
 def _cut(table: Sequence[Example], kind: CustomKind, options: CustomOptions) -> dict[str, list[Example]]:
-    """Training and development set out of one table."""
+    """Training and development set out of one table, cut by groups, if there are any, else by texts."""
+    table = _grouped(table, kind)
+
+    def key(example: Example) -> Sequence[str]:
+        return (example.group,) if example.group else kind.split_key(example)
+
     if options.fold is not None:
         number, total = options.part()
-        chosen = cut_fold(table, number=number, total=total, key=kind.split_key)
+        chosen = cut_fold(table, number=number, total=total, key=key, labels=kind.split_labels)
         remedy = f"There are too few different texts for {total} folds: give a smaller number."
     else:
-        chosen = cut_share(table, share=options.valid_share or VALID_SHARE, key=kind.split_key)
+        chosen = cut_share(table, share=options.valid_share or VALID_SHARE, key=key, labels=kind.split_labels)
         remedy = "Give another --valid-share, or a table for --valid."
     train, valid = divided(table, chosen, remedy=remedy)
     return {"train": train, "valid": valid}
+
+
+def _grouped(table: Sequence[Example], kind: CustomKind) -> Sequence[Example]:
+    """Pairs of which most share one text with others, as questions with several answers, in groups by that text."""
+    is_pair = kind.settings["text_pair_column"] is not None and len(kind.split_key(table[0])) == 2
+    if kind.settings["group_column"] is not None or not is_pair:
+        return table
+    shared = shared_sides(table)
+    side = shared.index(max(shared))
+    column = kind.settings[("text_column", "text_pair_column")[side]]
+    if not shared[side]:
+        return table
+    found = f"{table[0].path}: {shared[side]:,} of {len(table):,} rows have the same {column!r} as another row"
+    if shared[side] <= len(table) / 2:
+        logger.warning(
+            f"{found}, and may be in the training set where the other is in the development set: --group-column "
+            f"{column} keeps them together."
+        )
+        return table
+    logger.warning(f"{found}, and are on the same side of the cut: the groups are those of --group-column {column}.")
+    return [example._replace(group=example.texts[side]) for example in table]
 
 
 def _report(splits: dict[str, list[Example]], kind: CustomKind) -> None:

@@ -110,7 +110,7 @@ class _Splits:
     def _write_rows(self, split: SplitWriter, rows: Sequence[GlueRow]) -> None:
         """One sequence per row."""
         questions = question_numbers(rows) if self.glue_task.kind == "pair_ranking" else None
-        sequences = sentence_inputs([row.sentences for row in rows], self.encoder, max_length=self.max_length)
+        sequences = sentence_inputs([row.sentences for row in rows], self.encoder, split, max_length=self.max_length)
         for index, (row, sequence) in enumerate(zip(rows, sequences, strict=True)):
             columns: dict[str, float] = {}
             if questions is not None:
@@ -125,7 +125,7 @@ class _Splits:
         """One example per question, one sequence per sentence."""
         groups = training_groups(rows, seed=_SEED)
         pairs = [(group.question, sentence) for group in groups for sentence in group.sentences]
-        sequences = sentence_inputs(pairs, self.encoder, max_length=self.max_length)
+        sequences = sentence_inputs(pairs, self.encoder, split, max_length=self.max_length)
         for number, group in enumerate(groups):
             split.add([next(sequences) for _ in group.sentences], answer=group.answer, question=number)
 
@@ -139,7 +139,7 @@ class _Splits:
                 self._write_schema(split, schema, **label)
             else:
                 num_unaligned += 1
-                ids = self.encoder.join(self.encoder.ids(row.sentences[0]), max_length=self.max_length)
+                (ids,) = sentence_inputs([row.sentences[:1]], self.encoder, split, max_length=self.max_length)
                 split.add([ids], before=len(ids), after=0, **label)
         if num_unaligned:
             logger.warning(f"WNLI: in {num_unaligned} of {len(rows)} rows no pronoun was found; their answer will be 0")
@@ -147,4 +147,5 @@ class _Splits:
     def _write_schema(self, split: SplitWriter, schema: Schema, **columns: float) -> None:
         """One sequence for each phrase."""
         inputs = schema_inputs(schema, self.encoder, max_length=self.max_length)
+        split.measure("texts", inputs.num_tokens, limit=self.max_length)
         split.add(inputs.sequences, before=inputs.before, after=inputs.after, **columns)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import join
 from roberta_plugin.finetuning.options import RaceOptions
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
 
 QUESTION_LENGTH = 128  # the paper's limit for question+option, in tokens (section 5.3)
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
@@ -78,6 +79,12 @@ class ChoiceLayout:
                 "--question-length."
             )
         return layout
+
+    def measure(self, split: SplitWriter, num_passage: int, num_question: int) -> None:
+        """Let the split count what `join` cuts of a passage and question+option of these lengths."""
+        split.measure("questions with an option", num_question, limit=self.question_length)
+        num_tokens = num_passage + min(num_question, self.question_length) + NUM_SPECIALS
+        split.measure("passages with question and option", num_tokens, limit=self.max_length)
 
     def join(
         self, vocabulary: Vocabulary, passage: NDArray[np.int32], question: NDArray[np.int32]

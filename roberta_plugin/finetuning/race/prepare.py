@@ -8,7 +8,6 @@ questions, and the texts of its `options`.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -23,7 +22,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
-from roberta_plugin.finetuning.race.inputs import NUM_SPECIALS, ChoiceLayout, one_line, question_with_option
+from roberta_plugin.finetuning.race.inputs import ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.progress import terminal_bar
@@ -74,29 +73,22 @@ def raw_files(task: str, raw: Path, options: RaceOptions) -> list[Path]:
 def _write_split(
     split: SplitWriter, passages: Iterable[Passage], encoder: Encoder, layout: ChoiceLayout, name: str
 ) -> None:
-    """Write all questions of a split, and log how many were cut and left out."""
+    """Write all questions of a split, and count what is cut."""
     remaining = iter(passages)
-    cut: Counter[str] = Counter()
+    num_bare = 0
     while chunk := list(islice(remaining, _PASSAGES_PER_CHUNK)):
         for passage, ids, questions in _encoded(chunk, encoder):
-            cut["passages without a question"] += not questions
+            num_bare += not questions
             for number, (question, choices) in enumerate(zip(passage.questions, questions, strict=True)):
                 sequences = [layout.join(encoder.vocabulary, ids, choice) for choice in choices]
                 split.add(sequences, label=question.answer, level=passage.level)
                 split.record({"id": passage.id, "question": number, "options": question.options})
-                cut["options"] += len(choices)
-                cut["questions"] += sum(len(choice) > layout.question_length for choice in choices)
-                cut["inputs"] += sum(
-                    len(ids) + len(choice) + NUM_SPECIALS > len(sequence)
-                    for choice, sequence in zip(choices, sequences, strict=True)
-                )
-    if not cut["options"]:
+                for choice in choices:
+                    layout.measure(split, len(ids), len(choice))
+    if not split.num_records:
         raise ValueError(f"The split {name} holds no question: check its files, or leave the split out.")
-    logger.info(
-        f"{name}: {split.num_records:,} questions, {cut['options']:,} options; {cut['inputs']:,} inputs were cut to "
-        f"{layout.max_length} tokens, {cut['questions']:,} of them in question and option, which may have "
-        f"{layout.question_length}; {cut['passages without a question']:,} passages have no question and were left out"
-    )
+    if num_bare:
+        logger.warning(f"{name}: {num_bare:,} passages have no question and were left out")
 
 
 def _encoded(

@@ -33,6 +33,7 @@ from roberta_plugin.finetuning.options import SquadOptions
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
 BEFORE_PASSAGE = 3  # <s> </s> </s>, besides the question
 QUESTION_LENGTH = 64  # most tokens of the question
+DOC_STRIDE = 128  # half the room for the passage, if that is less: else windows of a short model would not overlap
 _LENGTH_BONUS = 0.01
 
 
@@ -42,7 +43,7 @@ class WindowLayout:
 
     max_length: int
     question_length: int = QUESTION_LENGTH
-    doc_stride: int = 128
+    doc_stride: int = DOC_STRIDE
 
     @classmethod
     def of(cls, max_length: int, options: SquadOptions) -> WindowLayout:
@@ -51,9 +52,14 @@ class WindowLayout:
         Raises:
             ValueError: if `max_length` leaves no room for the passage.
         """
-        sizes = {"question_length": options.question_length, "doc_stride": options.doc_stride}
-        layout = cls(max_length=max_length, **{name: size for name, size in sizes.items() if size is not None})
-        if max_length < layout.question_length + NUM_SPECIALS + 1:
+        question_length = options.question_length or QUESTION_LENGTH
+        room = max_length - question_length - NUM_SPECIALS
+        layout = cls(
+            max_length=max_length,
+            question_length=question_length,
+            doc_stride=options.doc_stride or min(DOC_STRIDE, max(1, room // 2)),
+        )
+        if room < 1:
             raise ValueError(
                 f"--max-length {max_length} leaves no token for the passage: the question may have "
                 f"{layout.question_length}, and {NUM_SPECIALS} more are <s> and </s>. Raise it, or lower "

@@ -30,7 +30,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import DIVIDED, PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, WindowLayout, cut, is_blank, tokens_of
 from roberta_plugin.finetuning.squad.metrics import normalize
@@ -107,7 +107,7 @@ class SplitMaker:
         self.doubtful = list(content.misplaced)
 
     def run(self, description: str) -> None:
-        """Write the split, and log what was cut and left out."""
+        """Write the split, and count what is cut."""
         numbers = range(len(self._content.passages))
         passages = [self._locate(number) for number in terminal_bar(numbers, description, unit=" passages")]
         self._split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
@@ -121,17 +121,11 @@ class SplitMaker:
             passage = passages[question.passage]
             target = self._target(question, passage)
             if self._is_train and question.answers and target is None:
-                self._counts["without a place"] += 1
-                continue
+                continue  # the passage does not contain the answer, as SPLIT.doubtful.jsonl says
             self._record(question)
             self._add_windows(question_ids, passage, target)
             self._counts["questions"] += 1
         counts = self._counts
-        logger.info(
-            f"{description}: {counts['questions']:,} questions, {counts['windows']:,} windows, {counts['answers']:,} "
-            f"of them with the answer; {counts['cut']:,} questions were cut to {self._layout.question_length} tokens, "
-            f"{counts['without a place']:,} left out because the passage does not contain their answer"
-        )
         if counts["fit no window"]:
             logger.warning(
                 f"{description}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
@@ -177,12 +171,14 @@ class SplitMaker:
         self, question_ids: NDArray[np.int32], passage: LocatedTokens, target: tuple[int, int] | None
     ) -> None:
         layout = self._layout
-        self._counts["cut"] += len(question_ids) > layout.question_length
+        self._split.measure("questions", len(question_ids), limit=layout.question_length)
         question_ids = question_ids[: layout.question_length]
         passage_ids = self._encoder.to_model_id[passage.ids]
         position = len(question_ids) + BEFORE_PASSAGE
         room = layout.max_length - NUM_SPECIALS - len(question_ids)
         windows = cut(len(passage_ids), room=room, stride=layout.doc_stride)
+        num_tokens = len(question_ids) + len(passage_ids) + NUM_SPECIALS
+        self._split.measure("questions with their passage", num_tokens, limit=layout.max_length, fate=DIVIDED)
         self._counts["fit no window"] += target is not None and not any(window.holds(target) for window in windows)
         for window in windows:
             part = passage_ids[window.start : window.start + window.length]
@@ -201,8 +197,6 @@ class SplitMaker:
                 start=start,
                 end=end,
             )
-            self._counts["windows"] += 1
-            self._counts["answers"] += end > 0
 
 
 def _list_doubtful(path: Path, answers: list[dict[str, Any]]) -> None:

@@ -23,9 +23,9 @@ import numpy as np
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import DIVIDED, PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.summaries.inputs import SummaryLayout, windows_of
+from roberta_plugin.finetuning.summaries.inputs import NUM_SPECIALS, SummaryLayout, windows_of
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.oracle import ORACLE_SENTENCES, oracle
 from roberta_plugin.finetuning.summaries.reader import Document, field_names, find_files, read_split
@@ -85,7 +85,7 @@ def _write_split(
     layout: SummaryLayout,
     recorded: dict[str, Any],
 ) -> None:
-    """Write all documents of a split, and log what was cut and left out."""
+    """Write all documents of a split, and count what is cut."""
     arrays: dict[str, list[np.ndarray[Any, Any]]] = {"label": [], "window": [], "position": []}
     counts: Counter[str] = Counter()
     remaining = iter(documents)
@@ -95,18 +95,19 @@ def _write_split(
         ids = iter(encoder.ids_of_all([sentence for document in whole for sentence in document.sentences]))
         for document in whole:
             sentences = [next(ids) for _ in document.sentences]
-            found, num_cut = windows_of(
+            found, _ = windows_of(
                 sentences, layout=layout, bos_id=encoder.vocabulary.bos_id, eos_id=encoder.vocabulary.eos_id
             )
+            for ids_of_sentence in sentences:
+                split.measure("sentences", len(ids_of_sentence), limit=layout.sentence_length)
+            num_tokens = sum(min(len(each), layout.sentence_length) + NUM_SPECIALS for each in sentences)
+            split.measure("documents", num_tokens, limit=layout.max_length, fate=DIVIDED)
             labels = np.zeros(len(sentences), dtype=np.int8)
             labels[oracle(document.sentences, document.summary or (), most=recorded["oracle_sentences"])] = 1
             for key, values in (("label", labels), ("window", found.window), ("position", found.position)):
                 arrays[key].append(values)
             split.add(found.sequences, sentences=len(sentences), is_labelled=int(document.summary is not None))
             split.record({"id": document.id, "sentences": document.sentences, "summary": document.summary})
-            counts["windows"] += len(found.sequences)
-            counts["long"] += len(found.sequences) > 1
-            counts["cut"] += num_cut
             counts["nothing to learn"] += document.summary is not None and not labels.any()
             counts["without a summary"] += document.summary is None
             if len(found.sequences) > _MANY_WINDOWS and name == "train":
@@ -129,10 +130,7 @@ def _write_split(
     for key, parts in arrays.items():
         split.array(key, np.concatenate(parts))
     split.array("first_sentence", np.cumsum([0, *map(len, arrays["label"])]))
-    logger.info(
-        f"{name}: {split.num_records:,} documents with {sum(map(len, arrays['label'])):,} sentences, "
-        f"{sum(int(part.sum()) for part in arrays['label']):,} of them to choose; {counts['long']:,} documents are "
-        f"longer than {layout.max_length} tokens, so that there are {counts['windows']:,} windows; {counts['cut']:,} "
-        f"sentences were cut to {layout.sentence_length} tokens; {counts['left out']:,} documents without text or with "
-        f"an empty summary were left out; {counts['nothing to learn']:,} share no word with their summary"
-    )
+    if counts["left out"]:
+        logger.warning(f"{name}: {counts['left out']:,} documents without text or with an empty summary are left out")
+    if counts["nothing to learn"]:
+        logger.warning(f"{name}: {counts['nothing to learn']:,} documents share no word with their summary")

@@ -100,7 +100,7 @@ class _Splits:
 
     def _write_texts(self, split: SplitWriter, rows: Sequence[TextRow]) -> None:
         numbers: dict[tuple[int, ...], int] = {}
-        sequences = sentence_inputs([row.texts for row in rows], self.encoder, max_length=self.max_length)
+        sequences = sentence_inputs([row.texts for row in rows], self.encoder, split, max_length=self.max_length)
         for row, sequence in zip(rows, sequences, strict=True):
             columns = _label(row)
             if self.task == "MultiRC":
@@ -109,6 +109,7 @@ class _Splits:
 
     def _write_schema(self, split: SplitWriter, schema: Schema, **columns: int) -> None:
         inputs = schema_inputs(schema, self.encoder, max_length=self.max_length)
+        split.measure("texts", inputs.num_tokens, limit=self.max_length)
         split.add(inputs.sequences, before=inputs.before, after=inputs.after, **columns)
 
 

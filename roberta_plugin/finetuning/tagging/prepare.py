@@ -13,7 +13,6 @@ The settings have `labels`, in IOB2 (see `labels`), whichever scheme the files a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -26,14 +25,19 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import DIVIDED, PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.tagging.inputs import IGNORED, TaggingLayout, WordEncoder, token_labels, windows_of
+from roberta_plugin.finetuning.tagging.inputs import (
+    IGNORED,
+    NUM_SPECIALS,
+    TaggingLayout,
+    WordEncoder,
+    token_labels,
+    windows_of,
+)
 from roberta_plugin.finetuning.tagging.labels import convert, types_of
 from roberta_plugin.finetuning.tagging.reader import Sentence, find_files, read_file
 from roberta_plugin.progress import terminal_bar
-
-logger = logging.getLogger(__name__)
 
 KIND = "tagging"
 _TEXTS_PER_CHUNK = 1024
@@ -99,7 +103,7 @@ class SplitOfWindows:
         *,
         records: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write a split, and log what it holds.
+        """Write a split.
 
         Args:
             sentences: of the split.
@@ -109,12 +113,14 @@ class SplitOfWindows:
         """
         positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
         texts = list(_texts(sentences, labels, self._layout.context))
-        num_words = num_windows = 0
+        num_words = 0
         for start in terminal_bar(range(0, len(texts), _TEXTS_PER_CHUNK), name, unit=" chunks"):
             chunk = texts[start : start + _TEXTS_PER_CHUNK]
             for (words, tags), tokens in zip(
                 chunk, self._words.tokens_of_all([words for words, _ in chunk]), strict=True
             ):
+                num_tokens = sum(map(len, tokens)) + NUM_SPECIALS
+                self._split.measure("texts", num_tokens, limit=self._layout.max_length, fate=DIVIDED)
                 ids = {"bos_id": self._vocabulary.bos_id, "eos_id": self._vocabulary.eos_id}
                 for window in windows_of(tokens, self._layout, **ids):
                     self._split.add([window.tokens], first_word=num_words + window.words.start)
@@ -123,21 +129,14 @@ class SplitOfWindows:
                         learned.append(np.full(len(window.tokens), IGNORED, dtype=np.int16))
                     else:
                         learned.append(token_labels(window, tags, continuing=self._continuing))
-                    num_windows += 1
                 num_words += len(words)
-        of_words = np.concatenate(positions)
-        self._split.array("positions", of_words)
+        self._split.array("positions", np.concatenate(positions))
         self._split.array("token_labels", np.concatenate(learned))
         self._split.array("sentences", np.cumsum([0, *(len(each.words) for each in sentences)]))
         if labels is not None:
             self._split.array("tags", np.array([tag for tags in labels for tag in tags], dtype=np.int16))
         for each, more in zip(sentences, records or [{}] * len(sentences), strict=True):
             self._split.record({"words": each.words, **more})
-        logger.info(
-            f"{name}: {len(sentences):,} sentences, {num_words:,} words, {num_windows:,} windows of at most "
-            f"{self._layout.max_length} tokens for {len(texts):,} texts; {int((of_words == 0).sum()):,} words have no "
-            "token"
-        )
 
 
 def _texts(

@@ -153,11 +153,13 @@ def _read_columns(path: Path, lines: list[str], options: TaggingOptions, called:
     columns = _Columns(path, options, called)
     words: list[str] = []
     tags: list[str] = []
-    documents, first = -1, 0
+    first_mark = next((place for place, line in enumerate(lines) if line.lstrip(" ").startswith(_DOCUMENT)), None)
+    has_words_before = any(line.strip() for line in lines[:first_mark])
+    documents, first = 0 if has_words_before else -1, 0
 
     def sentence() -> Sentence:
         tagged = tuple(tags) if columns.has_tags else None
-        document = documents if documents >= 0 else None
+        document = None if first_mark is None else documents
         return Sentence(path=path, line=first, words=tuple(words), tags=tagged, document=document)
 
     for number, line in enumerate([*lines, ""], start=1):

@@ -2,12 +2,15 @@
 
 import argparse
 import json
+import re
 
 import pytest
 
-from roberta_plugin.cli import prepare
+from roberta_plugin.cli import inspect, prepare
 from roberta_plugin.finetuning.prepared import Prepared
+from tests import tiny_glue, tiny_race, tiny_squad, tiny_summaries, tiny_superglue, tiny_tagging
 from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_tables import rows_of, write_csv
 
 
 def run(*words):
@@ -37,6 +40,43 @@ def test_a_folder_is_made_and_replaced_only_when_told(raw, tmp_path, capsys):
     assert run(*words, "--overwrite") == 0
     assert len(Prepared.open(tmp_path / "out").split("train")) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("task", "write", "what", "fate"),
+    [
+        ("SST-2", tiny_glue.write_task, "texts", "cut"),
+        ("QNLI", tiny_glue.write_task, "pairs", "cut"),
+        ("WNLI", tiny_glue.write_task, "texts", "cut"),
+        ("BoolQ", tiny_superglue.write_task, "pairs", "cut"),
+        ("WSC", tiny_superglue.write_task, "texts", "cut"),
+        ("COPA", tiny_superglue.write_task, "texts with an option", "cut"),
+        ("race", tiny_race.write_race, "passages with question and option", "cut"),
+        ("squad2", tiny_squad.write_raw, "questions with their passage", "divided into windows"),
+        ("tagging", tiny_tagging.write_raw, "texts", "divided into windows"),
+        ("summaries", tiny_summaries.write_raw, "documents", "divided into windows"),
+        ("custom", None, "texts", "cut"),
+    ],
+)
+def test_every_task_says_how_many_texts_do_not_fit_and_inspect_repeats_it(tmp_path, capsys, task, write, what, fate):
+    raw = tmp_path / "raw"
+    options = {"race": ("--question-length", 6), "squad2": ("--question-length", 6), "custom": ("--train", "my.csv")}
+    if write is None:
+        raw.mkdir()
+        write_csv(raw / "my.csv", rows_of("classification", 60))
+    else:
+        write(raw, task) if "glue" in write.__module__ else write(raw)
+    words = ("--raw", raw, "--tokenizer", write_tokenizer(tmp_path / "tokenizer"), "--output-dir", tmp_path / "out")
+    assert run(task, *words, "--max-length", 12, *options.get(task, ())) == 0
+    pattern = rf"train: (\S+) of (\S+) {what} are longer than 12 tokens and were {fate} \(longest (\d+)\)"
+    found = re.search(pattern, shown := capsys.readouterr().out)
+    assert found, shown
+    longer, number, longest = (int(each.replace(",", "")) for each in found.groups())
+    assert 0 < longer <= number and longest > 12
+    inspect.run(argparse.Namespace(folder=tmp_path / "out", split=None, samples=0))
+    shown = capsys.readouterr().out
+    assert found.group().removeprefix("train: ") in shown
+    assert "  max length: 12\n" in shown and "None" not in shown and "[" not in shown
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ Shapes: N examples of a split.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,17 +29,17 @@ from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom.examples import Example, is_missing, text_of
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, format_of, read_table, value_of
+from roberta_plugin.finetuning.glue.inputs import sentence_inputs
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import check_text
-from roberta_plugin.progress import terminal_bar
 
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
 """How often each example counts (N,) -> metrics in percent; all ones give the metrics themselves."""
 
-AT_ONCE = 10_000  # texts in one call of the tokenizer
+OF_ALL_LABELS = ("macro_f1", "mcc")  # metrics to which every label contributes, however rare it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,29 @@ class Outcome:
     measure: Measure | None = None
     """The metrics; None if the right answers are not known."""
     baseline: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of always giving the same answer: the most frequent label, the mean, or a guess."""
+    """Metrics of always giving the same answer: the most frequent label of the training set, or a guess."""
     tables: Mapping[str, Any] = field(default_factory=dict)
     """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
     threshold: float | None = None
     """The probability from which a label was predicted; None where there is no threshold."""
+    not_measured: tuple[str, ...] = ()
+    """Metrics that the split cannot tell."""
+
+    def without_metrics_of_all_labels(self) -> Outcome:
+        """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
+        if self.measure is None:
+            return self
+        measure = self.measure
+
+        def measured(values: Mapping[str, float]) -> dict[str, float]:
+            return {name: value for name, value in values.items() if name not in OF_ALL_LABELS}
+
+        return replace(
+            self,
+            measure=lambda weights: measured(measure(weights)),
+            baseline=measured(self.baseline),
+            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if name in OF_ALL_LABELS),
+        )
 
 
 class CustomKind(ABC):
@@ -147,6 +165,10 @@ class CustomKind(ABC):
         """The texts that must not be on both sides of a cut: the whole input."""
         return example.texts
 
+    def split_labels(self, example: Example) -> Iterable[str]:
+        """The labels of which each side of a cut gets its share; none: the kind has none."""
+        return ()
+
     @abstractmethod
     def read_target(self, row: Row, choices: tuple[str, ...]) -> Any:
         """What the label column of a row says.
@@ -176,14 +198,14 @@ class CustomKind(ABC):
         """
 
     def sequences(
-        self, examples: Sequence[Example], encoder: Encoder, *, max_length: int
+        self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
-        """The model's inputs (T,) of each example: here one, `<s> text </s>` or `<s> text </s> </s> pair </s>`."""
-        for start in terminal_bar(range(0, len(examples), AT_ONCE), "encoding", unit="10k"):
-            part = [example.texts for example in examples[start : start + AT_ONCE]]
-            sides = [encoder.ids_of_all(side) for side in zip(*part, strict=True)]
-            for ids in zip(*sides, strict=True):
-                yield [encoder.join(*ids, max_length=max_length)]
+        """The model's inputs (T,) of each example: here one, `<s> text </s>` or `<s> text </s> </s> pair </s>`.
+
+        The split counts which of them are cut.
+        """
+        texts = [example.texts for example in examples]
+        return ([ids] for ids in sentence_inputs(texts, encoder, split, max_length=max_length))
 
     def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
         """Write a split: the inputs and numbers of each example, and a record with its id.
@@ -191,16 +213,21 @@ class CustomKind(ABC):
         Raises:
             ValueError: as `columns`.
         """
-        sequences = self.sequences(examples, encoder, max_length=max_length)
+        sequences = self.sequences(examples, encoder, split, max_length=max_length)
         for example, inputs in zip(examples, sequences, strict=True):
             split.add(inputs, **({} if example.target is None else self.columns(example)))
             split.record({"id": example.id, "line": example.line})
 
     @abstractmethod
     def outcome(
-        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
     ) -> Outcome:
-        """Predictions and metrics; the members of an ensemble are averaged."""
+        """Predictions and metrics; the members of an ensemble are averaged, and the baseline is that of `train`."""
 
 
 def ids_of(split: PreparedSplit) -> Iterator[str]:

@@ -37,6 +37,10 @@ class Classification(CustomKind):
         """See `CustomKind.read_target`: the label as text."""
         return label_of(value_of(row, self.label_column, option="--label-column"), self.label_column, row.where)
 
+    def split_labels(self, example: Example) -> tuple[str, ...]:
+        """See `CustomKind.split_labels`."""
+        return (example.target,)
+
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `CustomKind.discover`: labels, and their weights."""
         pairs = ((example.target, example) for example in table)
@@ -51,7 +55,12 @@ class Classification(CustomKind):
         return {"label": number_of(example.target, self.labels, example)}
 
     def outcome(
-        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
     ) -> Outcome:
         """See `CustomKind.outcome`: the most probable label; probabilities of members are averaged."""
         logits, labels = logits_of(members), self.labels
@@ -76,7 +85,7 @@ class Classification(CustomKind):
         right = np.asarray(answers)
         ones = np.ones(len(right))
         counts = metrics.confusion(right, predictions, ones, num_classes=len(labels))
-        most_frequent = np.full_like(predictions, counts.sum(axis=1).argmax())
+        most_frequent = np.full_like(predictions, np.bincount(train.columns["label"]).argmax())
         return Outcome(
             entries=entries,
             num_examples=len(split),

@@ -59,6 +59,11 @@ class MultiLabel(CustomKind):
             raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {text!r}. Correct the row.")
         return text in _PRESENT
 
+    def split_labels(self, example: Example) -> tuple[str, ...]:
+        """See `CustomKind.split_labels`."""
+        labels: tuple[str, ...] = example.target
+        return labels
+
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `CustomKind.discover`: labels, and the weights of their presence."""
         columns = self.settings["label_column"]
@@ -79,7 +84,12 @@ class MultiLabel(CustomKind):
         return {"labels": present}
 
     def outcome(
-        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
     ) -> Outcome:
         """See `CustomKind.outcome`: the labels above the threshold; probabilities of members are averaged.
 
@@ -111,7 +121,7 @@ class MultiLabel(CustomKind):
             return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
         known, ones = right, np.ones(len(right))
         most_frequent = np.zeros_like(right)
-        most_frequent[:, right.sum(axis=0).argmax()] = True
+        most_frequent[:, np.asarray(train.columns["labels"]).sum(axis=0).argmax()] = True
         counts = metrics.label_counts(right, predictions, ones)
         return Outcome(
             entries=entries,

@@ -21,17 +21,20 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom import metrics
 from roberta_plugin.finetuning.custom.examples import Example, label_of, text_of
-from roberta_plugin.finetuning.custom.kinds.base import AT_ONCE, CustomKind, Outcome, ids_of, rounded
+from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, rounded
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.race.inputs import ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.predictions import answers as best_options
 from roberta_plugin.finetuning.race.predictions import option_probabilities
 from roberta_plugin.finetuning.race.reader import NO_LEVEL
 from roberta_plugin.finetuning.raw_files import check_list, check_text
+
+_AT_ONCE = 10_000  # examples in one call of the tokenizer
 
 
 class MultipleChoice(CustomKind):
@@ -101,14 +104,14 @@ class MultipleChoice(CustomKind):
         return {"label": example.target, "level": NO_LEVEL}
 
     def sequences(
-        self, examples: Sequence[Example], encoder: Encoder, *, max_length: int
+        self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
         """See `CustomKind.sequences`: one `<s> context </s> </s> question+option </s>` per option (`race/inputs`)."""
         layout = ChoiceLayout(
             max_length=max_length, question_length=self.settings["question_length"], order=self.settings["order"]
         )
-        for start in range(0, len(examples), AT_ONCE):
-            part = examples[start : start + AT_ONCE]
+        for start in range(0, len(examples), _AT_ONCE):
+            part = examples[start : start + _AT_ONCE]
             contexts = encoder.ids_of_all([one_line(example.texts[0]) for example in part])
             joined = [
                 question_with_option("".join(example.texts[1:]), option)
@@ -117,10 +120,18 @@ class MultipleChoice(CustomKind):
             ]
             options = iter(encoder.ids_of_all(joined))
             for example, context in zip(part, contexts, strict=True):
-                yield [layout.join(encoder.vocabulary, context, next(options)) for _ in example.choices]
+                own = [next(options) for _ in example.choices]
+                for option in own:
+                    layout.measure(split, len(context), len(option))
+                yield [layout.join(encoder.vocabulary, context, option) for option in own]
 
     def outcome(
-        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
     ) -> Outcome:
         """See `CustomKind.outcome`: the most probable option; probabilities of members are averaged."""
         offsets = np.asarray(split.offsets)

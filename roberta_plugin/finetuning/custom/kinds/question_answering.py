@@ -115,12 +115,8 @@ class QuestionAnswering(CustomKind):
     def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
         """See `CustomKind.write`: the files of SQuAD (`squad/prepare.py`)."""
         passages: dict[str, int] = {}
-        seen: dict[str, Example] = {}
         content = SquadFile(examples[0].path)
         for example in examples:
-            if example.id in seen:
-                raise ValueError(f"{example.where}: line {seen[example.id].line} has the id {example.id!r} too.")
-            seen[example.id] = example
             context, question = example.texts
             number = passages.setdefault(context, len(passages))
             content.questions.append(SquadQuestion(example.id, question, number, example.target))
@@ -130,7 +126,12 @@ class QuestionAnswering(CustomKind):
         SplitMaker(split, content, encoder, layout, is_train=split.name == "train").run(split.name)
 
     def outcome(
-        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
     ) -> Outcome:
         """See `CustomKind.outcome`: the best span, or no answer if its probability is above the threshold.
 

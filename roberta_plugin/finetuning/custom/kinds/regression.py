@@ -66,7 +66,12 @@ class Regression(CustomKind):
         return {"label": float(example.target)}
 
     def outcome(
-        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
     ) -> Outcome:
         """See `CustomKind.outcome`: numbers on the scale of the table; those of members are averaged."""
         mean, deviation = self.settings["mean"], self.settings["deviation"]

@@ -12,7 +12,6 @@ Shapes: N texts of a split, W words of all of them, C labels, K types of entitie
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -127,6 +126,11 @@ class Tagging(CustomKind):
             for number, tag in enumerate(tags, start=1)
         )
 
+    def split_labels(self, example: Example) -> tuple[str, ...]:
+        """See `CustomKind.split_labels`."""
+        labels: tuple[str, ...] = example.target
+        return labels
+
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `CustomKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
         given, path = self.settings.get("labels"), table[0].path
@@ -195,7 +199,12 @@ class Tagging(CustomKind):
         return [self.labels.index(tag) for tag in tags_of(entities, len(example.target))]
 
     def outcome(
-        self, split: PreparedSplit, members: Sequence[RawOutputs], *, threshold: float | None = None
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
     ) -> Outcome:
         """See `CustomKind.outcome`: the most probable tag of each word; probabilities of members are averaged."""
         sentences, labels = Sentences(split), self.labels
@@ -211,7 +220,7 @@ class Tagging(CustomKind):
         if right is None:
             return Outcome(entries=entries, num_examples=len(offsets) - 1)
         measured = _Measured(right, found, sentences.is_first, labels)
-        most_frequent = np.full_like(right, Counter(right.tolist()).most_common(1)[0][0])
+        most_frequent = np.full_like(right, np.bincount(Sentences(train).tags).argmax())
         constant = _Measured(right, most_frequent, sentences.is_first, labels)
         return Outcome(
             entries=entries,

@@ -6,7 +6,6 @@ of its `id`, `options`, and all `right` answers of ReCoRD.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,15 +18,13 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import ChoicesOptions
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.race.reader import NO_LEVEL
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.superglue.choices.rows import ChoiceRow
 from roberta_plugin.finetuning.superglue.choices.tasks import TASKS
 from roberta_plugin.finetuning.superglue.entries import find_files
 from roberta_plugin.progress import terminal_bar
-
-logger = logging.getLogger(__name__)
 
 _AT_ONCE = 500  # rows in one call of the tokenizer
 
@@ -56,15 +53,12 @@ def prepare(
     ) as writer:
         for name, path in files.items():
             rows = terminal_bar(TASKS[task].rows(name, path), f"{task} {name}", unit=" rows")
-            num_cut = 0
             with writer.split(name) as split:
-                for row, inputs in inputs_of(iter(rows), encoder, task=task, max_length=max_length):
-                    split.add([ids for ids, _ in inputs], label=row.label, level=NO_LEVEL)
+                for row, inputs in inputs_of(iter(rows), encoder, split, task=task, max_length=max_length):
+                    split.add(inputs, label=row.label, level=NO_LEVEL)
                     split.record({"id": row.id, "options": row.options, "right": row.right})
-                    num_cut += sum(is_cut for _, is_cut in inputs)
             if not split.num_records:
                 raise ValueError(f"{path}: no row has wrong options beside a right one, so there is nothing to learn.")
-            logger.info(f"{task}, {name}: {split.num_records:,} rows of {path}; {num_cut:,} inputs were cut")
 
 
 def settings(task: str, *, max_length: int, options: ChoicesOptions) -> dict[str, Any]:
@@ -78,9 +72,9 @@ def raw_files(task: str, raw: Path, options: ChoicesOptions) -> list[Path]:
 
 
 def inputs_of(
-    rows: Iterator[ChoiceRow], encoder: Encoder, *, task: str, max_length: int
-) -> Iterator[tuple[ChoiceRow, list[tuple[NDArray[np.int32], bool]]]]:
-    """Each row with the model's input (T,) of each option, and whether it was cut to `max_length`."""
+    rows: Iterator[ChoiceRow], encoder: Encoder, split: SplitWriter, *, task: str, max_length: int
+) -> Iterator[tuple[ChoiceRow, list[NDArray[np.int32]]]]:
+    """Each row with the model's input (T,) of each option; the split counts which are cut to `max_length`."""
     separators = TASKS[task].separators
     while part := list(islice(rows, _AT_ONCE)):
         texts = encoder.ids_of_all([row.text for row in part])
@@ -89,6 +83,6 @@ def inputs_of(
             inputs = []
             for _ in row.seconds:
                 second = next(seconds)
-                ids = encoder.join(text, second, max_length=max_length, separators=separators)
-                inputs.append((ids, len(text) + len(second) + 2 + separators > len(ids)))
+                split.measure("texts with an option", len(text) + len(second) + 2 + separators, limit=max_length)
+                inputs.append(encoder.join(text, second, max_length=max_length, separators=separators))
             yield row, inputs

@@ -6,12 +6,16 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from roberta_plugin.experiments.evaluation import EvaluateSettings
+from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
+from roberta_plugin.experiments.evaluation_report import write_report
+from roberta_plugin.experiments.stored_outputs import write_outputs
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.custom import benchmark
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.tagging.metrics import evaluate
 from roberta_plugin.finetuning.tagging.sentences import Sentences
-from tests.tiny_tables import rows_of
+from tests.tiny_tables import rows_of, write_csv
 
 NONE = CustomOptions()
 
@@ -43,7 +47,7 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
         FIRST[kind]
     ] == pytest.approx(100)
 
-    outputs = [logits_for(prepared, "train", noise=2.6, seed=seed) for seed in range(2)]
+    outputs = [logits_for(prepared, "train", noise=2.6, seed=seed) for seed in range(4)]
     found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
     single = benchmark.score("custom", prepared, "train", outputs[:1], folder=None, options=NONE)
     details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
@@ -78,6 +82,29 @@ def test_the_confusion_matrix_and_the_table_of_labels_count_the_examples(prepare
     assert 0 < np.trace(counts) < counts.sum()
     assert [row["support"] for row in details["classes"]] == counts.sum(axis=1).tolist()
     assert details["confusion"]["labels"] == [row["label"] for row in details["classes"]] == ["neg", "none", "pos"]
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi-label"])
+def test_a_label_that_a_split_lacks_is_not_measured_and_makes_nothing_perfect(prepare_table, tmp_path, kind):
+    write_csv(tmp_path / "dev.csv", [{"text": f"so bad {n}", "label": ("neg", "none")[n % 2]} for n in range(9)])
+    rows = [{"text": f"so {n}", "label": ("pos", "neg", "none")[min(2, n % 4)]} for n in range(60)]
+    prepared = prepare_table(kind, rows=rows, valid="dev.csv", test="dev.csv")
+    right = [logits_for(prepared, "valid", noise=0)]
+    found = benchmark.score("custom", prepared, "valid", right, folder=None, options=NONE)
+    assert found.keys() & {"accuracy", "micro_f1"} and not found.keys() & {"macro_f1", "mcc"}
+    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "output_dir": tmp_path}
+    write_outputs(tmp_path / "outputs", right[0], prepared.split("valid"))
+    evaluations = evaluate_splits(EvaluateSettings(**settings, splits=["valid"], stored=[tmp_path / "outputs"]))
+    table = write_report(evaluations, tmp_path)
+    assert "- custom, valid: no example has the label 'pos', so it is not measured" in table
+    report = (tmp_path / "report.md").read_text()
+    assert "| macro_f1 | not measured |" in report and ("| mcc | not measured |" in report) == (
+        kind == "classification"
+    )
+    assert "| pos | not measured | not measured | not measured | 0 |" in report
+    if kind == "classification":  # none is the most frequent label of training, neg that of the development set
+        details = benchmark.details("custom", prepared, "valid", right, options=NONE)
+        assert details["baseline"] == {"accuracy": pytest.approx(400 / 9)}
 
 
 def test_the_threshold_is_the_given_one_or_the_best(prepare_table):

@@ -1,5 +1,6 @@
 """Tables become prepared folders; what cannot be learned is refused with file and line."""
 
+import csv
 import gzip
 import json
 import logging
@@ -11,7 +12,7 @@ import pytest
 
 from roberta_plugin.finetuning.custom.options import OWN_KINDS, CustomOptions
 from roberta_plugin.finetuning.custom.prepare import settings
-from roberta_plugin.finetuning.inspection import describe, find_faults
+from roberta_plugin.finetuning.inspection import describe, find_faults, remarks
 from roberta_plugin.finetuning.preparation import check_same
 from tests.tiny_tables import write_csv, write_json_lines
 
@@ -132,6 +133,15 @@ def test_a_test_table_may_lack_labels_and_has_no_columns_then(prepare_table, tmp
     assert [record["id"] for record in prepared.split("test").records()] == ["so good", "so bad"]
 
 
+def test_a_development_set_has_rows_of_rare_labels(prepare_table):
+    for text in ("so", "we", "to"):
+        rows = [{"text": f"{text} {n}", "label": "rare" if n % 100 == 7 else "common"} for n in range(1000)]
+        prepared = prepare_table(rows=rows, output=text)
+        assert prepared.settings["labels"] == ["common", "rare"]
+        assert np.sum(prepared.split("valid").columns["label"]) == 1
+        assert remarks(prepared) == []
+
+
 def test_folds_have_each_text_once_in_a_development_set(prepare_table):
     texts = []
     for number in (1, 2, 3):
@@ -202,6 +212,55 @@ def test_a_label_that_only_the_development_set_has_is_warned_of(prepare_table, c
     assert "no row has the label 'z' of --labels" in caplog.text
     assert "with 'x' instead of 'y'; 1 rows contradict" in caplog.text
     assert "No row of the training set has the label 'z'" in caplog.text
+
+
+def test_labels_of_a_test_table_are_complete_or_lacking_whichever_row_is_empty(prepare_table, tmp_path):
+    for place in (0, 2):
+        rows = [{"text": f"so good {n}", "label": "" if n == place else "pos"} for n in range(50)]
+        write_csv(tmp_path / "test.csv", rows)
+        with pytest.raises(ValueError, match=rf"test\.csv, line {place + 2}: the label is empty, and 49 of 50 rows"):
+            prepare_table(test="test.csv")
+
+
+def test_an_id_that_two_rows_have_is_refused_by_name(prepare_table):
+    rows = [{"text": f"so {n}", "label": "xy"[n % 2], "id": f"id {n % 29}"} for n in range(30)]
+    with pytest.raises(ValueError, match=r"my\.csv, line 31: the id 'id 0' in the column 'id' is that of line 2, too"):
+        prepare_table(rows=rows, id_column="id")
+
+
+def test_labels_that_stand_for_nothing_or_for_the_same_in_two_ways_are_named(prepare_table, caplog):
+    rows = [{"text": f"so {n}", "label": ("0", "1", "NaN")[n % 3]} for n in range(60)]
+    prepare_table(rows=rows)
+    assert "my.csv, line 4: the label is the text 'NaN', which counts as a label of its own" in caplog.text
+    rows = [{"text": f"so {n}", "label": (1, 0, True)[n % 3], "as": []} for n in range(60)]  # a list: JSON Lines
+    prepare_table(rows=rows, output="booleans")
+    assert "my.jsonl, line 3: the label 'true' differs from '1' (" in caplog.text
+
+
+def sides(prepared, column):
+    """What the rows of a prepared table have in a column, by split."""
+    with open(prepared.folder.parent / "my.csv", newline="") as file:
+        values = [row[column] for row in csv.DictReader(file)]
+    splits = (prepared.split(name) for name in ("train", "valid"))
+    return [{values[record["line"] - 2] for record in split.records()} for split in splits]
+
+
+def test_rows_with_one_text_of_a_pair_or_one_group_stay_together(prepare_table, caplog):
+    rows = [
+        {"text": f"question {n // 5}", "pair": f"sentence {n}", "label": ("yes", "no")[n % 5 > 0], "who": n % 50}
+        for n in range(300)
+    ]
+    train, valid = sides(prepare_table("pair", rows=rows, output="pairs"), "text")
+    assert train and valid and not train & valid
+    assert "300 of 300 rows have the same 'text' as another row" in caplog.text
+    train, valid = sides(prepare_table("pair", rows=rows, output="who", group_column="who"), "who")
+    assert train and valid and not train & valid
+    caplog.clear()
+    few = [{**row, "text": f"question {n if n > 9 else 0}"} for n, row in enumerate(rows)]
+    prepare_table("pair", rows=few, output="few")
+    assert "10 of 300 rows have the same 'text'" in caplog.text and "--group-column text keeps them" in caplog.text
+    with pytest.raises(ValueError, match="--group-column says how --train is cut, and --valid"):
+        prepare_table("pair", rows=rows, group_column="who", valid="my.csv", output="both")
 
 
 def test_settings_follow_the_options_alone():

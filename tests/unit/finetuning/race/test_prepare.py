@@ -1,6 +1,5 @@
 """A prepared folder holds every question of the raw files, with its options in order; also of real RACE."""
 
-import logging
 import shutil
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.race.inputs import question_with_option
@@ -77,15 +77,18 @@ def test_long_inputs_are_cut_and_said_so(tmp_path, caplog):
     bare = {"article": "e", "questions": [], "options": [], "answers": [], "id": "2"}
     write_passage(tmp_path / "raw/train/high/1.txt", passage)
     write_passage(tmp_path / "raw/train/high/2.txt", bare)
-    with caplog.at_level(logging.INFO):
-        prepared = prepared_of("race", tmp_path / "raw", tmp_path / "set")
+    prepared = prepared_of("race", tmp_path / "raw", tmp_path / "set")
     opened = prepared.split("train")
     assert opened.sequences.sizes.tolist() == [120, 120]
     assert [len(texts_of(prepared, opened.sequences[row])[1]) for row in (0, 1)] == [60, 3]
-    assert (
-        "train: 1 questions, 2 options; 2 inputs were cut to 120 tokens, 1 of them in question and option, which may "
-        "have 60; 1 passages have no question and were left out" in caplog.text
+    of_question, of_passage = remarks(prepared)
+    assert of_question.startswith(
+        "train: 1 of 2 questions with an option are longer than 60 tokens and were cut (longest"
     )
+    assert of_passage.startswith(
+        "train: 2 of 2 passages with question and option are longer than 120 tokens and were cut"
+    )
+    assert "1 passages have no question and were left out" in caplog.text
 
 
 def test_a_split_without_questions_is_refused_and_nothing_is_left(tmp_path):

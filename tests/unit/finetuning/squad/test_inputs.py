@@ -77,6 +77,8 @@ def test_the_papers_layout_and_others():
     assert WindowLayout.of(384, SquadOptions(question_length=32, doc_stride=64)) == WindowLayout(
         max_length=384, question_length=32, doc_stride=64
     )
+    short = WindowLayout.of(160, SquadOptions())  # room for 92 tokens of the passage
+    assert short.doc_stride == 46, "windows of a short model overlap by half"
     with pytest.raises(ValueError, match="--doc-stride must be 1 or more, got 0"):
         SquadOptions(doc_stride=0)
     with pytest.raises(ValueError, match="--max-length 68 leaves no token for the passage"):

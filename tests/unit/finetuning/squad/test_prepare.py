@@ -7,6 +7,7 @@ import pytest
 
 from roberta_plugin.data.tokenizers.training import train_character_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
@@ -126,11 +127,10 @@ def test_line_ends_are_spaces_to_the_model_and_stay_in_answers(tmp_path):
     assert Questions(split, "squad2").text(0, *span) == "good\r\nbad"
 
 
-def test_long_questions_are_cut(tmp_path, caplog):
-    with caplog.at_level(logging.INFO):
-        prepared = prepare_one(tmp_path, [{"context": "good", "qas": [question("squad2", "q", [], text="x" * 30)]}])
+def test_long_questions_are_cut(tmp_path):
+    prepared = prepare_one(tmp_path, [{"context": "good", "qas": [question("squad2", "q", [], text="x" * 30)]}])
     assert prepared.split("train").columns["passage"].tolist() == [8 + 3]
-    assert "1 questions were cut to 8 tokens" in caplog.text
+    assert remarks(prepared) == ["train: 1 of 1 questions are longer than 8 tokens and were cut (longest 30)"]
 
 
 def test_passages_are_stored_once(tmp_path):

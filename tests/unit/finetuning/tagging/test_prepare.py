@@ -1,11 +1,11 @@
 """Prepared folders: gold tags survive words -> tokens -> words, in any context, with any piece labels."""
 
 import json
-import logging
 
 import numpy as np
 import pytest
 
+from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.preparation import check_same
@@ -141,12 +141,23 @@ def test_a_folder_prepared_with_another_column_is_not_used_in_silence(tmp_path):
         )
 
 
-def test_the_log_says_what_was_written(tmp_path, caplog):
+def test_texts_that_do_not_fit_and_types_without_entities_are_counted(tmp_path):
     raw = tmp_path / "raw"
-    write_columns(raw / "train.txt", [(["good", "xyz"], ["B-X", "O"])])
-    with caplog.at_level(logging.INFO):
-        write_prepared(tmp_path, raw=raw)
-    assert "train: tags in IOB2" in caplog.text
-    assert (
-        "train: 1 sentences, 2 words, 1 windows of at most 24 tokens for 1 texts; 0 words have no token" in caplog.text
-    )
+    write_columns(raw / "train.txt", [(["good", "x" * 40], ["B-X", "O"]), (["bad"], ["B-Y"])])
+    write_columns(raw / "valid.txt", [(["good"], ["B-X"])])
+    cut, lacking = remarks(write_prepared(tmp_path, raw=raw))
+    assert cut == "train: 1 of 2 texts are longer than 24 tokens and were divided into windows (longest 44)"
+    assert lacking.startswith("valid: no example has the label 'Y', so it is not measured")
+
+
+def test_words_before_the_first_mark_are_a_document(tmp_path):
+    lines = "good B-X\n\nbad O\n\n-DOCSTART- O\n\ngood O\n"
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "train.txt").write_text(lines)
+    prepared = write_prepared(tmp_path, raw=tmp_path / "raw", context="document")
+    (tmp_path / "raw" / "train.txt").write_text("-DOCSTART- O\n\n" + lines)
+    marked = write_prepared(tmp_path / "marked", raw=tmp_path / "raw", context="document")
+    assert len(prepared.split("train")) == 2, "one window for each document"
+    assert [ids.tolist() for ids in prepared.split("train").sequences] == [
+        ids.tolist() for ids in marked.split("train").sequences
+    ]
