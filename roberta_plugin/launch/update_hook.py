@@ -160,26 +160,25 @@ class Speed:
         self._time = time.monotonic()
         self._update: int | None = None
         self._tokens = 0.0
-        self._loss = (0.0, 0.0)
+        self._loss = 0.0  # times tokens
 
     def count(self) -> None:
-        """Add the tokens of an update; fairseq resets its own counter every epoch."""
-        meter = metrics.get_meter("train", "wpb")
-        self._tokens += 0.0 if meter is None or meter.val is None else float(meter.val)
+        """Add the loss and tokens of an update; fairseq resets its own sums every epoch, however short."""
+        tokens = _of_update("wpb")
+        self._tokens += tokens
+        self._loss += tokens * _of_update("loss")
 
     def measure(self, update: int) -> None:
-        """Compute loss and speed since the last call."""
-        now, (total, weight) = time.monotonic(), _sums("loss")
+        """Compute loss (the mean over tokens) and speed since the last call."""
+        now = time.monotonic()
         if metrics.get_meter("train", "mfu") is not None:
             self.mfu = float(metrics.get_smoothed_value("train", "mfu"))
-        if weight > self._loss[1]:
-            self.loss = (total - self._loss[0]) / (weight - self._loss[1])
-        elif weight > 0:  # a new epoch: fairseq has reset its sums
-            self.loss = total / weight
+        if self._tokens:
+            self.loss = self._loss / self._tokens
         if self._update is not None and now > self._time:
             self.updates_per_second = (update - self._update) / (now - self._time)
             self.tokens_per_second = self._tokens / (now - self._time)
-        self._time, self._update, self._tokens, self._loss = now, update, 0.0, (total, weight)
+        self._time, self._update, self._tokens, self._loss = now, update, 0.0, 0.0
 
 
 def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
@@ -196,9 +195,10 @@ def _as_if_due(checkpoint: Any) -> Any:
     return OmegaConf.merge(checkpoint, {"save_interval_updates": 1})
 
 
-def _sums(key: str) -> tuple[float, float]:
+def _of_update(key: str) -> float:
+    """What fairseq has logged for the last update alone."""
     meter = metrics.get_meter("train", key)
-    return (0.0, 0.0) if meter is None else (float(meter.sum), float(meter.count))
+    return 0.0 if meter is None or meter.val is None else float(meter.val)
 
 
 def _name(stop: StopSignals) -> str:

@@ -188,32 +188,52 @@ def test_the_clock_saves_a_checkpoint_of_its_own_name(tmp_path, monkeypatch):
     assert run.fairseqs == [1, 2, 3, 4, 5, 6]
 
 
-def test_loss_and_speed_are_those_since_the_last_look(monkeypatch):
+@pytest.fixture
+def speed(monkeypatch):
+    """Returns a Speed, its clock, and a function that logs an update of `masked` predicted tokens as fairseq does."""
     now = [50.0]
     monkeypatch.setattr(update_hook.time, "monotonic", lambda: now[0])
     metrics.reset()
     speed = Speed()
 
-    def log(loss, tokens):
+    def log(loss, tokens, masked):
         with metrics.aggregate("train"):
-            metrics.log_scalar("loss", loss, weight=10)
+            metrics.log_scalar("loss", loss, weight=masked)
             metrics.log_scalar("wpb", tokens)
         speed.count()
 
-    log(8.0, 100)
+    yield speed, now, log
+    metrics.reset()
+
+
+def test_loss_and_speed_are_those_since_the_last_look(speed):
+    speed, now, log = speed
+    log(8.0, 100, 15)
     speed.measure(1)
     assert (speed.loss, speed.updates_per_second) == (8.0, None)
     now[0] += 4
-    log(4.0, 3000)
-    log(2.0, 5000)
+    log(4.0, 3000, 450)
+    log(2.0, 5000, 750)
     speed.measure(3)
-    assert (speed.loss, speed.updates_per_second, speed.tokens_per_second) == (3.0, 0.5, 2000.0)
-    metrics.reset_meters("train")  # the next epoch
-    now[0] += 2
-    log(1.0, 600)
-    speed.measure(4)
-    assert (speed.loss, speed.tokens_per_second) == (1.0, 300.0)
-    metrics.reset()
+    assert (speed.loss, speed.updates_per_second, speed.tokens_per_second) == (2.75, 0.5, 2000.0)
+
+
+@pytest.mark.parametrize("updates_before", [7, 1])
+def test_the_loss_is_right_although_epochs_are_shorter_than_the_interval(speed, updates_before):
+    """fairseq has reset its sums; those of the new epoch are smaller or larger than the old ones at the last look."""
+    speed, now, log = speed
+    for _ in range(updates_before):
+        log(7.0, 100, 15)
+    speed.measure(updates_before)
+    now[0] += 10
+    for _ in range(2):  # two whole epochs
+        log(6.0, 100, 15)
+        metrics.reset_meters("train")
+    for _ in range(2):
+        log(5.0, 200, 30)
+    speed.measure(updates_before + 4)
+    assert speed.loss == pytest.approx((2 * 6.0 * 100 + 2 * 5.0 * 200) / 600)
+    assert speed.tokens_per_second == 60
 
 
 def test_a_single_rank_agrees_with_itself():
