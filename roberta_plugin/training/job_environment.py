@@ -1,7 +1,8 @@
 """The environment of a job: what it takes from the submitting shell, its own variables, modules, conda.
 
-Values of secrets (`is_secret`) are written to no file: `keep_secrets` leaves them in the environment of this process,
-from which sbatch gives them to the job. SLURM keeps a job's environment for its restarts.
+Values of secrets in `env` (`is_secret`) are written to no file: `keep_secrets` leaves them in the environment of this
+process, from which sbatch gives them to the job. SLURM keeps a job's environment for its restarts. Files that hold
+`setup` and `sbatch` can be read by their owner alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import fnmatch
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+
+import yaml
 
 ALL, NONE = "all", "none"
 # What a job needs on any cluster, whatever is inherited otherwise.
@@ -18,17 +21,17 @@ ALWAYS = (
     *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_*", "TZ", "MODULEPATH", "MUNGE_*"),
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SBATCH_*", "PYTHONPATH", "VIRTUAL_ENV"),
 )
-_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
-_ASSIGNED = re.compile(
-    rf"""\b([A-Z0-9_]*(?:{"|".join(_WORDS)})[A-Z0-9_]*["']?\s*[:=]\s*)("[^"\n]*"|'[^'\n]*'|[^\s,{{}}\[\]][^,{{}}\[\]\n]*)"""
-)
+_SECRET = re.compile("TOKEN(?!IZER)|KEY|SECRET|PASS|CREDENTIAL|AUTH|SESSION")
+_ASSIGNED = re.compile(rf"\b[A-Z0-9_]*(?:{_SECRET.pattern})[A-Z0-9_]*=")
+_IN_COMMENT = re.compile(rf"((?:^|\s)#.*{_ASSIGNED.pattern})(?!\.\.\.).*", re.M)
+_LEAST_SECRET = 6  # characters: a shorter value stands elsewhere for other reasons
 _PATTERN = re.compile(r"[A-Za-z_*][\w*]*")
 _MODULE_FILES = ("modules.sh", "lmod.sh", "z00_lmod.sh")  # in /etc/profile.d; a batch shell reads none of them
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name holds what others must not read, as HF_TOKEN or WANDB_API_KEY."""
-    return any(word in name.upper() for word in _WORDS)
+    """Whether a variable of this name holds what others must not read, as HF_TOKEN, WANDB_API_KEY or DB_PASS."""
+    return _SECRET.search(name.upper()) is not None
 
 
 def keep_secrets(env: Iterable[str]) -> tuple[str, ...]:
@@ -107,7 +110,9 @@ def activation_lines(modules: Collection[str], conda: str | None) -> list[str]:
 
 
 def redacted(text: str, env: Iterable[str] = ()) -> str:
-    """The text of a recipe or grid file without the values of secrets.
+    """The YAML of a recipe or grid file without the values of secrets; the rest stays as it is written.
+
+    Of a shell line that assigns a secret, everything after the = is taken out.
 
     Args:
         text: of the file.
@@ -116,11 +121,36 @@ def redacted(text: str, env: Iterable[str] = ()) -> str:
     Example:
         redacted("env: {HF_TOKEN: hf_abc, NCCL_DEBUG: WARN}")  ->  "env: {HF_TOKEN: ..., NCCL_DEBUG: WARN}"
     """
-    values = [os.environ.get(name) for item in env if is_secret(name := item.partition("=")[0])]
-    for value in values:
-        if value:
+    names = {name for item in env if is_secret(name := item.partition("=")[0])}
+    root = yaml.compose(text, Loader=yaml.BaseLoader)
+    scalars = {} if root is None else {node.start_mark.index: (node, key) for node, key in _scalars(root)}
+    for start, (node, key) in sorted(scalars.items(), reverse=True):
+        end = node.end_mark.index
+        found = _ASSIGNED.search(text, start, end)
+        if key in names or (key.isupper() and is_secret(key)):
+            text = f"{text[:start]}...{_rest_of(text[start:end])}{text[end:]}"
+        elif found is not None:
+            quote = node.style if node.style in ("'", '"') else ""
+            text = f"{text[: found.end()]}...{quote}{_rest_of(text[start:end])}{text[end:]}"
+    for value in filter(None, map(os.environ.get, names)):
+        if len(value) >= _LEAST_SECRET:
             text = text.replace(value, "...")
-    return _ASSIGNED.sub(r"\1...", text)
+    return _IN_COMMENT.sub(r"\1...", text)
+
+
+def _scalars(node: yaml.Node, key: str = "") -> Iterator[tuple[yaml.ScalarNode, str]]:
+    """The scalars of a document with the keys that they are the values of."""
+    if isinstance(node, yaml.ScalarNode):
+        yield node, key
+    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        yield from _scalars(item, key)
+    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        yield from _scalars(value, str(name.value))
+
+
+def _rest_of(scalar: str) -> str:
+    """The white space at the end: of a block scalar, its line break."""
+    return scalar[len(scalar.rstrip()) :]
 
 
 def _patterns(inherit: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from roberta_plugin.training.job_environment import activation_lines, check_environment, keep_secrets
 from roberta_plugin.training.options_file import is_null
 from roberta_plugin.training.sbatch_options import Gpus, check_text, gpu_option, parse_gpus, parse_sbatch
-from roberta_plugin.training.settings import check_names, convert, setting
+from roberta_plugin.training.settings import BAGS, check_names, convert, setting
 
 # Names that grid files had before, and what to write now.
 _RENAMED = {
@@ -25,7 +25,6 @@ _RENAMED = {
     "mem": "mem_gb, the memory of a node in GB, as `mem_gb: 64`",
     "signal_delay_s": "signal_delay, in seconds",
 }
-BAGS = ("sbatch", "env")  # settings that hold names and values of their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +70,8 @@ R = TypeVar("R", bound=Resources)
 def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint: str = "") -> R:
     """Resources (or a dataclass that extends them) from texts by name.
 
-    `sbatch.NAME` and `env.NAME`, as on a command line, win over what `sbatch` and `env` hold; `h100:8` as gpus_per_node
-    also sets gpu_type. Values of secrets in `env` go into this process's environment (`keep_secrets`).
+    `sbatch.NAME` and `env.NAME`, as on a command line, win over what `sbatch` and `env` hold; None stands for an entry
+    without a value. `h100:8` as gpus_per_node also sets gpu_type. Values of secrets in `env` go into this process's environment (`keep_secrets`).
 
     Raises:
         ValueError: for an unknown or a former name, or a value of another type; the message begins with `where`.
@@ -81,12 +80,19 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
         read_resources({"gpus_per_node": "h100:8", "sbatch.qos": "high"}, where="--slurm", kind=Resources)
         ->  Resources(gpus_per_node=8, gpu_type="h100", sbatch=("qos=high",))
     """
-    values = {name: value for name, value in values.items() if value is not None and not is_null(value)}
+    entries = {name: value for name, value in values.items() if name.partition(".")[0] in BAGS and "." in name}
+    values = {
+        name: value
+        for name, value in values.items()
+        if name not in entries and value is not None and not is_null(value)
+    }
     for name in values.keys() & _RENAMED.keys():
         raise ValueError(f"{where}: {name} is called differently now: write {_RENAMED[name]}.")
     for bag in BAGS:
         further = [
-            f"{name.partition('.')[2]}={values.pop(name)}" for name in sorted(values) if name.startswith(f"{bag}.")
+            name.partition(".")[2] + ("" if value is None else f"={value}")
+            for name, value in sorted(entries.items(), key=lambda pair: pair[0])
+            if name.startswith(f"{bag}.")
         ]
         if further:
             values[bag] = with_entries(values.get(bag), further)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from roberta_plugin.training.options_file import is_null
 
 T = TypeVar("T")
+BAGS = ("sbatch", "env")  # settings that hold names and values of their own
 _KINDS = {int: "a whole number", float: "a number"}
 
 
@@ -64,25 +65,27 @@ def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint
         raise ValueError(f"{where} has the unknown key {unknown[0]!r} (--{unknown[0]}): use {', '.join(known)}{hint}.")
 
 
-def parse_pairs(texts: Iterable[str], *, option: str) -> dict[str, str]:
+def parse_pairs(texts: Iterable[str], *, option: str) -> dict[str, Any]:
     """NAME=VALUE texts as a dictionary; dashes in a name become underscores.
 
+    `env.NAME` and `sbatch.NAME` need no value (None), as `--env NAME` and `--sbatch NAME` of `roberta launch`.
+
     Raises:
-        ValueError: for a text without `=`, or a name that is given twice.
+        ValueError: for another text without `=`, or a name that is given twice.
 
     Example:
-        parse_pairs(["time=8:00:00", "mem-gb=64"], option="--slurm")  ->  {"time": "8:00:00", "mem_gb": "64"}
+        parse_pairs(["time=8:00:00", "env.HF_TOKEN"], option="--slurm")  ->  {"time": "8:00:00", "env.HF_TOKEN": None}
     """
-    pairs: dict[str, str] = {}
+    pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         prefix, dot, rest = name.partition(".")  # sbatch.mail-type and env.NAME keep the spelling after the dot
         name = prefix.replace("-", "_") + dot + rest
-        if not equals or not name:
+        if not name or (not equals and not (prefix in BAGS and rest)):
             raise ValueError(f"{option} {text!r} must have the form NAME=VALUE.")
         if name in pairs:
             raise ValueError(f"{option} gives {name} twice.")
-        pairs[name] = value
+        pairs[name] = value if equals else None
     return pairs
 
 

@@ -4,9 +4,11 @@ import os
 import subprocess
 
 import pytest
+import yaml
 
 from roberta_plugin.training import job_environment
 from roberta_plugin.training.resources import Resources, check_resources, given_settings, read_resources
+from roberta_plugin.training.settings import parse_pairs
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +59,43 @@ def test_a_job_inherits_what_is_listed():
 
 def test_secrets_are_taken_out_of_a_copied_file():
     os.environ["HF_TOKEN"] = "hf_abc"
-    text = 'env: {HF_TOKEN: hf_abc, A: b}  # hf_abc\nsetup:\n  - export WANDB_API_KEY="1, 2" B=c\nmax_tokens: 4096\n'
-    expected = "env: {HF_TOKEN: ..., A: b}  # ...\nsetup:\n  - export WANDB_API_KEY=... B=c\nmax_tokens: 4096\n"
-    assert job_environment.redacted(text, ["HF_TOKEN"]) == expected
+    text = """\
+env: {HF_TOKEN: "hf_abc", my_auth: '12345, 6', DB_PASS: it's, TOKENIZERS_PARALLELISM: false}  # hf_abc
+setup: ["export WANDB_API_KEY=secret1", 'MY_AUTH="secret2"', plain]
+sbatch:
+  comment: AWS_SESSION_TOKEN=secret3 B=c  # as A_KEY=secret4
+  name: |
+    A=b
+    export A_SECRET='secret5'
+  mail-type: END
+max_tokens: 4096
+"""
+    expected = """\
+env: {HF_TOKEN: ..., my_auth: ..., DB_PASS: ..., TOKENIZERS_PARALLELISM: false}  # ...
+setup: ["export WANDB_API_KEY=...", 'MY_AUTH=...', plain]
+sbatch:
+  comment: AWS_SESSION_TOKEN=...  # as A_KEY=...
+  name: |
+    A=b
+    export A_SECRET=...
+  mail-type: END
+max_tokens: 4096
+"""
+    assert job_environment.redacted(text, ["HF_TOKEN", "my_auth", "TOKENIZERS_PARALLELISM=false"]) == expected
+    assert yaml.safe_load(expected)["setup"][0] == "export WANDB_API_KEY=..."
     assert job_environment.redacted("  WANDB_API_KEY: a b\n  c: d") == "  WANDB_API_KEY: ...\n  c: d"
+
+
+def test_a_variable_of_slurm_is_taken_from_the_shell_where_it_has_no_value():
+    """As `roberta sweep --slurm env.HF_TOKEN` and `roberta launch --env HF_TOKEN` do."""
+    os.environ["HF_TOKEN"] = "hf_abc"
+    found = read(**parse_pairs(["env.HF_TOKEN", "env.EDITOR", "env.A=", "sbatch.exclusive"], option="--slurm"))
+    assert found.env == ("A=", "EDITOR", "HF_TOKEN")
+    assert found.sbatch_options == {"exclusive": True}
+    check_resources(found)
+    assert job_environment.written_variables(found.env) == {"A": "", "EDITOR": "vi"}
+    with pytest.raises(ValueError, match="--slurm 'env.' must have the form NAME=VALUE"):
+        parse_pairs(["env."], option="--slurm")
 
 
 def test_modules_and_conda_are_activated_in_the_batch_script_and_a_failure_only_reported(tmp_path):
