@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
 
@@ -44,6 +45,7 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
 
 def _with_user_dir(arguments: list[str]) -> list[str]:
     """The arguments with the last --user-dir alone, and without one that is this plugin: the job's snapshot has it."""
+    train_arguments.check_user_dir(arguments)
     found: list[str] = []
     while "--user-dir" in arguments[:-1]:
         at = arguments.index("--user-dir")

@@ -17,7 +17,7 @@ from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
 
 LAST = "checkpoint_last.pt"
-NAMES = re.compile(r"checkpoint(_last|_\d+_\d+|\d+)\.pt")
+NAMES = re.compile(r"checkpoint(_last|_best|_\d+_\d+|\d+)\.pt")
 
 
 def prepare(save_dir: Path) -> str:

@@ -76,7 +76,7 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
         job_id=None,
         output_dir=recipe.output_dir,
         script=script,
-        commands=(f"sbatch {recipe.output_dir}/logs/JOB_submission.sh", rank_command(recipe, arguments)),
+        commands=(shlex.join(["sbatch", f"{recipe.output_dir}/logs/JOB_submission.sh"]), rank_command(recipe, arguments)),
     )
     if dry_run:
         return submission

@@ -29,6 +29,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     from roberta_plugin.fairseq_workarounds import tpu_option
 
+    check_user_dir(arguments)
     with _command_line(["fairseq-train", *arguments]):
         parser = options.get_training_parser()
         parser.error = _refuse  # type: ignore[method-assign]
@@ -43,6 +44,21 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             raise ValueError("--arch is missing: name a model, as in --arch fast_roberta_base.") from error
     tpu_option.take_back_tpu(parsed, arguments)
     return parsed
+
+
+def check_user_dir(arguments: Sequence[str]) -> None:
+    """Refuse another checkout of this plugin, whose name Python knows already.
+
+    Raises:
+        ValueError: naming both folders.
+    """
+    for name, folder in itertools.pairwise(arguments):
+        path = Path(folder).resolve()
+        if name == "--user-dir" and path.name == PACKAGE.name and path.is_dir() and path != PACKAGE.resolve():
+            raise ValueError(
+                f"--user-dir {folder} is another checkout of this plugin, which runs from {PACKAGE}: leave the option "
+                f"out, or run the command of that checkout (PYTHONPATH={path.parent})."
+            )
 
 
 def value_of(arguments: Sequence[str], option: str, *, needed_for: str) -> str:

@@ -47,6 +47,15 @@ def test_a_dry_run_refuses_what_a_training_would_refuse(grid, tmp_path):
         run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
 
 
+def test_another_checkout_of_the_plugin_is_refused_in_one_line(grid, tmp_path):
+    other = tmp_path / "other" / "roberta_plugin"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("")
+    grid.write_text(grid.read_text().replace("{data:", f"{{user-dir: {other}, data:"))
+    with pytest.raises(ValueError, match=rf"line 2, .*--user-dir {other} is another checkout of this plugin"):
+        run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

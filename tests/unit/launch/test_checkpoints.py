@@ -53,6 +53,15 @@ def test_a_cut_off_last_checkpoint_is_replaced_by_the_newest_good_one(save_dir):
     assert prepare(save_dir) == "going on from checkpoint_last.pt, update 40"
 
 
+def test_the_best_checkpoint_counts_where_it_is_newer_than_the_others_that_are_whole(save_dir):
+    write_checkpoint(save_dir / "checkpoint_best.pt", 55)
+    for name in ("checkpoint_last.pt", "checkpoint_1_60.pt"):
+        cut_off(save_dir / name)
+    assert prepare(save_dir).endswith("going on from checkpoint_best.pt, update 55")
+    assert weight_of(save_dir / "checkpoint_last.pt") == 55
+    assert (save_dir / "checkpoint_best.pt").is_file()
+
+
 def test_a_damaged_byte_is_found_although_the_file_can_be_read(save_dir):
     path = save_dir / "checkpoint_last.pt"
     content = bytearray(path.read_bytes())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import stat
 import subprocess
 
@@ -71,6 +72,18 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
     assert f"--distributed-init-method tcp://FIRST-NODE:{port_of(output_dir)}" in command
     assert "--distributed-world-size 4 --distributed-rank $SLURM_PROCID" in command
     assert "--batch-size 4 --update-freq 4" in command
+
+
+def test_the_commands_shown_can_be_pasted(tiny_data_bin, tmp_path):
+    submission = launch(good_recipe(tiny_data_bin, tmp_path / "my run; it's"), dry_run=True)
+    assert shlex.split(submission.commands[0]) == ["sbatch", f"{tmp_path}/my run; it's/logs/JOB_submission.sh"]
+
+
+def test_another_checkout_of_the_plugin_is_refused(tiny_data_bin, tmp_path):
+    other = tmp_path / "other" / "roberta_plugin"
+    other.mkdir(parents=True)
+    with pytest.raises(ValueError, match=rf"--user-dir {other} is another checkout of this plugin, .*leave the option"):
+        launch(good_recipe(tiny_data_bin, tmp_path / "run", "--user-dir", str(other)), dry_run=True)
 
 
 def test_a_range_of_nodes_is_asked_for_as_a_range(tiny_data_bin, tmp_path):
