@@ -7,7 +7,7 @@ process). After each, the work since the last checkpoint is lost, and R passes u
 noticed, the job waits in the queue, processes start, the checkpoint is read. A failure may also hit a checkpoint or a
 restart. To keep tau of work then takes, in the mean, M e^(R/M) (e^((tau + C)/M) - 1) of time, where C is the time for
 which a checkpoint stops the training: the complete model of Daly (2006, "A higher order estimate of the optimum
-checkpoint interval for restart dumps"). `simulate` draws the failures instead.
+checkpoint interval for restart dumps").
 
 Example: large on 1,024 GPUs, 11 s a checkpoint every 15 minutes, a failure a day, 6 minutes for a restart:
 goodput(900, stall=11, restart=360, between_failures=86_400) -> 0.9786.
@@ -16,7 +16,6 @@ goodput(900, stall=11, restart=360, between_failures=86_400) -> 0.9786.
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import dataclass
 
 DAY_S = 86_400.0
@@ -74,64 +73,3 @@ def best_interval(*, stall: float, between_failures: float) -> float:
         return between_failures
     ratio = math.sqrt(stall / (2 * between_failures))
     return math.sqrt(2 * stall * between_failures) * (1 + ratio / 3 + ratio**2 / 9) - stall
-
-
-@dataclass(frozen=True, kw_only=True)
-class Simulated:
-    """Where the time of a simulated job went; in seconds."""
-
-    kept: float
-    lost: float  # work that was done again, and stalls of checkpoints that failed
-    stalled: float
-    restarting: float
-    failures: int
-
-    @property
-    def goodput(self) -> float:
-        """The share of kept work."""
-        return self.kept / (self.kept + self.lost + self.stalled + self.restarting)
-
-
-def simulate(
-    work: float,
-    *,
-    interval: float,
-    stall: float,
-    restart: float,
-    between_failures: float,
-    delay: float = 0.0,
-    seed: int = 0,
-) -> Simulated:
-    """Draw failures until `work` seconds of training are kept.
-
-    Args:
-        work: of training that the job needs; a multiple of `interval`, or a little more is done.
-        interval: as in `goodput`.
-        stall: as in `goodput`.
-        restart: as in `goodput`; a failure in a restart begins another one.
-        between_failures: mean of the exponential distribution of the time to the next failure.
-        delay: as in `goodput`; less than an interval.
-        seed: of the failures.
-    """
-    rng = random.Random(seed)
-    kept = lost = stalled = restarting = 0.0
-    failures = 0
-    is_safe = True  # the last checkpoint: it was read, or nothing is there to lose
-    left = rng.expovariate(1 / between_failures)  # until the next failure
-    while kept < work:
-        if left >= interval + stall:
-            left -= interval + stall
-            kept, stalled = kept + interval, stalled + stall
-            is_safe = False
-            continue
-        lost += left
-        if left < delay and not is_safe:
-            kept, lost = kept - interval, lost + interval
-        is_safe = True
-        failures += 1
-        while (left := rng.expovariate(1 / between_failures)) < restart:
-            restarting += left
-            failures += 1
-        restarting += restart
-        left -= restart
-    return Simulated(kept=kept, lost=lost, stalled=stalled, restarting=restarting, failures=failures)

@@ -11,7 +11,6 @@
     environment   a full disk, a read-only folder, two runs in one folder, killed and stopped ranks and workers
     cluster       one job on a real SLURM that loses ranks, nodes, daemons and its time, in fp32 and bf16
     cluster_faults    what happens to it
-    goodput       a job that loses ranks at random times, beside the planner's model of its goodput
     hostile       checkpoints that try to run code, against every command that opens a checkpoint
     outcome       counting, and the tables
 

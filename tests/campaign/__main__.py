@@ -16,7 +16,6 @@ from tests.campaign.corruption import run_corruption
 from tests.campaign.corruption import write_inputs as write_corruption_inputs
 from tests.campaign.entries import all_entries
 from tests.campaign.environment import run_environment
-from tests.campaign.goodput import run_goodput
 from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.outcome import Table, joined, report, timed
@@ -76,7 +75,6 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path, Path], Table]] = {
     "cluster": lambda args, inputs, folder: run_cluster(
         inputs, folder, faults=args.faults, seed=args.seed, only=args.only
     ),
-    "goodput": lambda args, inputs, folder: run_goodput(inputs, folder, seed=args.seed),
     "hostile": lambda args, inputs, folder: run_hostile(inputs, folder),
 }
 

@@ -11,7 +11,6 @@ from tests.campaign import corruption
 from tests.campaign.cluster import run_cluster
 from tests.campaign.entries import all_entries
 from tests.campaign.environment import read_only
-from tests.campaign.goodput import SAVE_EVERY, Timeline
 from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.subjects import all_subjects, write_inputs
@@ -73,30 +72,3 @@ def test_a_job_that_is_hit_by_faults_ends_the_same(inputs: Path, tmp_path: Path)
     table = run_cluster(inputs, tmp_path, faults=4, only="bf16")
     assert table.cases == []
     assert (table.total("went on"), table.total("same end")) == (4, 1)
-
-
-def test_the_time_of_a_job_under_fire_is_accounted_for() -> None:
-    """Updates of 0.5 s, checkpoints of 2 s, two failures with restarts of 30 and 40 s, a second failure in the latter."""
-
-    def attempt(begin: float, first: int, last: int) -> list[tuple[float, int]]:
-        saves = [sum(2 for save in range(first, update) if save % SAVE_EVERY == 0) for update in range(first, last + 1)]
-        return [(begin + 0.5 * (i + 1) + saves[i], first + i) for i in range(last - first + 1)]
-
-    updates, kills = attempt(0.0, 1, SAVE_EVERY + 20), []
-    for restart, last in ((30.0, 2 * SAVE_EVERY), (40.0, 3 * SAVE_EVERY)):
-        failed_at, checkpoint = updates[-1][0] + 0.1, updates[-1][1] // SAVE_EVERY * SAVE_EVERY
-        kills += [failed_at, *([failed_at + 10] if restart == 40 else [])]
-        updates += attempt(failed_at + restart, checkpoint + 1, last)
-    timeline = Timeline(updates, kills)
-    assert timeline.update_seconds() == pytest.approx(0.5)
-    assert timeline.stall_seconds() == pytest.approx(2)
-    assert timeline.restarts() == [pytest.approx((30, 30)), pytest.approx((40, 30))]
-    account = timeline.account()
-    assert (account.kept, account.restarting, account.failures) == (
-        pytest.approx(3 * SAVE_EVERY * 0.5),
-        pytest.approx(70),
-        3,
-    )
-    assert account.stalled == pytest.approx(3 * 2)
-    # the last checkpoint stops nobody any more, nor does the one that the second failure follows
-    assert account.lost == pytest.approx(20 * 0.5 + 2 * 0.1 - 2 * 2)

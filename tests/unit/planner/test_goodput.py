@@ -1,10 +1,39 @@
 """The formula for goodput agrees with drawn failures, its optimum with a search, and published rates with their sources."""
 
 import math
+import random
+from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.planner.goodput import DAY_S, PUBLISHED, best_interval, goodput, simulate
+from roberta_plugin.planner.goodput import DAY_S, PUBLISHED, best_interval, goodput
+
+
+def simulate(work, *, interval, stall, restart, between_failures, delay=0.0, seed=0):
+    """Draw failures until `work` seconds of training are kept; where the time went."""
+    rng = random.Random(seed)
+    kept = lost = stalled = restarting = 0.0
+    failures = 0
+    is_safe = True  # the last checkpoint: it was read, or nothing is there to lose
+    left = rng.expovariate(1 / between_failures)  # until the next failure
+    while kept < work:
+        if left >= interval + stall:
+            left -= interval + stall
+            kept, stalled = kept + interval, stalled + stall
+            is_safe = False
+            continue
+        lost += left
+        if left < delay and not is_safe:
+            kept, lost = kept - interval, lost + interval
+        is_safe = True
+        failures += 1
+        while (left := rng.expovariate(1 / between_failures)) < restart:
+            restarting += left
+            failures += 1
+        restarting += restart
+        left -= restart
+    share = kept / (kept + lost + stalled + restarting)
+    return SimpleNamespace(kept=kept, stalled=stalled, restarting=restarting, failures=failures, goodput=share)
 
 
 @pytest.mark.parametrize("between_failures", [3_600.0, 6 * 3_600.0, DAY_S])
