@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.launch.restart.attempts import read_attempts
-from roberta_plugin.launch.run_logs import attempt_lines, last_lines, launched_run, log_path
+from roberta_plugin.launch.report import attempt_lines, last_lines, launched_run, log_path
+from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, find_runs, read_launch, read_status
 from roberta_plugin.locks import ended_training
 from roberta_plugin.training import slurm_commands

@@ -1,15 +1,24 @@
-"""The callable that submitit runs on every rank: pre-flight, fairseq-train, then finished or stopped.
+"""The callable that submitit runs on every rank: pre-flight, checkpoints, fairseq-train, then finished or stopped.
 
-A stop (preemption, time limit, SIGTERM) ends in one checkpoint, and rank 0 says so in status.json. A rank that dies
-takes the others with it (srun --kill-on-bad-exit), and the first one that fails notes why. Whether the job starts again
-is decided by the batch script (`restart/`), outside of any container: the ranks never ask SLURM anything.
+SLURM announces preemption and the time limit by a signal to every process of a job, data-loader workers included.
+submitit's own handler leaves the training at once, in the middle of an update; here a signal is only noted, and
+`update_hook.py` asks for it after each update. A stop (preemption, time limit, SIGTERM) ends in one checkpoint, and
+rank 0 says so in status.json. A rank that dies takes the others with it (srun --kill-on-bad-exit), and the first one
+that fails notes why. Whether the job starts again is decided by the batch script (`restart.py`), outside of any
+container: the ranks never ask SLURM anything.
+
+fairseq resumes from `checkpoint_last.pt` alone: if that is cut off it stops, if it is missing it begins anew without a
+word. Here every start looks at all checkpoints first; broken ones are put aside under another name, never deleted.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import logging
 import os
+import re
+import shutil
 import signal
 import socket
 import sys
@@ -20,21 +29,26 @@ from pathlib import Path
 from typing import Any
 
 import submitit
+import torch
 import torch.distributed as dist
 
-from roberta_plugin.launch import checkpoints, node_local, preflight, status
-from roberta_plugin.launch.arguments import batch_arguments
-from roberta_plugin.launch.preemption import STOP_SIGNALS, StopSignals
-from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
+from roberta_plugin.files import atomic_write
+from roberta_plugin.launch import node, preflight, restart, status
+from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
-from roberta_plugin.launch.restart import attempts
 from roberta_plugin.launch.snapshot import arguments_on_node
+from roberta_plugin.stop_signals import StopSignals
 from roberta_plugin.training import arguments as train_arguments
 
 logger = logging.getLogger(__name__)
 
 PORT_VARIABLE = "ROBERTA_PORT"  # the batch script has looked for a free one
-NODE_FOLDER_VARIABLE = "ROBERTA_NODE_FOLDER"  # where `node_local.py` has copied the code, on every node
+NODE_FOLDER_VARIABLE = "ROBERTA_NODE_FOLDER"  # where `node.py` has copied the code, on every node
+PREEMPTION = signal.Signals[f"SIG{os.environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}"]
+STOP_SIGNALS = (PREEMPTION, signal.SIGTERM)
+LAST = "checkpoint_last.pt"
+NAMES = re.compile(r"checkpoint(_last|_best|_\d+_\d+|\d+)\.pt")
 CHECKPOINT_SECONDS = 1800.0  # reading a large checkpoint from a busy file system takes minutes
 
 
@@ -64,9 +78,9 @@ class TrainingJob:
         return f"finished at update {hook.update}"
 
     def _start(self) -> Any:
-        with StopSignals() as stop:
+        with StopSignals(STOP_SIGNALS) as stop:
             if self._node_folder is not None:
-                node_local.remove_at_exit(Path(self._node_folder))
+                node.remove_at_exit(Path(self._node_folder))
             rank_info = rank_from_environment(
                 num_nodes=self.recipe.nodes,
                 min_nodes=self.recipe.min_nodes,
@@ -104,7 +118,7 @@ class TrainingJob:
             logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
 
     def _note_failure(self, error: Exception) -> None:
-        attempts.note_failure(
+        restart.note_failure(
             self.recipe.output_dir,
             job_id=os.environ["SLURM_JOB_ID"],
             attempt=status.attempt(),
@@ -141,7 +155,7 @@ class TrainingJob:
         )
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
         if rank_info.rank == 0:
-            attempts.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
+            restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
 
         own = arguments_on_node(self.arguments, node_folder=self._node_folder)
         arguments = [*own, *distributed_arguments(rank_info, is_cpu=self.recipe.is_cpu)]
@@ -161,7 +175,7 @@ class TrainingJob:
         from roberta_plugin.fairseq_workarounds import save_dir_lock
 
         save_dir_lock.acquire(self.recipe.save_dir)
-        return checkpoints.prepare(self.recipe.save_dir)
+        return prepare_checkpoints(self.recipe.save_dir)
 
 
 class CheckedMain:
@@ -191,3 +205,62 @@ class CheckedMain:
 
 def _nothing_to_check(rank_info: RankInfo) -> str:
     return preflight.ALL_WELL
+
+
+def prepare_checkpoints(save_dir: Path) -> str:
+    """Put the newest whole checkpoint in the place of checkpoint_last.pt; return what a user should know.
+
+    Raises:
+        ValueError: if there are checkpoints and none is whole: starting anew by itself would hide the loss.
+    """
+    said = []
+    for name in remove_unfinished(save_dir):
+        said.append(f"removed {name}, which was cut off while it was written")
+    paths = [path for path in save_dir.glob("checkpoint*.pt") if NAMES.fullmatch(path.name)]
+    if not paths:
+        return "; ".join([*said, "no checkpoint yet: the training begins"])
+
+    updates = {path: updates_of(path) for path in paths}
+    order = sorted(paths, key=lambda path: (_or_below_all(updates[path]), path.name == LAST), reverse=True)
+    broken = []
+    for path in order:
+        if updates[path] is not None and is_whole(path):
+            break
+        broken.append(path)
+    else:
+        raise ValueError(
+            f"None of the checkpoints in {save_dir} is whole ({', '.join(sorted(path.name for path in paths))}): bring "
+            f"one back from a copy, or remove them all to begin anew."
+        )
+    broken += [other for other in order if updates[other] is None and other not in broken]
+    for other in broken:
+        other.rename(other.with_name(f"{other.name}.broken"))
+        said.append(f"{other.name} is broken and was put aside as {other.name}.broken")
+    if path.name != LAST:
+        with open(path, "rb") as source, atomic_write(save_dir / LAST) as target:
+            shutil.copyfileobj(source, target, 16 * 2**20)
+        said.append(f"{LAST} was missing, broken or older: it is now a copy of {path.name}")
+    return "; ".join([*said, f"going on from {path.name}, update {updates[path]}"])
+
+
+def updates_of(path: Path) -> int | None:
+    """The number of updates of a checkpoint, None if it cannot be read; the tensors stay on disk."""
+    try:
+        # Not the context manager safe_globals: at its end it would take the class away from fairseq's own loading too.
+        torch.serialization.add_safe_globals([argparse.Namespace])
+        state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        return int(state["optimizer_history"][-1]["num_updates"])
+    except Exception:  # whatever is wrong with the file, the answer is the same: it cannot be read
+        return None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether every part of the file has the checksum that was written with it."""
+    try:
+        return fault_of(path) is None
+    except OSError:
+        return False
+
+
+def _or_below_all(updates: int | None) -> int:
+    return -1 if updates is None else updates

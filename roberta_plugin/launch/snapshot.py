@@ -1,9 +1,9 @@
 """The code and the config as they were at the launch, in the run folder: the job runs what lies there.
 
 RUN-DIR/snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json, the
-config file and environment.sh, the values of --env, which only its owner can read. Secrets are in none of them
-(`training/job_environment.py`). Editing the checkout afterwards
-changes neither a waiting job nor one that starts again. A sweep has a snapshot too, the same one for all its runs.
+config file and environment.sh, the values of --env; only their owner can read these three. Secrets of --env are in
+none of them (`training/job_environment.py`). Editing the checkout afterwards changes neither a waiting job nor one that
+starts again. A sweep has a snapshot too, the same one for all its runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 
-from roberta_plugin.launch.node_local import reason_of
+from roberta_plugin.launch.node import reason_of
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.job_environment import redacted, written_variables
@@ -39,7 +39,7 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in ("torch", "numpy", "ve-fairseq", "submitit")},
     }
-    (folder / "recipe.json").write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
+    write_for_owner(folder / "recipe.json", json.dumps(record, indent=1, default=str) + "\n")
     write_environment(folder, recipe.env)
     for path in [] if config is None else recipe_files(config):
         write_for_owner(folder / path.name, redacted(path.read_text(encoding="utf-8"), recipe.env))

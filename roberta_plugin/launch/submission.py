@@ -1,13 +1,24 @@
-"""Recipe -> sbatch script -> job, by submitit; a dry run returns the same script and commands and writes nothing."""
+"""Resources and a callable -> batch script -> job or array of jobs, by submitit; a dry run writes nothing.
+
+    a free port, variables, modules, copies on the nodes    setup_lines
+    srun ... submitit ... job.py                            by submitit
+    start again, or end                                     END_LINES, `restart.py`
+
+The script runs on the first node, outside of any container. `roberta launch` submits one job, a sweep an array; both by
+`submit`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +26,29 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from roberta_plugin.launch import checks, settings_changes, status
-from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.batch_script import END_LINES, NODE_PYTHON, setup_lines
-from roberta_plugin.launch.job import TrainingJob
-from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch import checks, node, status
+from roberta_plugin.launch.job import NODE_FOLDER_VARIABLE, PORT_VARIABLE, PREEMPTION, TrainingJob
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
-from roberta_plugin.launch.snapshot import arguments_in_snapshot, next_folder, take_snapshot, without_secrets
+from roberta_plugin.launch.snapshot import (
+    ENVIRONMENT,
+    arguments_in_snapshot,
+    next_folder,
+    take_snapshot,
+    without_secrets,
+    write_environment,
+)
+from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.job_environment import dropped_variables, keep_secrets
 from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
+
+MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
+REMOVE_S = 60  # for the removal of the copies on the nodes; a requeued job waits for two minutes anyway
+# From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
+# has died. fairseq's ranks end together, when rank 0 has written its last checkpoint.
+WAIT_S = 45
+END_LINES = ["end_attempt $?"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +66,7 @@ class _Executor(submitit.SlurmExecutor):
 
     @classmethod
     def affinity(cls) -> int:
-        """Usable; whether there is an sbatch is checked by `checks.check_cluster`."""
+        """Usable; whether there is an sbatch is checked by `checks.check_partition`."""
         return 2
 
 
@@ -67,16 +91,16 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     )
     checks.check_recipe(recipe)
     arguments = complete(recipe)
-    changes = settings_changes.check(recipe, arguments)
+    changes = checks.check_changes(recipe, arguments)
     snapshot = next_folder(recipe.output_dir)
     executor = _Executor(recipe.output_dir / "logs", python=_python(recipe))
     executor.update_parameters(**sbatch_parameters(recipe, snapshot=snapshot))
-    script = executor._make_submission_file_text(executor._submitit_command_str, "")
+    shown = shlex.join(["sbatch", f"{recipe.output_dir}/logs/JOB_submission.sh"])
     submission = Submission(
         job_id=None,
         output_dir=recipe.output_dir,
-        script=script,
-        commands=(shlex.join(["sbatch", f"{recipe.output_dir}/logs/JOB_submission.sh"]), rank_command(recipe, arguments)),
+        script=executor._make_submission_file_text(executor._submitit_command_str, ""),
+        commands=(shown, rank_command(recipe, arguments)),
     )
     if dry_run:
         return submission
@@ -85,7 +109,7 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     taken = take_snapshot(recipe, arguments=arguments, config=config)
     assert taken == snapshot
     job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_in_snapshot(arguments, snapshot=snapshot))
-    with calling_sbatch(recipe):
+    with _calling_sbatch(recipe, folder=executor.folder):
         job_id = str(executor.submit(job).job_id)
     status.write_launch(
         recipe.output_dir,
@@ -103,11 +127,51 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     return dataclasses.replace(submission, job_id=job_id)
 
 
+def submit_array(
+    function: Callable[[Any], Any],
+    items: Sequence[Any],
+    *,
+    folder: Path,
+    name: str,
+    code: Path,
+    num_parallel: int,
+    resources: Resources,
+) -> list[str]:
+    """Submit an array of jobs, one process each: job number i calls `function(items[i])`.
+
+    Args:
+        function: what a job calls; with a method `checkpoint`, it is called again after a time limit.
+        items: its arguments.
+        folder: for scripts and logs, on a file system that all nodes see.
+        name: of the array, which squeue shows.
+        code: the code that the jobs run (`snapshot.py`).
+        num_parallel: limit on running jobs.
+        resources: what each job asks for.
+
+    Returns:
+        The ids of the jobs.
+
+    Raises:
+        ValueError: with sbatch's reason, if it refuses.
+    """
+    write_environment(code.parent, resources.env)
+    executor = _Executor(folder, max_num_timeout=MAX_TIMEOUTS, python=_host_program(resources))
+    executor.update_parameters(
+        **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
+        job_name=name,
+        array_parallelism=num_parallel,
+        setup=environment_lines(resources, snapshot=code.parent, code=f"{shlex.quote(str(code))}"),
+    )
+    with _calling_sbatch(resources, folder=folder):
+        return [str(job.job_id) for job in executor.map_array(function, items)]
+
+
 @contextlib.contextmanager
-def calling_sbatch(resources: Resources) -> Iterator[None]:
+def _calling_sbatch(resources: Resources, *, folder: Path) -> Iterator[None]:
     """Call sbatch, through submitit, while this is entered: without what it would take from the job that we run in.
 
-    The job inherits this process's environment by `resources.inherit`.
+    The job inherits this process's environment by `resources.inherit`. The files that submitit writes to `folder` hold
+    what `setup` and `sbatch` say; others can read them at no time.
 
     Raises:
         ValueError: with sbatch's reason, if it refuses.
@@ -115,11 +179,19 @@ def calling_sbatch(resources: Resources) -> Iterator[None]:
     given = {name for name in ("account", "partition", "qos") if getattr(resources, name)} | set(
         resources.sbatch_options
     )
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = folder.stat().st_mode
     try:
+        folder.chmod(0o700)
         with submission_environment(given=given, dropped=dropped_variables(resources.env, resources.inherit)):
             yield
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
         raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
+    finally:
+        for path in (*folder.glob("*.sh"), *folder.glob("*.pkl")):
+            with contextlib.suppress(OSError):  # a job that has begun may rename its own
+                path.chmod(0o600)
+        folder.chmod(mode)
 
 
 def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, Any]:
@@ -171,19 +243,131 @@ def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
     return f"fairseq-train {shlex.join(arguments)} {' '.join(own)}"
 
 
-def program_of(resources: Resources) -> str:
-    """Python of the job: this one, or that of its conda environment."""
+def _host_program(resources: Resources) -> str:
+    """Python of a job: this one, or that of its conda environment.
+
+    It must not look into the working directory first (-P): that would be the checkout, not the snapshot.
+    """
     return "python3 -P" if resources.conda else f"{shlex.quote(sys.executable)} -P"
 
 
 def _python(recipe: LaunchSettings) -> str:
-    """Python, which must not look into the working directory first: that would be the checkout, not the snapshot."""
+    """Python of the ranks."""
     if recipe.packed_env is not None:
-        return f"{NODE_PYTHON} -P"
+        return f'"${NODE_FOLDER_VARIABLE}"/{node.ENVIRONMENT}/bin/python -P'
     if recipe.container is None:
-        return program_of(recipe)
+        return _host_program(recipe)
     if recipe.container_runtime == "pyxis":
         return "python3 -P"
     mounts = [f"--bind {shlex.quote(mount)}" for mount in (recipe.container_mounts or "").split(",") if mount]
     output_dir = f"--bind {shlex.quote(str(recipe.output_dir))}"
     return " ".join(["apptainer exec --nv", output_dir, *mounts, shlex.quote(recipe.container), "python3 -P"])
+
+
+def environment_lines(
+    resources: Resources, *, snapshot: Path, code: str, before_activation: Sequence[str] = ()
+) -> list[str]:
+    """The variables of --env, modules, conda and `setup`, then the code in front of whatever these have set."""
+    return [
+        f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
+        *before_activation,
+        *resources.activation,
+        f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
+    ]
+
+
+def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
+    """The batch script before srun: bash outlives the signals that are for its ranks, and the job's environment."""
+    first_port = recipe.port or port_of(recipe.output_dir)
+    code = shlex.quote(str(snapshot / "code"))
+    if recipe.node_local is not None:
+        code = f'"${NODE_FOLDER_VARIABLE}"/{node.CODE}'
+    copies = _copy_lines(recipe, snapshot=snapshot)
+    return [
+        f"trap : TERM USR1 {PREEMPTION.name.removeprefix('SIG')}",
+        f"host_python={shlex.quote(sys.executable)}",  # outside of the container: this one, if the node has it
+        '[ -x "$host_python" ] || host_python=python3',
+        *_end_attempt(recipe, snapshot=snapshot),
+        *environment_lines(recipe, snapshot=snapshot, code=code, before_activation=copies),
+        f"port=$({_outside(snapshot, 'node.py')} port {first_port})",
+        f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
+        *_exports({"SLURM_WAIT": str(WAIT_S)}),
+        *([] if recipe.is_cpu else _exports(nccl_variables(recipe.output_dir))),
+    ]
+
+
+def _exports(values: Mapping[str, str]) -> list[str]:
+    """Lines that set variables which the environment does not have yet."""
+    return [f"export {name}=${{{name}:-{value}}}" for name, value in values.items()]
+
+
+def nccl_variables(output_dir: Path) -> dict[str, str]:
+    """What NCCL does about a hang, unless the environment says otherwise.
+
+    Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/lost_ranks.py` sets the
+    time), and each rank then writes its last collectives to RUN-DIR/logs: torch's flight recorder.
+    """
+    return {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "600",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": shlex.quote(f"{output_dir}/logs/nccl_trace_"),
+    }
+
+
+def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
+    """What the script does at its end: `restart.py` decides whether the job starts again, and gives its exit code.
+
+    Ranks that were killed have left their copies on the nodes. To requeue the job would end the removal, which
+    therefore comes first; after a stop the ranks have removed them, and the time that SLURM leaves may be short.
+    """
+    has_copies = recipe.node_local is not None
+    remove = [
+        f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" & removal=$!',
+        "[ $code -eq 0 ] || wait $removal",
+    ]
+    return [
+        "end_attempt() {",
+        "code=$1",
+        *(remove if has_copies else []),
+        f"{_outside(snapshot, 'restart.py')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
+        f" --num-nodes {recipe.fewest_nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
+        "decided=$?",
+        "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
+        *(["wait $removal"] if has_copies else []),
+        "exit $decided",
+        "}",
+    ]
+
+
+def _copy_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
+    """Let `node.py` copy the code, and unpack the environment, once on each node."""
+    if recipe.node_local is None:
+        return []
+    output_dir = recipe.output_dir
+    plain = re.sub(r"[^\w.-]", "_", output_dir.name)
+    name = f"roberta-{plain}-{zlib.crc32(str(output_dir).encode()):08x}"
+    place = re.sub(  # $TMPDIR -> ${TMPDIR:-[TMPDIR is not set]}, which can be seen
+        r"\$\{?(\w+)\}?", lambda found: f"${{{found[1]}:-{node.UNSET.format(found[1])}}}", recipe.node_local.rstrip("/")
+    )
+    srun = "srun --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 --cpus-per-task=1"
+    srun += " --kill-on-bad-exit=1 --open-mode=append --label"
+    srun += f" --output={shlex.quote(f'{output_dir}/logs/%j_%n_log.out')}"
+    arguments = ["--code", str(snapshot / "code"), "--output-dir", str(output_dir)]
+    if recipe.packed_env is not None:
+        arguments += ["--environment", str(recipe.packed_env)]
+    return [
+        f'export {NODE_FOLDER_VARIABLE}="{place}/{name}/$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"',
+        "on_each_node() {",
+        "seconds=$1; shift",
+        f'timeout --kill-after=10 "$seconds" {srun} {_outside(snapshot, "node.py")} "$@"',
+        "}",
+        f"on_each_node {math.ceil(recipe.preflight_seconds)} copy"
+        f' "${NODE_FOLDER_VARIABLE}" {shlex.join(arguments)} || end_attempt $?',
+    ]
+
+
+def _outside(snapshot: Path, name: str) -> str:
+    """The command that runs a file of this folder which needs the standard library alone."""
+    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "launch" / name))}'

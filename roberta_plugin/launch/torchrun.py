@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roberta_plugin.launch import checkpoints, checks, settings_changes, status
-from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.job import CheckedMain
-from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch import checks, status
+from roberta_plugin.launch.job import CheckedMain, prepare_checkpoints
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.stop_signals import StopSignals
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.job_environment import keep_secrets, written_variables
@@ -99,10 +98,10 @@ def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
     """On rank 0, before the others can go on: settings, checkpoints, launch.json."""
     from roberta_plugin.fairseq_workarounds import save_dir_lock
 
-    changes = settings_changes.check(recipe, arguments)
+    changes = checks.check_changes(recipe, arguments)
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
     save_dir_lock.acquire(recipe.save_dir)
-    logger.info(f"checkpoints in {recipe.save_dir}: {checkpoints.prepare(recipe.save_dir)}")
+    logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")
     status.write_launch(
         recipe.output_dir,
         status.Launch(

@@ -7,8 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
 from roberta_plugin.planner.memory import Precision
 from roberta_plugin.planner.network import Machine

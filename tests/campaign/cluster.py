@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.restart.attempts import read_attempts
+from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.submission import launch
 from tests.campaign.cluster_faults import FAULTS, PATIENCE_S, Victim, lost_worker, terminated_while_importing
 from tests.campaign.environment import mounted

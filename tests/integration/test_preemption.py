@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from roberta_plugin.launch import status
-from roberta_plugin.launch.arguments import complete
 from roberta_plugin.launch.job import TrainingJob
-from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for

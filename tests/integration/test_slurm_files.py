@@ -11,8 +11,7 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.recipe import load_recipe
+from roberta_plugin.launch.recipe import complete, load_recipe
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.resources import check_resources, minutes_of
 from tests.conftest import REPOSITORY

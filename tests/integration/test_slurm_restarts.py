@@ -13,7 +13,7 @@ import time
 import pytest
 
 from roberta_plugin.launch import status
-from roberta_plugin.launch.restart.attempts import read_attempts
+from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.submission import launch
 from tests.integration.test_slurm import (
     UPDATES,

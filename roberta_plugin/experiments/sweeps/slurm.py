@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,13 @@ from typing import Any
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
-from roberta_plugin.launch.checks import check_characters, check_partition
-from roberta_plugin.launch.snapshot import ENVIRONMENT, write_environment
+from roberta_plugin.launch.checks import check_partition
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.job_environment import keep_secrets
-from roberta_plugin.training.resources import Resources, check_resources, submitit_parameters
+from roberta_plugin.training.resources import Resources, check_resources
 from roberta_plugin.training.sbatch_options import check_text
 
 _JOBS, _LOGS = "jobs.json", "submitit"
-_MAX_TIMEOUTS = 100  # a run may need many time limits
 
 
 class SweepJob:
@@ -106,36 +103,23 @@ def submit(
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root, "the job's name": name})
-    check_characters(root)
     check_slurm(resources)
     check_partition(resources)
-    import submitit
+    from roberta_plugin.launch.submission import submit_array
 
-    from roberta_plugin.launch.submission import calling_sbatch, program_of
-
-    write_environment(code.parent, resources.env)
-    executor = submitit.SlurmExecutor(folder=root / _LOGS, max_num_timeout=_MAX_TIMEOUTS, python=program_of(resources))
-    executor.update_parameters(
-        **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
-        job_name=name,
-        array_parallelism=num_parallel,
-        setup=setup_lines(resources, code=code),
+    jobs = submit_array(
+        SweepJob(num_gpus=resources.gpus_per_node, after=after),
+        folders,
+        folder=root / _LOGS,
+        name=name,
+        code=code,
+        num_parallel=num_parallel,
+        resources=resources,
     )
-    with calling_sbatch(resources):
-        jobs = executor.map_array(SweepJob(num_gpus=resources.gpus_per_node, after=after), folders)
-    submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
+    submitted = {folder.run.name: job for folder, job in zip(folders, jobs, strict=True)}
     with atomic_write(root / _JOBS, "w") as file:
         json.dump({**known_jobs(root), **submitted}, file, indent=2)
     return submitted
-
-
-def setup_lines(resources: Resources, *, code: Path) -> list[str]:
-    """The batch script before srun; the snapshot comes last, in front of what variables and modules have set."""
-    return [
-        f". {shlex.quote(str(code.parent / ENVIRONMENT))}",
-        *resources.activation,
-        f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
-    ]
 
 
 def fail_unfinished(folders: Sequence[RunFolder], *, root: Path) -> None:

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from roberta_plugin.cli import jobs
-from roberta_plugin.launch.restart.attempts import write_attempt
-from roberta_plugin.launch.restart.policy import Decision, End, Limits
+from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
 from roberta_plugin.launch.status import Launch, Status, read_status, write_launch, write_status
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
 from roberta_plugin.rank_times import Slowest

@@ -50,7 +50,7 @@ def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_cod
     )
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 9, said
-    assert "name a'b c, wait 600, port " in said
+    assert "name a'b c, wait 45, port " in said
     assert f"code {tmp_path}/run/snapshots/0/code:/of/a/module\n" in said, "another copy would be imported"
     assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
     assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
@@ -122,7 +122,6 @@ def test_the_ranks_import_from_a_copy_on_their_node_which_is_removed(tiny_data_b
     assert found, said
     assert found[1] == found[2]
     assert re.fullmatch(rf"{disk}/roberta-my_run-[0-9a-f]{{8}}/7-1", found[1])
-    assert f"copied to {found[1]} in" in said
     assert "attempt 1 failed while starting (exit code 9)" in said
     assert list(disk.iterdir()) == []
 
@@ -165,39 +164,7 @@ def test_a_node_that_is_not_ready_in_time_ends_the_start(tiny_data_bin, tmp_path
     process = run_script(tmp_path, text, srun='[[ $* == *" remove "* ]] || sleep 60')
     said = process.communicate(timeout=30)[0]
     assert process.returncode == 124, said
-    assert "not all nodes had their copy after 1 s: raise --preflight-seconds" in said
     assert "attempt 1 failed while starting (exit code 124)" in said
-
-
-TWO_NODES = """
-case "$*" in
-    *" copy "*)
-        log=$(sed "s/.*--output=\\([^ ]*\\)%j_%n.*/\\1/" <<< "$*")
-        mkdir -p "$log"
-        echo "0: copied to $ROBERTA_NODE_FOLDER in 0.1 s" > "${log}7_0_log.out"
-        echo "1: copied to ${ROBERTA_NODE_FOLDER%1}0 in 0.1 s" > "${log}7_1_log.out"  # of an earlier attempt
-        sleep 15 ;;
-esac
-"""
-HOSTS = 'if [[ $2 == hostnames ]]; then printf "gpu3\\ngpu4\\n"; exit; fi'
-
-
-def test_a_node_that_is_slow_to_copy_is_named_and_left_out(tiny_data_bin, tmp_path):
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", nodes=2, node_local="/tmp", preflight_seconds=0.5)
-    text = launch(recipe, dry_run=True).script
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    (recipe.output_dir / "checkpoints").mkdir()
-    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
-    (tmp_path / "sinfo").write_text("#!/bin/bash\necho 8\n")
-    (tmp_path / "sinfo").chmod(0o755)
-    nodes = "export SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=gpu[3-4]"
-    process = run_script(tmp_path, f"{nodes}\n{text}", srun=TWO_NODES, scontrol=HOSTS)
-    said = process.communicate(timeout=30)[0]
-    reason = "1 of 2 nodes had their copy after 1 s, but not gpu4: raise --preflight-seconds, or leave slow nodes out by --exclude."
-    assert reason in said
-    (record,) = map(json.loads, (recipe.output_dir / "attempts.jsonl").read_text().splitlines())
-    assert record["reason"].startswith(f"exit code 124; gpu4: NodeLocalError: {reason}")
-    assert (record["nodes"], record["excluded"], record["log"]) == (["gpu4"], ["gpu4"], "logs/7_1_log.out")
 
 
 def test_no_rank_starts_where_a_node_has_no_copy(tiny_data_bin, tmp_path):

@@ -9,13 +9,10 @@ import pytest
 import submitit
 
 from roberta_plugin.launch import job as training_job
-from roberta_plugin.launch import node_local
-from roberta_plugin.launch.arguments import batch_arguments, complete
-from roberta_plugin.launch.job import TrainingJob
-from roberta_plugin.launch.preemption import STOP_SIGNALS
+from roberta_plugin.launch import node, restart
+from roberta_plugin.launch.job import STOP_SIGNALS, TrainingJob
 from roberta_plugin.launch.preflight import PreflightError
-from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.restart import attempts
+from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 
 
 class Hook(SimpleNamespace):
@@ -93,7 +90,7 @@ def test_other_ranks_than_the_first_leave_no_result(call, tmp_path, monkeypatch,
     phases, end = call(error=RuntimeError("no memory"))
     assert (phases, end.code) == ([], 1)
     assert "RuntimeError: no memory" in capsys.readouterr().err
-    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    found = restart.read_end(tmp_path, job_id="7", attempt=2, code=1)
     assert (found.reason, found.node) == ("rank 3 on a: RuntimeError: no memory", 1)
 
 
@@ -111,19 +108,19 @@ def test_a_stopped_rank_leaves_a_mark_and_asks_slurm_nothing(call):
 def test_a_rank_that_fails_notes_why(call, tmp_path):
     phases, end = call(error=RuntimeError("no memory"))
     assert (phases, str(end)) == ([], "no memory")
-    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    found = restart.read_end(tmp_path, job_id="7", attempt=2, code=1)
     assert (found.reason, found.node, found.is_preflight) == ("rank 0 on a: RuntimeError: no memory", 0, False)
 
 
 def test_the_nodes_that_the_preflight_names_are_noted(call, tmp_path):
     call(error=PreflightError("node b is broken", nodes=("b",)))
-    found = attempts.read_end(tmp_path, job_id="7", attempt=2, code=1)
+    found = restart.read_end(tmp_path, job_id="7", attempt=2, code=1)
     assert (found.is_preflight, found.nodes) == (True, ("b",))
 
 
 def test_a_rank_removes_the_copy_of_its_own_job_alone(call, monkeypatch, tmp_path):
     removed = []
-    monkeypatch.setattr(node_local, "remove_at_exit", removed.append)
+    monkeypatch.setattr(node, "remove_at_exit", removed.append)
     monkeypatch.setenv(
         "ROBERTA_NODE_FOLDER", "/tmp/roberta-run/7-0"
     )  # that of the job from which this one was submitted

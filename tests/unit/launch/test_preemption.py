@@ -5,12 +5,13 @@ import os
 import signal
 import time
 
-from roberta_plugin.launch.preemption import PREEMPTION, STOP_SIGNALS, StopSignals
+from roberta_plugin.launch.job import PREEMPTION, STOP_SIGNALS
+from roberta_plugin.stop_signals import StopSignals
 
 
 def test_a_signal_is_noted_and_nothing_else_happens():
     for number in STOP_SIGNALS:
-        with StopSignals() as stop:
+        with StopSignals(STOP_SIGNALS) as stop:
             assert stop.received is None
             os.kill(os.getpid(), number)
             assert stop.received is number
@@ -20,7 +21,7 @@ def test_the_handlers_of_before_come_back_and_are_known():
     seen = []
     before = signal.signal(PREEMPTION, lambda number, frame: seen.append(number))
     try:
-        with StopSignals() as stop:
+        with StopSignals(STOP_SIGNALS) as stop:
             os.kill(os.getpid(), PREEMPTION)
         assert seen == []
         stop.handlers_before[PREEMPTION](PREEMPTION, None)
@@ -45,7 +46,7 @@ def test_workers_outlive_the_signals_and_end_with_the_training():
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     before = signal.getsignal(signal.SIGCHLD)
-    with StopSignals():
+    with StopSignals(STOP_SIGNALS):
         signal.signal(signal.SIGCHLD, complain)  # as torch's data loader does
         process = context.Process(target=worker, args=(theirs,), daemon=True)
         process.start()

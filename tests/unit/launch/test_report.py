@@ -5,10 +5,9 @@ import json
 import os
 
 from roberta_plugin.launch.report import curves_of, write_report
-from roberta_plugin.launch.restart.attempts import write_attempt
-from roberta_plugin.launch.restart.policy import Decision
+from roberta_plugin.launch.restart import Decision, write_attempt
 from roberta_plugin.launch.status import write_launch, write_status
-from tests.unit.launch.restart.ends import LIMITS, TRAINING
+from tests.unit.launch.ends import LIMITS, TRAINING
 from tests.unit.launch.test_status import LAUNCH, STATUS
 
 

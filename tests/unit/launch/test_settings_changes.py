@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from roberta_plugin.launch import settings_changes, status
-from roberta_plugin.launch.arguments import complete
+from roberta_plugin.launch import checks, status
+from roberta_plugin.launch.recipe import complete
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -29,7 +29,7 @@ def launched(tiny_data_bin, tmp_path):
     def again(*options, without=(), data=tiny_data_bin, **fields):
         recipe = good_recipe(data, first.output_dir, *options, without=without, batch_sequences=64)
         recipe = dataclasses.replace(recipe, **fields)
-        return settings_changes.check(recipe, complete(recipe))
+        return checks.check_changes(recipe, complete(recipe))
 
     return again
 
@@ -57,10 +57,10 @@ def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_da
         recipe("--batch-size", "2", "--update-freq", "4"),
         recipe("--batch-size", "8", nodes=1),
     ):
-        assert settings_changes.check(same, complete(same)) == ()
+        assert checks.check_changes(same, complete(same)) == ()
     larger = recipe("--batch-size", "8")
     with pytest.raises(ValueError, match=r"--batch-size x --update-freq x GPUs 64 instead of 32.*--accept-changes"):
-        settings_changes.check(larger, complete(larger))
+        checks.check_changes(larger, complete(larger))
 
 
 @pytest.mark.parametrize(

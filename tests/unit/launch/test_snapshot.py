@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.launch.arguments import complete
-from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.snapshot import (
     arguments_in_snapshot,
     arguments_on_node,

@@ -14,8 +14,9 @@ from omegaconf import OmegaConf
 
 from roberta_plugin.fairseq_workarounds import interruption
 from roberta_plugin.launch import status, update_hook
-from roberta_plugin.launch.preemption import StopSignals
+from roberta_plugin.launch.job import STOP_SIGNALS
 from roberta_plugin.launch.update_hook import Speed, UpdateHook, agree
+from roberta_plugin.stop_signals import StopSignals
 
 
 class Run:
@@ -28,7 +29,7 @@ class Run:
         self.validation_batches, self.validated, self.signal_in_batch = 0, 0, None
         monkeypatch.setattr(checkpoint_utils, "save_checkpoint", self.save_checkpoint)
         self.folder = folder
-        self.stop = StopSignals()
+        self.stop = StopSignals(STOP_SIGNALS)
         self.hook = UpdateHook(
             self.stop, output_dir=folder, job_id="7", checkpoint_minutes=checkpoint_minutes, is_master=True
         )

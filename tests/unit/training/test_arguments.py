@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.launch.arguments import complete
+from roberta_plugin.launch.recipe import complete
 from roberta_plugin.training.arguments import PACKAGE, data_folders, parse
 from tests.unit.launch.recipes import good_recipe
 

@@ -94,7 +94,7 @@ def test_a_variable_of_slurm_is_taken_from_the_shell_where_it_has_no_value():
     assert found.sbatch_options == {"exclusive": True}
     check_resources(found)
     assert job_environment.written_variables(found.env) == {"A": "", "EDITOR": "vi"}
-    with pytest.raises(ValueError, match="--slurm 'env.' must have the form NAME=VALUE"):
+    with pytest.raises(ValueError, match=r"--slurm 'env\.' must have the form NAME=VALUE"):
         parse_pairs(["env."], option="--slurm")
 
 

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import cloudpickle
 import pytest
 
-from roberta_plugin.experiments.sweeps.slurm import SweepJob, check_slurm, queued_runs, setup_lines, submit
+from roberta_plugin.experiments.sweeps.slurm import SweepJob, check_slurm, queued_runs, submit
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.snapshot import write_environment
+from roberta_plugin.launch.submission import environment_lines
 from roberta_plugin.training.resources import Resources
 
 
@@ -66,7 +67,7 @@ def test_without_sbatch_nothing_is_submitted(tmp_path):
 def test_the_snapshot_is_imported_whatever_variables_and_modules_say(tmp_path):
     resources = Resources(env=("PYTHONPATH=/of/env",), setup=("export PYTHONPATH=/of/a/module:$PYTHONPATH",))
     write_environment(tmp_path, resources.env)
-    lines = [*setup_lines(resources, code=tmp_path / "code"), "echo $PYTHONPATH"]
+    lines = [*environment_lines(resources, snapshot=tmp_path, code=f"{tmp_path}/code"), "echo $PYTHONPATH"]
     done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
     assert done.stdout == f"{tmp_path}/code:/of/a/module:/of/env\n"
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from roberta_plugin.launch.restart.policy import (
+from roberta_plugin.launch.restart import (
     CRASHED,
     FINISHED,
     MAX_CRASHES,
@@ -18,7 +18,7 @@ from roberta_plugin.launch.restart.policy import (
     decide,
     whose,
 )
-from tests.unit.launch.restart.ends import LIMITS, STARTING, TRAINING
+from tests.unit.launch.ends import LIMITS, STARTING, TRAINING
 
 
 def record(kind, *, job_id="7", newer=False, trained=True):

@@ -6,9 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from roberta_plugin.launch.restart.attempts import note_failure, note_start, read_attempts, read_end, write_attempt
-from roberta_plugin.launch.restart.policy import CRASHED, START_FAILED, Decision, End
-from tests.unit.launch.restart.ends import LIMITS, STARTING, TRAINING
+from roberta_plugin.launch.restart import (
+    CRASHED,
+    START_FAILED,
+    Decision,
+    End,
+    note_failure,
+    note_start,
+    read_attempts,
+    read_end,
+    write_attempt,
+)
+from tests.unit.launch.ends import LIMITS, STARTING, TRAINING
 
 
 def write_status(output_dir, **changes):

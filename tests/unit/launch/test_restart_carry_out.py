@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.launch.restart import carry_out as carry_out_module
-from roberta_plugin.launch.restart.attempts import read_attempts
-from roberta_plugin.launch.restart.carry_out import Slurm, SlurmError, carry_out
-from roberta_plugin.launch.restart.policy import FINISHED
-from tests.unit.launch.restart.ends import LIMITS, STARTING, TRAINING
+from roberta_plugin.launch import restart as carry_out_module
+from roberta_plugin.launch.restart import FINISHED, Slurm, SlurmError, carry_out, read_attempts
+from tests.unit.launch.ends import LIMITS, STARTING, TRAINING
 
 FOLDER = Path(carry_out_module.__file__).parent
 
@@ -141,7 +139,7 @@ def test_a_pause_is_asked_of_slurm(tmp_path, scontrol):
 def test_it_runs_alone_with_plain_python(tmp_path, scontrol):
     """As in the batch script: no PYTHONPATH, another working folder, signals that are for the ranks."""
     (tmp_path / "status.json").write_text('{"job_id": "7", "attempt": 3, "phase": "training", "update": 57}')
-    command = [sys.executable, "-I", "-S", str(FOLDER), "--output-dir", str(tmp_path), "--code", "137"]
+    command = [sys.executable, "-I", "-S", str(FOLDER / "restart.py"), "--output-dir", str(tmp_path), "--code", "137"]
     command += ["--num-nodes", "2", "--max-requeues", "9", "--preemption-code", "140"]
     environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3"}
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
@@ -152,9 +150,9 @@ def test_it_runs_alone_with_plain_python(tmp_path, scontrol):
 
 def test_only_the_standard_library_is_imported():
     code = "import sys; before = set(sys.modules); sys.path.append(sys.argv[1])\n"
-    code += "import restart.carry_out, restart.attempts, restart.policy, free_port\n"
+    code += "import node, restart\n"
     code += "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
     code += "print(sorted(new - sys.stdlib_module_names))"
-    command = [sys.executable, "-I", "-S", "-c", code, str(FOLDER.parent)]
+    command = [sys.executable, "-I", "-S", "-c", code, str(FOLDER)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['free_port', 'restart']"
+    assert done.stdout.strip() == "['node', 'restart']"

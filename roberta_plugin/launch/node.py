@@ -1,23 +1,22 @@
-"""Code and packed environment -> each node's own disk, before the ranks start.
+"""What a node needs before its ranks start: a copy of code and environment on its own disk, and a free port.
 
     RUN-DIR/snapshots/NUMBER/code ---+
                                      +--> NODE-LOCAL/roberta-RUN/JOB-ATTEMPT/{code,environment}, on every node
     environment.tar.gz --------------+
 
-A thousand ranks that import torch from a shared file system open millions of small files there. With --node-local the
-batch script runs this file once on each node, `python -I node_local.py copy ...`, which reads one archive, and starts
-the ranks when it has succeeded on all nodes: no rank sees half a copy (`late_nodes.py` says which are not ready in
-time). The last rank of a node to exit removes the copy, because a job that is being cancelled cannot start anything
-more; where ranks were killed the batch script does, and what a killed attempt leaves is removed by the run's next start
-on that node.
+The batch script runs `python -I node.py port FIRST` on the node of rank 0 and, with --node-local, `node.py copy ...`
+once on each node; the ranks start when it has succeeded on all of them, so that none sees half a copy. The last rank of
+a node to exit removes the copy, because a job that is being cancelled cannot start anything more; where ranks were
+killed the batch script does (`node.py remove`), and what is left after that goes with the run's next start there.
 
-The standard library alone, any Python from 3.8 on, as `restart/`.
+The standard library alone, any Python from 3.8 on, as `restart.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import fcntl
 import os
 import shutil
@@ -27,21 +26,15 @@ import stat
 import subprocess
 import sys
 import tarfile
-import time
-import zlib
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 CODE, ENVIRONMENT = "code", "environment"
-COPIED = "copied to {} in "  # what the log of a node says when it is ready
 UNSET = "[{} is not set]"  # what the batch script writes for a variable of --node-local that it does not have
-_DAMAGED: tuple[type[Exception], ...] = (tarfile.TarError, EOFError, zlib.error)  # what reading an archive may raise
-with suppress(ImportError):  # a Python may have been built without it
-    import lzma
-
-    _DAMAGED += (lzma.LZMAError,)
+NUM_TRIES = 200  # pairs of ports
+LAST_PORT = 65534
 
 
 class NodeLocalError(Exception):
@@ -63,11 +56,16 @@ def copy(folder: Path, *, code: Path, environment: Path | None = None) -> None:
     Raises:
         NodeLocalError: naming the folder or the archive; nothing is left of the copy then.
     """
-    _check_place(folder.parent.parent)
+    place = folder.parent.parent
+    if UNSET.partition("}")[2] in str(place) or not place.is_absolute():
+        raise SettingError(
+            f"--node-local is {place} in this job: name a folder that every node has, by its full path, or set the "
+            "variable by --env."
+        )
     _make_private(folder.parent)
     for other in folder.parent.iterdir():
         if other != folder:
-            _remove_tree(other)
+            shutil.rmtree(other, ignore_errors=True)
     try:
         folder.mkdir()
     except FileExistsError as error:
@@ -75,53 +73,30 @@ def copy(folder: Path, *, code: Path, environment: Path | None = None) -> None:
             f"{folder} is there already: --node-local must name a folder on each node's own disk, not one that nodes "
             "share."
         ) from error
-    except OSError as error:
-        raise _unwritable(folder, error) from error
     try:
-        shutil.copytree(code, folder / CODE, copy_function=_copy_file)
+        shutil.copytree(code, folder / CODE)
         if environment is not None:
             _unpack(environment, folder / ENVIRONMENT)
     except BaseException as error:
         remove(folder)
         if isinstance(error, OSError):
-            raise _unwritable(folder, error) from error
+            raise NodeLocalError(
+                f"{folder} cannot be written, or its source not read ({reason_of(error)}): make room, or choose "
+                "another --node-local."
+            ) from error
         raise
-
-
-def _check_place(folder: Path) -> None:
-    """Refuse what variables have made of --node-local in this job, if it is no folder to import from."""
-    if UNSET.partition("}")[2] in str(folder):
-        raise SettingError(
-            f"--node-local is {folder} in this job: name a folder that every node has, or set the variable by --env."
-        )
-    if not folder.is_absolute() or os.pathsep in str(folder):
-        raise SettingError(f"--node-local is {folder} in this job: it must be a full path, and without a colon.")
-
-
-def _copy_file(source: str, target: str) -> None:
-    """Copy a file; the first error ends the copy of the whole tree, which would otherwise go on with a full disk."""
-    try:
-        shutil.copy2(source, target)
-    except OSError as error:
-        if error.filename == source and error.filename2 is None:  # it was opened
-            raise NodeLocalError(f"{source} cannot be read on this node ({os.strerror(error.errno or 0)}).") from error
-        raise _unwritable(Path(target), error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> NodeLocalError:
-    return NodeLocalError(f"{path} cannot be written ({reason_of(error)}): make room, or choose another --node-local.")
 
 
 def reason_of(error: OSError) -> str:
     """Why a file or a tree of files was not copied; of shutil's list of all that has failed, the first."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         return str(error.args[0][0][-1])
-    return os.strerror(error.errno) if error.errno else str(error)
+    return f"{os.strerror(error.errno)}: {error.filename}" if error.errno and error.filename else str(error)
 
 
 def remove(folder: Path) -> None:
     """Remove the copy of an attempt, and the run's folder if nothing else is in it."""
-    _remove_tree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()
 
@@ -158,20 +133,13 @@ def _make_private(folder: Path) -> None:
 
 def _unpack(archive: Path, folder: Path) -> None:
     """Unpack an environment, and let conda-unpack put in its new place."""
-    if os.statvfs(folder.parent).f_flag & os.ST_NOEXEC:
-        raise NodeLocalError(
-            f"{folder.parent} is on a disk that is mounted noexec, and no Python of --packed-env can run there: choose "
-            "another --node-local."
-        )
-    options = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}  # Python before 3.8.17 knows no filters
+    options: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}  # Python from 3.8.17 on
     try:
         with tarfile.open(archive, "r|*") as file:  # as a stream: the archive is read once, from its beginning on
-            file.extractall(folder, **options)  # type: ignore[arg-type]
-    except OSError as error:
-        if error.filename != str(archive):
-            raise
-        raise NodeLocalError(f"{archive} cannot be read on this node ({os.strerror(error.errno or 0)}).") from error
-    except _DAMAGED as error:
+            file.extractall(folder, **options)
+    except OSError:
+        raise
+    except Exception as error:  # of tarfile, or of one of its decompressors
         raise SettingError(
             f"{archive} is not a whole tar archive ({error}): pack the environment again, to .tar, .tar.gz, .tar.bz2 "
             "or .tar.xz."
@@ -181,7 +149,8 @@ def _unpack(archive: Path, folder: Path) -> None:
     if failure is not None:
         raise NodeLocalError(
             f"{archive} holds no bin/python that works on this node ({failure}): pack an environment with conda-pack "
-            "or venv-pack. What venv-pack writes needs the Python that the environment was made from, on every node."
+            "or venv-pack, and choose a disk that is not mounted noexec. What venv-pack writes needs the Python that "
+            "the environment was made from, on every node."
         )
     if (folder / "bin" / "conda-unpack").exists():
         failure = _failure_of([python, str(folder / "bin" / "conda-unpack")])
@@ -200,36 +169,60 @@ def _failure_of(command: Sequence[str]) -> str | None:
     return done.stderr.decode(errors="replace").strip()[-500:] or f"exit code {done.returncode}"
 
 
-def _remove_tree(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
+def free_pair(first: int) -> int:
+    """The first of `first`, `first` + 2, ... which nobody listens at, nor at its neighbour: two runs may have one port.
+
+    Raises:
+        OSError: if all that were tried are taken.
+    """
+    for port in range(first, min(first + 2 * NUM_TRIES, LAST_PORT), 2):
+        if _is_free(port) and _is_free(port + 1):
+            return port
+    raise OSError(f"ports {first} to {first + 2 * NUM_TRIES} are all taken")
+
+
+def _is_free(port: int) -> bool:
+    """Whether a server could listen at this port now, on all addresses, whatever connections linger there."""
+    with ExitStack() as stack:
+        for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+            try:
+                probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            except OSError:  # a machine without IPv6
+                continue
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind((address, port))
+                probe.listen(1)
+            except OSError as error:
+                if family == socket.AF_INET6 and error.errno == errno.EADDRNOTAVAIL:  # no IPv6 address is configured
+                    continue
+                return False
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """One command of the batch script, on one node; 1 after an error, which is the attempt's reason to fail."""
-    parser = argparse.ArgumentParser(description="Copy code and environment to this node's disk, or remove them.")
-    parser.add_argument("action", choices=("copy", "remove"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--code", type=Path)
-    parser.add_argument("--environment", type=Path)
-    parser.add_argument("--output-dir", type=Path)
+    parser = argparse.ArgumentParser(description="Copy code and environment to this node, or remove them; find a port.")
+    parser.add_argument("action", choices=("copy", "remove", "port"))
+    parser.add_argument("what", help="folder of the copy; the first port")
+    for name in ("code", "environment", "output-dir"):
+        parser.add_argument(f"--{name}", type=Path)
     args = parser.parse_args(arguments)
-    if args.action == "remove":
-        _set_signals(signal.SIG_IGN)
-        remove(args.folder)
+    if args.action == "port":
+        sys.stdout.write(f"{free_pair(int(args.what))}\n")
         return 0
-    _set_signals(_stop)
-    begin = time.monotonic()
+    _set_signals(_stop if args.action == "copy" else signal.SIG_IGN)
     try:
-        copy(args.folder, code=args.code, environment=args.environment)
+        if args.action == "copy":
+            copy(Path(args.what), code=args.code, environment=args.environment)
+        else:
+            remove(Path(args.what))
     except NodeLocalError as error:
         sys.stderr.write(f"{error}\n")
         _note_failure(args.output_dir, error)
         return 1
-    sys.stderr.write(f"{COPIED.format(args.folder)}{time.monotonic() - begin:.1f} s\n")
     return 0
 
 
@@ -246,9 +239,9 @@ def _stop(number: int, frame: object) -> None:
 
 
 def _note_failure(output_dir: Path, error: NodeLocalError) -> None:
-    """Let `restart/` know why the attempt fails, and on which node."""
+    """Let `restart.py` know why the attempt fails, and on which node."""
     sys.path.append(str(Path(__file__).resolve().parent))
-    from restart.attempts import note_failure  # type: ignore[import-not-found]
+    from restart import note_failure  # type: ignore[import-not-found]
 
     host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     note_failure(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.launch import node_local
-from roberta_plugin.launch.node_local import NodeLocalError, SettingError, copy, remove
+from roberta_plugin.launch import node
+from roberta_plugin.launch.node import NodeLocalError, SettingError, copy, remove
 from tests.campaign.environment import mounted
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import wait_for
@@ -86,10 +86,10 @@ def test_a_full_disk_is_named_and_keeps_nothing(tmp_path, disk, code):
     try:
         (code / "large").write_bytes(bytes(2**17))
         (code / "small").write_bytes(bytes(2**17))
-        with pytest.raises(NodeLocalError, match=r"cannot be written \(No space left on device\).*--node-local.$"):
+        with pytest.raises(NodeLocalError, match=r"7-0 cannot be written.*No space left on device.*--node-local.$"):
             copy(disk / "roberta-run" / "7-0", code=code)
         assert list(disk.iterdir()) == []
-        with pytest.raises(NodeLocalError, match=r"7-0 cannot be written \(.*No space left on device"):
+        with pytest.raises(NodeLocalError, match=r"7-0 cannot be written.*No space left on device"):
             copy(disk / "run" / "7-0", code=code / "package", environment=pack_environment(tmp_path, large="a" * 2**17))
         assert list(disk.iterdir()) == []
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
@@ -99,12 +99,20 @@ def test_a_full_disk_is_named_and_keeps_nothing(tmp_path, disk, code):
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_disk_that_runs_no_programs_is_named_before_the_environment_is_unpacked(tmp_path, disk, code):
+def test_a_disk_that_runs_no_programs_is_named(tmp_path, disk, code):
     if not mounted(disk, "noexec"):
         pytest.skip("no tmpfs can be mounted here")
     try:
-        with pytest.raises(NodeLocalError, match="7-0 is on a disk that is mounted noexec"):
-            copy(disk / "roberta-run" / "7-0", code=code, environment=pack_environment(tmp_path))
+        packed = pack_environment(tmp_path)
+        with tarfile.open(packed, "w:gz") as file:  # with a Python of its own, as conda-pack has
+            python = tmp_path / "environment-to-pack" / "bin" / "python"
+            target = python.resolve()
+            python.unlink()
+            python.write_bytes(target.read_bytes()[:4096])
+            python.chmod(0o755)
+            file.add(tmp_path / "environment-to-pack", arcname=".")
+        with pytest.raises(NodeLocalError, match=r"no bin/python that works .*\(Permission denied\).* noexec"):
+            copy(disk / "roberta-run" / "7-0", code=code, environment=packed)
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", disk], check=True)
@@ -112,7 +120,7 @@ def test_a_disk_that_runs_no_programs_is_named_before_the_environment_is_unpacke
 
 def test_a_file_of_the_snapshot_that_this_node_cannot_read_is_named(disk, code):
     (code / "gone").symlink_to("nowhere")
-    with pytest.raises(NodeLocalError, match="code/gone cannot be read on this node \\(No such file or directory\\)"):
+    with pytest.raises(NodeLocalError, match=r"No such file or directory: .*code/gone"):
         copy(disk / "roberta-run" / "7-0", code=code)
 
 
@@ -120,8 +128,7 @@ def test_a_file_of_the_snapshot_that_this_node_cannot_read_is_named(disk, code):
     ("place", "message"),
     [
         ("/scratch/[JOBDIR is not set]", r"--node-local is /scratch/\[JOBDIR is not set\] in this job"),
-        ("scratch", "--node-local is scratch in this job: it must be a full path"),
-        ("/scratch/a:b", "--node-local is /scratch/a:b in this job: it must be a full path, and without a colon"),
+        ("scratch", "--node-local is scratch in this job: name a folder that every node has, by its full path"),
     ],
 )
 def test_a_place_that_a_variable_has_spoilt_is_refused(code, place, message):
@@ -178,7 +185,7 @@ def test_a_damaged_archive_is_named(tmp_path, disk, code, kind, message):
 
 
 def test_an_archive_that_a_node_does_not_see_is_named(tmp_path, disk, code):
-    with pytest.raises(NodeLocalError, match=r"env.tar cannot be read on this node \(No such file or directory\)"):
+    with pytest.raises(NodeLocalError, match=r"its source not read \(No such file or directory: .*env.tar\)"):
         copy(disk / "run" / "7-0", code=code, environment=tmp_path / "env.tar")
     assert list(disk.iterdir()) == []
 
@@ -186,7 +193,7 @@ def test_an_archive_that_a_node_does_not_see_is_named(tmp_path, disk, code):
 def start_as_the_batch_script_does(*words):
     environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "SLURM_NODEID": "3"}
     return subprocess.Popen(
-        [sys.executable, "-I", node_local.__file__, *map(str, words)],
+        [sys.executable, "-I", node.__file__, *map(str, words)],
         env=environment | {"SLURMD_NODENAME": "gpu4"},
         stderr=subprocess.PIPE,
         text=True,
@@ -238,7 +245,7 @@ def test_a_copy_that_a_signal_ends_leaves_nothing(tmp_path, disk, code, number, 
 RANK = """
 import sys
 from pathlib import Path
-from roberta_plugin.launch.node_local import remove_at_exit
+from roberta_plugin.launch.node import remove_at_exit
 remove_at_exit(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.read()
