@@ -10,9 +10,12 @@ import contextlib
 import datetime
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED
+from roberta_plugin.experiments.sweeps.slurm import JOBS, known_jobs, run_states
 from roberta_plugin.launch.report import attempt_lines, last_lines, launched_run, log_path
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, find_runs, read_launch, read_status
@@ -24,6 +27,7 @@ COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "la
 ACTIONS = ("logs", "attempts", "report", "cancel")
 NO_ANSWER = "SLURM does not answer"
 CLEAR = "\x1b[H\x1b[2J"  # the terminal's codes for: to the top, and clear the screen
+SHOWN_FAILURES = 3  # of a sweep
 SILENT_S = 60.0  # rank 0 writes every 10 s, or after each update where that takes longer
 
 
@@ -32,9 +36,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "jobs",
         help="show the progress of launched trainings",
-        description="Shows every run that `roberta launch` has submitted below the given folders: the state of its "
-        "job and why it waits, the updates done, the training loss as fairseq-train logs it, tokens a second on all "
-        "GPUs together, the time left to the last update at the present speed, and when rank 0 last "
+        description="Shows every run that `roberta launch` has submitted below the given folders, and every sweep and "
+        "fine-tuning that runs as a job array: of these, how many of their runs are in which state; of a run, the "
+        "state of its job and why it waits, the updates done, the training loss as fairseq-train logs it, tokens a "
+        "second on all GPUs together, the time left to the last update at the present speed, and when rank 0 last "
         "wrote. Below a run that has failed or started again: why, and the log to open; below one that runs: the rank "
         "that the others wait for most. With one of the words logs, attempts, report and cancel in front of run "
         "folders: the end of the log; how each attempt ended, and what followed; report.md with the loss curves, "
@@ -62,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     if len(args.folders) == 1:
         raise ValueError(f"roberta jobs {action}: name the run folder, as in `roberta jobs {action} runs/base`.")
     for folder in args.folders[1:]:
-        if action == "logs":
+        if (folder / JOBS).is_file():
+            act_on_sweep(folder, action)
+        elif action == "logs":
             show_log(folder, args)
         elif action == "attempts":
             launched_run(folder)
@@ -98,6 +105,26 @@ def cancel(folder: Path) -> None:
     print(f"job {job_id} of {folder}: cancelled, it ends{saves}")
 
 
+def act_on_sweep(root: Path, action: str) -> None:
+    """Cancel what is left of a job array; its logs and its report are elsewhere.
+
+    Raises:
+        ValueError: for another action, saying where to look; also if all jobs have ended.
+    """
+    if action != "cancel":
+        raise ValueError(
+            f"{root} is the folder of a sweep: the logs of its runs are CELL/seed-N/log.txt there, and the command "
+            "that has submitted it, given again, writes report.md."
+        )
+    job_ids = sorted({job.partition("_")[0] for job in known_jobs(root).values()})
+    active = sorted({task.partition("_")[0] for task in slurm_commands.queued_tasks(job_ids)})
+    if not active:
+        raise ValueError(f"No job of {root} is active (it had {', '.join(job_ids)}).")
+    for job_id in active:
+        slurm_commands.cancel(job_id)
+    print(f"job {', '.join(active)} of {root}: cancelled")
+
+
 def watch(args: argparse.Namespace) -> int:
     """Print the table, from the top of the terminal if it is one, until Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt):
@@ -116,13 +143,18 @@ def show_table(args: argparse.Namespace) -> int:
     if missing:
         raise FileNotFoundError(f"There is no folder {missing[0]}: name the folder that holds your runs.")
     runs = [found for folder in args.folders for found in find_runs(folder)]
-    if not runs:
+    sweeps = [found for folder in args.folders for found in find_runs(folder, by=JOBS)]
+    if not runs and not sweeps:
         print(f"no launched run in {', '.join(map(str, args.folders))}")
         return 0
     broken = {found: error for found in runs if (error := why_unreadable(found))}
     known = ask_slurm([launch for found in runs if found not in broken and (launch := read_launch(found))])
     rows = [COLUMNS, *(row_of(found, known) if found not in broken else row_without_files(found) for found in runs)]
     notes = ["", *(broken.get(found) or note_of(found, known) for found in runs)]
+    for root in sweeps:
+        row, note = sweep_row(root)
+        rows.append(row)
+        notes.append(note)
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row, note in zip(rows, notes, strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -161,6 +193,25 @@ def row_of(output_dir: Path, known: dict[str, Job] | None) -> tuple[str, ...]:
     job = job_of(output_dir, job_id, known, status)
     progress = ("-",) * 7 if status is None else progress_of(status, job)
     return (job_id or "-", state_of(job, status), *progress, str(output_dir))
+
+
+def sweep_row(root: Path) -> tuple[tuple[str, ...], str]:
+    """A sweep as the cells of COLUMNS, and a note about runs that have failed or that nothing trains."""
+    try:
+        jobs, states = known_jobs(root), run_states(root)
+    except ValueError as error:
+        return row_without_files(root), str(error)
+    except ChildProcessError:
+        return ("-", f"{slurm_commands.LOST} ({NO_ANSWER})", *("-",) * 7, str(root)), ""
+    counts = Counter(states.values())
+    state = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != DONE) or "finished"
+    latest = max((job.partition("_")[0] for job in jobs.values()), key=int, default="-")
+    notes = [f"failed: {root / name}/log.txt" for name, state_of_run in states.items() if state_of_run == FAILED]
+    notes = [*notes[:SHOWN_FAILURES], *([f"{len(notes)} have failed in all"] if len(notes) > SHOWN_FAILURES else [])]
+    if not counts.keys() & set(slurm_commands.ACTIVE_STATES):
+        again = "" if state == "finished" else ", and runs again what is not done"
+        notes.append(f"the command that has submitted them, given again, writes the report{again}")
+    return (latest, state, f"{counts[DONE]} of {len(states)} runs", *("-",) * 6, str(root)), "; ".join(notes)
 
 
 def current_status(output_dir: Path) -> Status | None:
@@ -241,6 +292,9 @@ def note_of(output_dir: Path, known: dict[str, Job] | None) -> str:
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
     then = last.get("then", "")
+    if last.get("restarts") and job.state not in slurm_commands.ACTIVE_STATES and job.reason != NO_ANSWER:
+        why = f" ({job.reason})" if job.reason not in ("", "None") else ""
+        then = f"SLURM has not restarted the job, its state is {job.state}{why}: launch the run again to resume it"
     log = f"{output_dir}/{last.get('log', 'logs')}"
     return f"attempt {last['attempt']} {last['kind']}{reason}: {then}{excluded}; log: {log}"
 

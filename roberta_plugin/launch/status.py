@@ -92,10 +92,10 @@ def read_status(output_dir: Path) -> Status | None:
     return _read(output_dir / STATUS_FILE, Status)
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """Run folders in `folder` (which may be one itself), down to three levels."""
+def find_runs(folder: Path, *, by: str = LAUNCH_FILE) -> list[Path]:
+    """Run folders in `folder` (which may be one itself), down to three levels: those that hold the file `by`."""
     patterns = ("", "*/", "*/*/", "*/*/*/")
-    return sorted({path.parent for pattern in patterns for path in folder.glob(f"{pattern}{LAUNCH_FILE}")})
+    return sorted({path.parent for pattern in patterns for path in folder.glob(f"{pattern}{by}")})
 
 
 def attempt() -> int:

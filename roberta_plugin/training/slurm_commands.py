@@ -69,17 +69,20 @@ def cancel(job_id: str) -> None:
     _output(["scancel", job_id])
 
 
-def queued_tasks(job_ids: Collection[str]) -> set[str]:
-    """Which of these jobs of ours, and of their array tasks, wait or run: as `123` and `123_4`.
+def queued_tasks(job_ids: Collection[str]) -> dict[str, str]:
+    """Those of these jobs of ours, and of their array tasks, that wait or run, with their states.
+
+    Example:
+        queued_tasks({"123", "7"})  ->  {"123_4": "pending", "7": "running"}
 
     Raises:
         OSError: if SLURM cannot be asked.
     """
     if not job_ids:
-        return set()
-    command = ["squeue", "--noheader", "--me", "--array", f"--jobs={','.join(sorted(job_ids))}", "--format=%F %K"]
-    pairs = [line.split() for line in _output_of_known(command).splitlines() if line.strip()]
-    return {job if task == "N/A" else f"{job}_{task}" for job, task in pairs}
+        return {}
+    command = ["squeue", "--noheader", "--me", "--array", f"--jobs={','.join(sorted(job_ids))}", "--format=%F %K %T"]
+    tasks = [line.split() for line in _output_of_known(command).splitlines() if line.strip()]
+    return {job if task == "N/A" else f"{job}_{task}": state.lower() for job, task, state in tasks}
 
 
 @contextlib.contextmanager

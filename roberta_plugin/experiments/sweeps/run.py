@@ -78,11 +78,7 @@ class RunFolder:
 
     def state(self) -> str:
         """One of done, running (here or elsewhere), failed and waiting."""
-        if (self.path / "result.json").is_file():
-            return DONE
-        if self.is_locked():
-            return RUNNING
-        return FAILED if (self.path / "failure.json").is_file() else WAITING
+        return state_of(self.path)
 
     def result(self) -> dict[str, Any] | None:
         """What result.json says: `value`, `num_updates`, `seconds`; None before the run is done."""
@@ -189,6 +185,15 @@ class RunFolder:
     def _write(self, name: str, content: dict[str, Any]) -> None:
         with atomic_write(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
+
+
+def state_of(folder: Path) -> str:
+    """The state of the run in a folder: done, running (here or elsewhere), failed or waiting."""
+    if (folder / "result.json").is_file():
+        return DONE
+    if is_locked(folder / "lock"):
+        return RUNNING
+    return FAILED if (folder / "failure.json").is_file() else WAITING
 
 
 class Attempt:

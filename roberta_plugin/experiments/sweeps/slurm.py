@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder, state_of
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.launch.checks import check_partition
@@ -22,7 +22,7 @@ from roberta_plugin.training.job_environment import keep_secrets
 from roberta_plugin.training.resources import Resources, check_resources
 from roberta_plugin.training.sbatch_options import check_text
 
-_JOBS, _LOGS = "jobs.json", "submitit"
+JOBS, _LOGS = "jobs.json", "submitit"
 
 
 class SweepJob:
@@ -117,7 +117,7 @@ def submit(
         resources=resources,
     )
     submitted = {folder.run.name: job for folder, job in zip(folders, jobs, strict=True)}
-    with atomic_write(root / _JOBS, "w") as file:
+    with atomic_write(root / JOBS, "w") as file:
         json.dump({**known_jobs(root), **submitted}, file, indent=2)
     return submitted
 
@@ -149,16 +149,30 @@ def check_slurm(resources: Resources | None) -> None:
 def known_jobs(root: Path) -> dict[str, str]:
     """Job ids by the runs' names, of all submissions from this folder."""
     remedy = "cancel the sweep's jobs that still wait, if any (squeue --me), and delete the file"
-    return {name: str(job) for name, job in (read_json(root / _JOBS, keys=(), remedy=remedy) or {}).items()}
+    return {name: str(job) for name, job in (read_json(root / JOBS, keys=(), remedy=remedy) or {}).items()}
 
 
-def queued_runs(root: Path) -> set[str]:
-    """Names of the runs that wait or run in SLURM's queue."""
+def run_states(root: Path) -> dict[str, str]:
+    """The states of a sweep's runs by their names; of what waits or runs in SLURM's queue, SLURM's word.
+
+    Raises:
+        ChildProcessError: if SLURM cannot be asked.
+    """
+    found = {str(path.parent.relative_to(root)): state_of(path.parent) for path in root.glob("*/seed-*/run.json")}
+    queued = queued_runs(root)
+    for name, state in found.items():
+        if state == WAITING or (state == FAILED and name in queued):
+            found[name] = queued.get(name, "not in the queue")
+    return dict(sorted(found.items()))
+
+
+def queued_runs(root: Path) -> dict[str, str]:
+    """The runs that wait or run in SLURM's queue, with their states there."""
     jobs = known_jobs(root)
     if not jobs:
-        return set()
+        return {}
     try:
         alive = slurm_commands.queued_tasks({job.partition("_")[0] for job in jobs.values()})
     except OSError as error:  # to guess would mean to submit a run twice
-        raise ChildProcessError(f"{root / _JOBS} names jobs of SLURM, and SLURM cannot be asked: {error}") from error
-    return {name for name, job in jobs.items() if job in alive}
+        raise ChildProcessError(f"{root / JOBS} names jobs of SLURM, and SLURM cannot be asked: {error}") from error
+    return {name: alive[job] for name, job in jobs.items() if job in alive}

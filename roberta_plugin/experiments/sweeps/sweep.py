@@ -223,6 +223,11 @@ def _submit(
     )
     array = next(iter(jobs.values())).split("_")[0]
     say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
+    if not settings.wait:
+        say(
+            f"`roberta jobs {root}` shows how they get on. The same command writes the report when they have ended; "
+            "with --wait it waits for that"
+        )
     return jobs
 
 

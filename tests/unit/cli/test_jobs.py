@@ -1,6 +1,7 @@
 """`roberta jobs`: a row for each launched run."""
 
 import argparse
+import json
 import socket
 import time
 
@@ -113,6 +114,52 @@ def test_a_failed_run_says_why_and_names_the_log(run_jobs, tmp_path):
     assert len(run_jobs(tmp_path / "b", states={"7": "pending|BeginTime"})) == 3
     write_status(tmp_path / "b", Status(**{**vars(read_status(tmp_path / "b")), "attempt": 2}))
     assert len(run_jobs(tmp_path / "b", states={"7": "running"})) == 2, "it runs again: nothing to say"
+
+
+@pytest.mark.parametrize("states", [{"7": "failed|JobHoldMaxRequeue"}, {"7": "cancelled|None"}, {}])
+def test_a_job_that_slurm_has_ended_for_good_is_not_said_to_restart(run_jobs, tmp_path, states):
+    add_run(tmp_path / "a", "7")
+    end = End(job_id="7", attempt=1, code=137, phase="training")
+    then = "the job restarts from its last checkpoint"
+    write_attempt(tmp_path / "a", end, Decision(True, then), Limits(9, 2, 140))
+    assert then in run_jobs(tmp_path / "a", states={"7": "pending|BeginTime"})[2]
+    assert then in run_jobs(tmp_path / "a", states=None)[2], "SLURM was not asked"
+    note = run_jobs(tmp_path / "a", states=states)[2]
+    assert then not in note
+    assert "exit code 137 (SIGKILL)" in note
+    assert "launch the run again to resume it" in note
+
+
+def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_path, monkeypatch):
+    alive = {"7_1": "running", "7_2": "pending", "7_3": "pending"}
+    monkeypatch.setattr(slurm_commands, "queued_tasks", lambda job_ids: alive)
+    root = tmp_path / "RTE" / "runs"
+    files = {"a": "result.json", "b": None, "c": None, "d": "failure.json", "e": "failure.json", "f": None}
+    for cell, file in files.items():  # d was submitted again, e has failed, f has left the queue without a word
+        (root / cell / "seed-1").mkdir(parents=True)
+        for name in ("run.json", *([file] if file else [])):
+            (root / cell / "seed-1" / name).write_text("{}")
+    numbers = {"a": "7_0", "b": "7_1", "c": "7_2", "d": "7_3", "e": "5_1", "f": "5_2"}
+    (root / "jobs.json").write_text(json.dumps({f"{cell}/seed-1": job for cell, job in numbers.items()}))
+    _, row, note = run_jobs(tmp_path, states={})
+    assert row.split()[:1] == ["7"] and row.endswith(str(root))
+    assert "1 failed, 1 not in the queue, 2 pending, 1 running" in row
+    assert "1 of 6 runs" in row
+    assert note == f"    failed: {root}/e/seed-1/log.txt"
+    cancelled = []
+    monkeypatch.setattr(slurm_commands, "cancel", cancelled.append)
+    run_jobs("cancel", root, states={})
+    assert cancelled == ["7"]
+    alive.clear()
+    assert run_jobs(root, states={})[2].endswith("writes the report, and runs again what is not done")
+    with pytest.raises(ValueError, match=r"CELL/seed-N/log\.txt"):
+        run_jobs("logs", root, states={})
+
+    def ask(job_ids):
+        raise OSError("SLURM is down")
+
+    monkeypatch.setattr(slurm_commands, "queued_tasks", ask)
+    assert "unknown (SLURM does not answer)" in run_jobs(root, states={})[1]
 
 
 def test_a_job_on_a_part_of_its_nodes_says_so(run_jobs, tmp_path):

@@ -166,6 +166,21 @@ def test_secrets_are_in_no_file_and_reach_the_job_by_sbatch(tiny_data_bin, tmp_p
     assert "MY_TOKEN=..." in (snapshot / "recipe.json").read_text()
 
 
+def test_what_setup_and_sbatch_hold_can_be_read_by_nobody_else(tiny_data_bin, tmp_path, submit):
+    """Not even while sbatch runs; colleagues read the logs all the same."""
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.write_text(sbatch.read_text() + f'stat -c %a "$(dirname "$1")" > {tmp_path}/mode\n')
+    (tmp_path / "run" / "logs").mkdir(parents=True)
+    (tmp_path / "run" / "logs").chmod(0o755)
+    setup, options = ("export WANDB_API_KEY=hunter2",), ("comment=hunter2",)
+    submit(good_recipe(tiny_data_bin, tmp_path / "run", setup=setup, sbatch=options))
+    assert (tmp_path / "mode").read_text() == "700\n"
+    assert stat.S_IMODE((tmp_path / "run" / "logs").stat().st_mode) == 0o755
+    holding = [p for p in (tmp_path / "run").rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
+    assert {"recipe.json", "7_submission.sh"} <= {path.name for path in holding}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holding} == {0o600}
+
+
 def test_a_job_inherits_only_what_is_listed(tiny_data_bin, tmp_path, monkeypatch, submit):
     for name in ("NCCL_DEBUG", "MY_TOKEN", "SURPRISE"):
         monkeypatch.setenv(name, "1")

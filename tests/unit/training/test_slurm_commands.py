@@ -34,14 +34,15 @@ def test_all_jobs_are_asked_about_at_once(answer):
 
 
 def test_tasks_in_the_queue(answer):
-    answer("squeue", "100 0\n100 12\n7 N/A")
-    assert slurm_commands.queued_tasks({"100", "7"}) == {"100_0", "100_12", "7"}
+    answer("squeue", "100 0 RUNNING\n100 12 PENDING\n7 N/A PENDING")
+    found = {"100_0": "running", "100_12": "pending", "7": "pending"}
+    assert slurm_commands.queued_tasks({"100", "7"}) == found
 
 
 def test_a_forgotten_job_is_unknown(answer):
     answer("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)
     assert slurm_commands.job_state("7") == slurm_commands.LOST
-    assert slurm_commands.queued_tasks({"7"}) == set()
+    assert slurm_commands.queued_tasks({"7"}) == {}
 
 
 def test_a_controller_that_is_down_is_not_a_job_that_is_gone(answer):

@@ -38,10 +38,10 @@ def squeue(tmp_path, monkeypatch):
 
 
 def test_runs_in_the_queue(squeue, tmp_path):
-    assert queued_runs(tmp_path) == set(), "without jobs.json nobody should ask SLURM"
+    assert queued_runs(tmp_path) == {}, "without jobs.json nobody should ask SLURM"
     (tmp_path / "jobs.json").write_text(json.dumps({"a/seed-1": "100_0", "a/seed-2": "100_1", "b/seed-1": "7"}))
-    squeue("100 1\\n7 N/A\\n")
-    assert queued_runs(tmp_path) == {"a/seed-2", "b/seed-1"}
+    squeue("100 1 PENDING\\n7 N/A RUNNING\\n")
+    assert queued_runs(tmp_path) == {"a/seed-2": "pending", "b/seed-1": "running"}
     asked = (tmp_path / "asked").read_text().split()
     assert {"--me", "--jobs=100,7"} <= set(asked), "other people's jobs were asked about"
 

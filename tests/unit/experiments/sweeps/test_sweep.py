@@ -7,6 +7,7 @@ import pytest
 from roberta_plugin.experiments.sweeps import sweep, waiting
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
+from roberta_plugin.locks import try_lock
 
 
 def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
@@ -21,10 +22,12 @@ def test_what_is_done_running_or_queued_is_left_alone(tmp_path, monkeypatch):
     folders = prepare(grid_of(tmp_path), tmp_path / "out")
     done, running, queued, failed = folders
     (done.path / "result.json").write_text("{}")
-    monkeypatch.setattr(running, "is_locked", lambda: True)
+    lock = open(running.path / "lock", "w")
+    assert try_lock(lock.fileno())
     monkeypatch.setattr(sweep, "queued_runs", lambda root: {queued.run.name})
     (failed.path / "failure.json").write_text("{}")
     assert to_do(folders, root=tmp_path / "out") == [failed]
+    lock.close()
 
 
 def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypatch):
