@@ -101,7 +101,7 @@ def add_parser(subparsers: Any) -> None:
         nargs="*",
         metavar="NAME=VALUE",
         help="run as a SLURM job array with these resources, under the names of slurm/README.md: time=8:00:00 "
-        "partition=gpu gpus_per_node=1 sbatch.OPTION=VALUE",
+        "partition=gpu gpus_per_node=1 sbatch.OPTION=VALUE env.NAME",
     )
     parser.add_argument("--device", help="where to evaluate (default: a GPU if there is one)")
     parser.add_argument("--grid-only", action="store_true", help="write the grid file for `roberta sweep`, and stop")

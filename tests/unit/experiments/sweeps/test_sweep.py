@@ -22,12 +22,11 @@ def test_what_is_done_running_or_queued_is_left_alone(tmp_path, monkeypatch):
     folders = prepare(grid_of(tmp_path), tmp_path / "out")
     done, running, queued, failed = folders
     (done.path / "result.json").write_text("{}")
-    lock = open(running.path / "lock", "w")
-    assert try_lock(lock.fileno())
     monkeypatch.setattr(sweep, "queued_runs", lambda root: {queued.run.name})
     (failed.path / "failure.json").write_text("{}")
-    assert to_do(folders, root=tmp_path / "out") == [failed]
-    lock.close()
+    with open(running.path / "lock", "w") as lock:
+        assert try_lock(lock.fileno())
+        assert to_do(folders, root=tmp_path / "out") == [failed]
 
 
 def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypatch):
