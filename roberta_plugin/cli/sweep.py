@@ -37,7 +37,8 @@ def add_parser(subparsers: Any) -> None:
         nargs="*",
         metavar="NAME=VALUE",
         help="submit the runs as a job array instead of training here. Settings given here win over the grid file's "
-        "section slurm and have the same names: time=8:00:00 partition=gpu gpus_per_node=8 sbatch.OPTION=VALUE env.NAME",
+        "section slurm and have the same names: time=8:00:00 partition=gpu gpus_per_node=8 sbatch.OPTION=VALUE "
+        "env.NAME",
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: wait until the runs have left the queue")
     parser.add_argument(

@@ -30,36 +30,17 @@ RUNTIMES = ("pyxis", "apptainer")
 FREE = (
     # how an update's batch is shared out and computed; the batch is compared instead
     *("batch_size", "required_batch_size", "max_tokens", "update_freq", "update_seq", "num_workers", "cpu"),
-    "data_buffer_size",
-    *("distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast", "nprocs", "tpu"),
-    *("fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache", "attention_backend"),
-    *(
-        "compile",
-        "memory_efficient",
-        "all_gather",
-        "heartbeat",
-        "localsgd",
-        "slowmo",
-        "pipeline",
-        "zero",
-        "use_sharded",
-    ),
+    *("data_buffer_size", "distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast"),
+    *("nprocs", "tpu", "fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache"),
+    *("attention_backend", "compile", "memory_efficient", "all_gather", "heartbeat", "localsgd", "slowmo"),
+    *("pipeline", "zero", "use_sharded"),
     # what is logged, saved and validated, and when it ends
-    *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress", "reset_logging"),
-    *(
-        "background_checkpoints",
-        "save",
-        "keep",
-        "no_",
-        "checkpoint",
-        "write_checkpoints",
-        "load_checkpoint",
-        "best_checkpoint",
-        "maximize_best",
-    ),
-    *("valid", "disable_valid", "ignore_unused_valid", "max_valid", "fixed_validation", "skip_invalid", "patience"),
-    *("max_update", "max_epoch", "stop", "user_dir", "model_parallel", "use_plasma", "simul", "quant"),
-    *("async", "combine_valid", "dataset_impl", "continue_once", "finetune_from", "use_bmuf", "criterion_log"),
+    *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),
+    *("reset_logging", "background_checkpoints", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
+    *("load_checkpoint", "best_checkpoint", "maximize_best", "valid", "disable_valid", "ignore_unused_valid"),
+    *("max_valid", "fixed_validation", "skip_invalid", "patience", "max_update", "max_epoch", "stop", "user_dir"),
+    *("model_parallel", "use_plasma", "simul", "quant", "async", "combine_valid", "dataset_impl", "continue_once"),
+    *("finetune_from", "use_bmuf", "criterion_log"),
 )
 COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
 

@@ -20,14 +20,14 @@ NUM_PORT_PAIRS = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class RankInfo:
-    """One process of a job: its rank, the job's size, and the address of rank 0."""
+    """One process of a job: its rank, the job's size, and the address of rank 0, which torchrun knows without hosts."""
 
     rank: int
     world_size: int
     local_rank: int
-    ranks_per_node: int
-    hosts: tuple[str, ...]
-    port: int
+    ranks_per_node: int = 0
+    hosts: tuple[str, ...] = ()
+    port: int = 0
 
     @property
     def host(self) -> str:
@@ -42,7 +42,7 @@ class RankInfo:
     @property
     def init_method(self) -> str:
         """The address of rank 0, as torch.distributed and fairseq write it."""
-        return f"tcp://{self.hosts[0]}:{self.port}"
+        return f"tcp://{self.hosts[0]}:{self.port}" if self.hosts else "env://"
 
     def host_of(self, rank: int) -> str:
         """The node of a rank: nodes are filled one after the other."""

@@ -14,12 +14,12 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from roberta_plugin.launch import checks, status
 from roberta_plugin.launch.job import CheckedMain, prepare_checkpoints
 from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments
 from roberta_plugin.stop_signals import StopSignals
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.job_environment import keep_secrets, written_variables
@@ -29,43 +29,25 @@ logger = logging.getLogger(__name__)
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TorchRank:
-    """One process of torchrun's."""
-
-    rank: int
-    world_size: int
-    local_rank: int
-
-    def arguments(self, *, is_cpu: bool) -> list[str]:
-        """fairseq-train's options for this rank; it meets the others at the store that torchrun's agent serves."""
-        arguments = ["--distributed-world-size", str(self.world_size)]
-        if self.world_size == 1:
-            return arguments
-        arguments += ["--distributed-rank", str(self.rank), "--distributed-init-method", "env://"]
-        arguments += ["--distributed-no-spawn", "--device-id", "0" if is_cpu else str(self.local_rank)]
-        return [*arguments, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"] if is_cpu else arguments
-
-
-def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> TorchRank:
-    """The rank of this process; alone, without torchrun, it is rank 0 of 1.
+def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
+    """The rank of this process, which meets the others at the store of torchrun's agent; alone, it is rank 0 of 1.
 
     Raises:
         ValueError: if only some of torchrun's variables are set.
     """
     missing = [name for name in _VARIABLES if name not in environment]
     if len(missing) == len(_VARIABLES):
-        return TorchRank(rank=0, world_size=1, local_rank=0)
+        return RankInfo(rank=0, world_size=1, local_rank=0)
     if missing:
         raise ValueError(
             f"{', '.join(missing)} not set: start the ranks by `torchrun --no-python roberta train ...`, which sets "
             f"{', '.join(_VARIABLES)}."
         )
     rank, world_size, local_rank = (int(environment[name]) for name in _VARIABLES[:3])
-    return TorchRank(rank=rank, world_size=world_size, local_rank=local_rank)
+    return RankInfo(rank=rank, world_size=world_size, local_rank=local_rank)
 
 
-def train_rank(recipe: LaunchSettings, rank: TorchRank) -> int:
+def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
     """Train on this rank to the end (exit code 0) or until a signal stops all ranks (128 + its number).
 
     Raises:
@@ -117,7 +99,7 @@ def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
     )
 
 
-def _train(recipe: LaunchSettings, rank: TorchRank, arguments: tuple[str, ...], stop: StopSignals) -> Any:
+def _train(recipe: LaunchSettings, rank: RankInfo, arguments: tuple[str, ...], stop: StopSignals) -> Any:
     from roberta_plugin.launch.update_hook import UpdateHook
 
     hook = UpdateHook(
@@ -136,10 +118,10 @@ def _train(recipe: LaunchSettings, rank: TorchRank, arguments: tuple[str, ...], 
     return hook
 
 
-def _train_with(hook: Any, recipe: LaunchSettings, rank: TorchRank, arguments: tuple[str, ...]) -> None:
+def _train_with(hook: Any, recipe: LaunchSettings, rank: RankInfo, arguments: tuple[str, ...]) -> None:
     from fairseq.distributed import utils as distributed_utils
 
-    words = [*arguments, *rank.arguments(is_cpu=recipe.is_cpu)]
+    words = [*arguments, *distributed_arguments(rank, is_cpu=recipe.is_cpu)]
     logger.info(f"fairseq-train {' '.join(words)}")
     config = train_arguments.to_config(train_arguments.parse(words))
     with hook:
