@@ -15,6 +15,7 @@ import dataclasses
 import math
 import re
 import shlex
+import stat
 import subprocess
 import sys
 import zlib
@@ -182,16 +183,20 @@ def _calling_sbatch(resources: Resources, *, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     mode = folder.stat().st_mode
     try:
-        folder.chmod(0o700)
+        _chmod(folder, 0o700)
         with submission_environment(given=given, dropped=dropped_variables(resources.env, resources.inherit)):
             yield
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
         raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
     finally:
         for path in (*folder.glob("*.sh"), *folder.glob("*.pkl")):
-            with contextlib.suppress(OSError):  # a job that has begun may rename its own
-                path.chmod(0o600)
-        folder.chmod(mode)
+            _chmod(path, 0o600)
+        _chmod(folder, stat.S_IMODE(mode))
+
+
+def _chmod(path: Path, mode: int) -> None:
+    with contextlib.suppress(OSError):  # a colleague's; or a job that has begun has renamed its own
+        path.chmod(mode)
 
 
 def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, Any]:
