@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import logging
 import os
 import re
@@ -90,9 +91,6 @@ class TrainingJob:
             form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
             logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
             hook = self.on_nodes(len(rank_info.hosts))._train(rank_info, stop)
-            hook.write_status("stopped" if hook.has_stopped else "finished")
-            if rank_info.rank == 0 and not hook.has_stopped:
-                self._report()
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
             return hook
@@ -108,6 +106,12 @@ class TrainingJob:
             return self
         recipe = dataclasses.replace(self.recipe, nodes=num_nodes)
         return TrainingJob(recipe=recipe, arguments=(*self.arguments, *batch_arguments(recipe)))
+
+    def _end(self, hook: Any, rank_info: RankInfo) -> None:
+        """What is left to do while the other ranks still wait, so that all end together."""
+        hook.write_status("stopped" if hook.has_stopped else "finished")
+        if rank_info.rank == 0 and not hook.has_stopped:
+            self._report()
 
     def _report(self) -> None:
         from roberta_plugin.launch.report import REPORT, write_report
@@ -167,7 +171,8 @@ class TrainingJob:
 
         lost_ranks.on_lost.append(self._note_failure)
         with hook:
-            distributed_utils.call_main(config, CheckedMain(rank_info.rank, rank_info.world_size))
+            end = functools.partial(self._end, hook, rank_info)
+            distributed_utils.call_main(config, CheckedMain(rank_info.rank, rank_info.world_size, at_end=end))
         return hook
 
     def _prepare_checkpoints(self) -> str:
@@ -179,10 +184,11 @@ class TrainingJob:
 
 
 class CheckedMain:
-    """fairseq's main, after one look at the process group that fairseq has made."""
+    """fairseq's main, after one look at its process group; then `at_end`, before its last barrier."""
 
-    def __init__(self, rank: int, world_size: int) -> None:
+    def __init__(self, rank: int, world_size: int, *, at_end: Callable[[], None] = lambda: None) -> None:
         self._expected = (rank, world_size)
+        self._at_end = at_end
 
     def __call__(self, config: Any) -> None:
         """Train.
@@ -201,6 +207,7 @@ class CheckedMain:
         sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {host}\n")
         sys.stdout.flush()
         fairseq_cli.train.main(config)
+        self._at_end()
 
 
 def _nothing_to_check(rank_info: RankInfo) -> str:

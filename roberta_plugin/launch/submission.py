@@ -47,8 +47,8 @@ from roberta_plugin.training.slurm_commands import submission_environment
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
 REMOVE_S = 60  # for the removal of the copies on the nodes; a requeued job waits for two minutes anyway
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
-# has died. fairseq's ranks end together, when rank 0 has written its last checkpoint.
-WAIT_S = 45
+# has died; SLURM's KillWait (30 s) comes on top. The ranks end together, when rank 0 has written all it has to.
+WAIT_S = 10
 END_LINES = ["end_attempt $?"]
 
 

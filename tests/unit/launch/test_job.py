@@ -38,6 +38,7 @@ def call(tmp_path, monkeypatch):
             call.port = place.port
             if error is not None:
                 raise error
+            job._end(hook, place)
             return hook
 
         monkeypatch.setattr(TrainingJob, "_train", train)
