@@ -41,7 +41,7 @@ REGISTERED = {
     "optimizer": ("roberta_adamw",),
 }
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
-REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone of the repository, as in README.md
+REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone, as in README.md
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
 
 
