@@ -35,6 +35,7 @@ from roberta_plugin.models.checkpoints.names import VERSION
 Layout = Literal["today", "2019"]
 MODEL = "model.pt"
 NOTE = "NOTE"
+FAIRSEQS_EPSILON = 1e-5  # of layer norms
 _TAKEN = {MODEL, "dict.txt", NOTE, *(name for files, _ in KINDS for name in files)}
 _ENDINGS = (".tar.gz", ".tgz", ".tar")
 
@@ -94,7 +95,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     All classification heads go along, as in roberta.large.mnli; fairseq's hub registers them by name.
 
     Raises:
-        ValueError: for heads that fairseq's RoBERTa cannot have.
+        ValueError: for heads, or another epsilon of layer norms, than fairseq's RoBERTa can have.
     """
     if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
@@ -104,6 +105,12 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         raise ValueError(
             f"{model.path} chooses the sentences of summaries, and fairseq's RoBERTa has no such head: use --to "
             "huggingface --head masked_lm for the encoder, or the checkpoint itself."
+        )
+    epsilon = model.state["cfg"]["model"].get("layer_norm_eps", FAIRSEQS_EPSILON)
+    if epsilon != FAIRSEQS_EPSILON:
+        raise ValueError(
+            f"{model.path} has layer norms with layer_norm_eps {epsilon}, and fairseq's RoBERTa always computes with "
+            f"{FAIRSEQS_EPSILON}, so its answers would differ: use --to huggingface or --to onnx."
         )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}
