@@ -133,8 +133,8 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for name, wanted in required.items():
         if config.get(name, wanted) != wanted:
             raise ValueError(
-                f"{path}: {name} is {config[name]!r}, and RoBERTa here has {wanted!r}: such a model cannot be read. Use "
-                "it with transformers, or start from another."
+                f"{path}: {name} is {config[name]!r}, and RoBERTa here has {wanted!r}: such a model cannot be read. "
+                "Use it with transformers, or start from another."
             )
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
         value = config.get(name)

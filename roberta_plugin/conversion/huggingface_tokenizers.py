@@ -5,8 +5,8 @@
     all              tokenizer_config.json  special_tokens_map.json
 
 Ids in these files are the model's. `<mask>` takes the space before it along (lstrip), as it does in pretraining and in
-our hub: "end <mask>" is `end`, `<mask>`, not `end`, a space, `<mask>`. A model that was imported from a tokenizer without
-lstrip keeps that.
+our hub: "end <mask>" is `end`, `<mask>`, not `end`, a space, `<mask>`. A model that was imported with a tokenizer
+without lstrip keeps that.
 
 Texts get the same ids as here, except that transformers reads the strings <s>, <pad>, </s> and <unk> of a text as
 special symbols, unless it is called with split_special_tokens=True. With SentencePiece there are two more exceptions:

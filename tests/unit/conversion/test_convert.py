@@ -307,7 +307,7 @@ def test_an_earlier_export_is_replaced_as_a_whole(ours, theirs):
 
 
 def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_path):
-    folder = tmp_path / "out" / "runs" / "a" / "checkpoints"
+    folder = tmp_path / "out" / "runs" / "lr-1e-5" / "seed-1" / "checkpoints"
     shutil.copytree(ours, folder)
     state = load_state(folder / "model.pt")
     state["cfg"]["optimization"] = {"lr": [1e-5], "update_freq": [2]}
