@@ -15,6 +15,6 @@ def require(*packages: str, extra: str, purpose: str) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
-            f"{purpose} needs {' and '.join(missing)}, not installed here: pip install -c .constraints.txt -e "
-            f"'.[{extra}]' in a clone, or pip install 'roberta_plugin[{extra}]'."
+            f"{purpose} needs {' and '.join(missing)}, not installed here: pip install {' '.join(missing)} (in a "
+            f"clone, with -c .constraints.txt), or 'roberta_plugin[{extra}]'."
         )

@@ -41,7 +41,7 @@ REGISTERED = {
     "optimizer": ("roberta_adamw",),
 }
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
-REINSTALL = "pip install -c .constraints.txt -e ."  # in a clone of the repository, as in README.md
+REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone, as in README.md
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
 
 
@@ -105,6 +105,8 @@ def examine() -> Iterator[Finding]:
     for name in BESIDE_TORCH:
         if _is_installed(name):
             yield check_beside_torch(name)
+    if _is_installed("transformers"):
+        yield check_transformers()
 
 
 def guarded(what: str, check: Callable[[], Finding]) -> Finding:
@@ -196,12 +198,27 @@ def check_beside_torch(name: str) -> Finding:
         return Finding(
             name,
             f"{found} cannot be loaded ({type(error).__name__})",
-            f"Training does not need it, but transformers imports it: `from transformers import RobertaForMaskedLM` "
-            f"fails. Install the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
-            f"https://download.pytorch.org/whl/{build}; or remove it: pip uninstall {name}",
+            f"Nothing here needs it, but transformers imports it wherever it is installed. Remove it: pip uninstall -y "
+            f"{name}; or install the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
+            f"https://download.pytorch.org/whl/{build}",
             is_needed=False,
         )
     return Finding(name, found)
+
+
+def check_transformers() -> Finding:
+    """Whether transformers, which opens exported models, can be imported."""
+    found = metadata.version("transformers")
+    try:
+        importlib.import_module("transformers.pipelines")
+    except Exception as error:  # of any package that it finds installed
+        return Finding(
+            "transformers",
+            f"{found} cannot be imported: {type(error).__name__}: {error}".splitlines()[0],
+            f"If one of {', '.join(BESIDE_TORCH)} cannot be loaded, follow its remedy. Otherwise: pip install -c "
+            ".constraints.txt --force-reinstall --no-deps transformers",
+        )
+    return Finding("transformers", found)
 
 
 def _is_installed(name: str) -> bool:

@@ -29,6 +29,17 @@ def add_parser(subparsers: Any) -> None:
         "--output", default="-", metavar="FILE", help="answers; - is standard output (default); .npy for embeddings"
     )
     parser.add_argument("--format", choices=FORMATS, help="form of the input (default: by its name, or first line)")
+    parser.add_argument(
+        "--text-column",
+        metavar="COLUMN",
+        help="column or field of the text, or of the context of questions (default: as below, or as in training)",
+    )
+    parser.add_argument("--text-pair-column", metavar="COLUMN", help="the same for the second text, or the question")
+    parser.add_argument(
+        "--id-column",
+        metavar="COLUMN",
+        help="column or field that each answer gives back as id (id; without one: the number of the line)",
+    )
     parser.add_argument("--data", type=Path, help="folder with dict.txt, if it is not that of the model")
     parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer's files, if it is another one")
     parser.add_argument("--head", help="name of the head, if the model has several")
@@ -86,6 +97,9 @@ def run(args: argparse.Namespace) -> int:
         input=None if args.input == "-" else Path(args.input),
         output=None if args.output == "-" else Path(args.output),
         format=args.format,
+        text_column=args.text_column,
+        text_pair_column=args.text_pair_column,
+        id_column=args.id_column,
         data=args.data,
         tokenizer=args.tokenizer,
         head=args.head,

@@ -12,7 +12,6 @@ Shapes: D model dimension.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -26,7 +25,6 @@ from typing import IO, Any, Literal
 import torch
 from torch import Tensor
 
-from roberta_plugin.conversion.heads import MASKED_LM
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
@@ -37,6 +35,7 @@ from roberta_plugin.models.checkpoints.names import VERSION
 Layout = Literal["today", "2019"]
 MODEL = "model.pt"
 NOTE = "NOTE"
+FAIRSEQS_EPSILON = 1e-5  # of layer norms
 _TAKEN = {MODEL, "dict.txt", NOTE, *(name for files, _ in KINDS for name in files)}
 _ENDINGS = (".tar.gz", ".tgz", ".tar")
 
@@ -96,7 +95,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     All classification heads go along, as in roberta.large.mnli; fairseq's hub registers them by name.
 
     Raises:
-        ValueError: for heads that fairseq's RoBERTa cannot have.
+        ValueError: for heads, or another epsilon of layer norms, than fairseq's RoBERTa can have.
     """
     if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
@@ -107,17 +106,19 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
             f"{model.path} chooses the sentences of summaries, and fairseq's RoBERTa has no such head: use --to "
             "huggingface --head masked_lm for the encoder, or the checkpoint itself."
         )
+    epsilon = model.state["cfg"]["model"].get("layer_norm_eps", FAIRSEQS_EPSILON)
+    if epsilon != FAIRSEQS_EPSILON:
+        raise ValueError(
+            f"{model.path} has layer norms with layer_norm_eps {epsilon}, and fairseq's RoBERTa always computes with "
+            f"{FAIRSEQS_EPSILON}, so its answers would differ: use --to huggingface or --to onnx."
+        )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}
-    options |= {"arch": "roberta", "task": "masked_lm", "tokens_per_sample": options["max_positions"]}
-    state: dict[str, Any]
-    if layout == "2019":
-        namespace = argparse.Namespace(**options, data=".", seed=1, sample_break_mode="complete", criterion=MASKED_LM)
-        state = {"args": namespace, "cfg": None, "model": as_of_2019(parameters)}
-    else:
-        task = {"_name": "masked_lm", "data": ".", "tokens_per_sample": options["max_positions"]}
-        named = argparse.Namespace(**{**options, "_name": "roberta"})
-        state = {"args": None, "cfg": _config(task, named), "model": parameters}
+    # Plain types only, which torch's safe loading reads. fairseq's hub overrides only options that are there.
+    options |= {"_name": "roberta", "load_checkpoint_heads": False}
+    task = {"_name": "masked_lm", "data": ".", "tokens_per_sample": options["max_positions"]}
+    named = as_of_2019(parameters) if layout == "2019" else parameters
+    state = {"args": None, "cfg": _config(task, options), "model": named}
     save_state(folder / MODEL, state)
     _write_words(model, folder)
     with atomic_write(folder / NOTE, "w") as file:
@@ -172,8 +173,8 @@ def as_of_2019(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def _config(task: Mapping[str, Any], options: Any) -> dict[str, Any]:
-    return {"task": dict(task), "model": options, "bpe": None, "common": {"seed": 1}}
+def _config(task: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"task": dict(task), "model": dict(options), "bpe": None, "common": {"seed": 1}}
 
 
 def _write_words(model: PortableModel, folder: Path) -> None:

@@ -93,7 +93,7 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
         name: value for name, value in arguments.items() if name not in ("arch", "load_checkpoint_heads")
     }
     for name, text in sizes.items():
-        options[name.replace("-", "_")] = int(text) if text.isdigit() else text == "true" if text == "true" else text
+        options.setdefault(name.replace("-", "_"), int(text) if text.isdigit() else text == "true" or text)
     options |= {"_name": "fast_roberta"}
     del options["arch"]
     known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}

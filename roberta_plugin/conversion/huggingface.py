@@ -114,6 +114,7 @@ def read_huggingface(path: Path) -> PortableModel:
             settings=settings,
             is_inferred=not trained,
             made_anew=[MASKED_LM] if "encoder.lm_head.dense.weight" in made_anew else [],
+            mask_keeps_space=found.mask_keeps_space,
             tokenizer=found.tokenizer,
             vocabulary=found.vocabulary,
         ),

@@ -16,6 +16,7 @@ from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
 from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS
 from roberta_plugin.models.checkpoints.options import model_options, saved_options
+from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 
 # model_type -> begin of the names of its classes
@@ -42,7 +43,7 @@ _SIZES = {
     "num_attention_heads": "encoder_attention_heads",
 }
 _DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"}
-_EPSILON = 1e-5  # of layer normalization
+_THEIR_EPSILON = 1e-12  # of layer norms, where config.json does not name it
 REMEMBERED = "fine_tuned_on"  # our own entry: task and settings of fine-tuning, without labels; transformers keeps it
 _LENGTHS = ("max_length", "question_length", "doc_stride")
 _KINDS = (*sorted({task.kind for task in GLUE_TASKS.values()}), "tagging")
@@ -74,7 +75,7 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         "vocab_size": len(model.vocabulary),
         "max_position_embeddings": num_positions + ROWS_BEFORE_POSITIONS,
         "type_vocab_size": 1,
-        "layer_norm_eps": _EPSILON,
+        "layer_norm_eps": float(saved.get("layer_norm_eps") or FastRobertaConfig.layer_norm_eps),
         "initializer_range": 0.02,
         "position_embedding_type": "absolute",
         "tie_word_embeddings": not saved.get("untie_weights_roberta"),
@@ -127,12 +128,14 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
-        "layer_norm_eps": _EPSILON,
         "pad_token_id": 1,
     }
     for name, wanted in required.items():
         if config.get(name, wanted) != wanted:
-            raise ValueError(f"{path}: {name} is {config[name]!r}, and RoBERTa here has {wanted!r}: it is not read.")
+            raise ValueError(
+                f"{path}: {name} is {config[name]!r}, and RoBERTa here has {wanted!r}: such a model cannot be read. "
+                "Use it with transformers, or start from another."
+            )
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -141,6 +144,9 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         value = config.get(name)
         if value is not None and (not isinstance(value, int | float) or not 0 <= value <= 1):
             raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {value!r}.")
+    epsilon = config.get("layer_norm_eps", _THEIR_EPSILON)
+    if not isinstance(epsilon, float) or not 0.0 < epsilon <= 1.0:
+        raise ValueError(f"{path}: layer_norm_eps must be a number above 0, at most 1, got {epsilon!r}.")
     if config["hidden_size"] % config["num_attention_heads"]:
         raise ValueError(
             f"{path}: hidden_size {config['hidden_size']} is not a multiple of num_attention_heads "
@@ -156,6 +162,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "activation_dropout": 0.0,
         "pooler_dropout": float(config.get("classifier_dropout") or 0.0),
         "activation_fn": activation,
+        "layer_norm_eps": epsilon,
         "pooler_activation_fn": "tanh",
         "max_positions": config["max_position_embeddings"] - ROWS_BEFORE_POSITIONS,
         "untie_weights_roberta": config.get("tie_word_embeddings") is False,

@@ -5,7 +5,8 @@
     all              tokenizer_config.json  special_tokens_map.json
 
 Ids in these files are the model's. `<mask>` takes the space before it along (lstrip), as it does in pretraining and in
-our hub: "end <mask>" is `end`, `<mask>`, not `end`, a space, `<mask>`.
+our hub: "end <mask>" is `end`, `<mask>`, not `end`, a space, `<mask>`. A model that was imported with a tokenizer
+without lstrip keeps that.
 
 Texts get the same ids as here, except that transformers reads the strings <s>, <pad>, </s> and <unk> of a text as
 special symbols, unless it is called with split_special_tokens=True. With SentencePiece there are two more exceptions:
@@ -33,6 +34,14 @@ from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.files import atomic_write
 
 TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+_SPECIAL_TOKENS = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "cls_token": "<s>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+}
 CLASSES = {"roberta": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer"}
 _WORD_START = "\u2581"
 
@@ -67,24 +76,25 @@ def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_
         ValueError: if transformers cannot give the same ids.
     """
     if isinstance(model.tokenizer, ByteLevelBpe):
-        _write_byte_level_bpe(model.tokenizer, model.vocabulary, folder)
+        built = _write_byte_level_bpe(model.tokenizer, model.vocabulary, folder)
     else:
         assert isinstance(model.tokenizer, SentencePiece)
-        _write_sentencepiece(model.tokenizer, model.vocabulary, folder)
+        built = _write_sentencepiece(model.tokenizer, model.vocabulary, folder)
+    added = {number: _added(symbol, model) for number, symbol in sorted(special_ids(model.vocabulary).items())}
+    _save(built, list(added.values()), folder)
+    special_tokens = {**_SPECIAL_TOKENS, "mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
     config = {
         "tokenizer_class": CLASSES[model_type],
         "model_max_length": max_length,
         "add_prefix_space": model_type != "roberta",
         "clean_up_tokenization_spaces": False,
-        **_special_tokens(),
+        **special_tokens,
         **({"errors": "replace", "trim_offsets": True} if model_type == "roberta" else {}),
-        "added_tokens_decoder": {
-            str(number): _added(symbol) for number, symbol in special_ids(model.vocabulary).items()
-        },
+        "added_tokens_decoder": {str(number): token for number, token in added.items()},
     }
     if model_type == "camembert":
         config["additional_special_tokens"] = [f"{symbol}{NOT_USED}" for symbol in ("<s>", "</s>", "<unk>")]
-    for name, content in {"tokenizer_config.json": config, "special_tokens_map.json": _special_tokens()}.items():
+    for name, content in {"tokenizer_config.json": config, "special_tokens_map.json": special_tokens}.items():
         with atomic_write(folder / name, "w") as file:
             json.dump(content, file, indent=2, ensure_ascii=False)
 
@@ -102,24 +112,14 @@ def their_symbols(vocabulary: Vocabulary) -> list[str]:
     return [vocabulary.symbols[number] for number in (range(len(vocabulary)) if order is None else order)]
 
 
-def _special_tokens() -> dict[str, Any]:
-    return {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "sep_token": "</s>",
-        "cls_token": "<s>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "mask_token": {"__type": "AddedToken", **_added(MASK)},
-    }
-
-
-def _added(symbol: str) -> dict[str, Any]:
-    flags = {"lstrip": symbol == MASK, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+def _added(symbol: str, model: PortableModel) -> dict[str, Any]:
+    takes_space = symbol == MASK and not model.mask_keeps_space
+    flags = {"lstrip": takes_space, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     return {"content": symbol, **flags}
 
 
-def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folder: Path) -> None:
+def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folder: Path) -> Any:
+    """Write vocab.json and merges.txt; return the tokenizer of `tokenizers`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     back = vocabulary.model_to_tokenizer(tokenizer)
@@ -139,14 +139,15 @@ def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folde
     built.post_processor = processors.RobertaProcessing(
         ("</s>", vocabulary.eos_id), ("<s>", vocabulary.bos_id), trim_offsets=True, add_prefix_space=False
     )
-    _save(built, vocabulary, folder)
     with atomic_write(folder / VOCABULARY, "w") as file:
         json.dump(ids, file, ensure_ascii=False)
     with atomic_write(folder / MERGES, "w") as file:
         file.write("#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in tokenizer.merges))
+    return built
 
 
-def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folder: Path) -> None:
+def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folder: Path) -> Any:
+    """Write the SentencePiece model; return the tokenizer of `tokenizers`."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     proto = proto_of(tokenizer)
@@ -173,9 +174,9 @@ def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folde
         pair=["<s>", "$A", "</s>", "</s>", "$B", "</s>"],
         special_tokens=[(symbol, ids[symbol]) for symbol in ("<s>", "</s>")],
     )
-    _save(built, vocabulary, folder)
     with atomic_write(folder / SENTENCEPIECE_FILES[0]) as file:
         file.write(tokenizer.model)
+    return built
 
 
 def _missing(pieces: Sequence[str], what: str) -> str:
@@ -193,12 +194,9 @@ def proto_of(tokenizer: SentencePiece) -> Any:
     return sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
 
 
-def _save(built: Any, vocabulary: Vocabulary, folder: Path) -> None:
+def _save(built: Any, added: Sequence[dict[str, Any]], folder: Path) -> None:
     from tokenizers import AddedToken
 
-    added = sorted(special_ids(vocabulary).items())
-    built.add_special_tokens(
-        [AddedToken(symbol, lstrip=symbol == MASK, normalized=False, special=True) for _, symbol in added]
-    )
+    built.add_special_tokens([AddedToken(**token) for token in added])
     with atomic_write(folder / TOKENIZER, "w") as file:
         file.write(built.to_str(pretty=True))

@@ -32,6 +32,8 @@ class FoundTokenizer(NamedTuple):
     tokenizer: Tokenizer
     vocabulary: Vocabulary
     notes: tuple[str, ...]
+    mask_keeps_space: bool = False
+    """Whether the space before <mask> is a token of its own, because <mask> has no lstrip."""
 
 
 def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
@@ -49,9 +51,10 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
             if kind == "BPE":
                 _check_byte_level(content)
                 pieces, merges = content["model"]["vocab"], [_pair(merge) for merge in content["model"]["merges"]]
-                return _byte_level_bpe({**pieces, **_added_ids(content)}, merges, num_symbols, _prefix_note(content))
+                found = _byte_level_bpe({**pieces, **_added_ids(content)}, merges, num_symbols, _prefix_note(content))
+                return found._replace(mask_keeps_space=_mask_keeps_space(content))
             if kind == "Unigram":
-                return _unigram(content, folder, num_symbols)
+                return _unigram(content, folder, num_symbols)._replace(mask_keeps_space=_mask_keeps_space(content))
             raise ValueError(f"its model is {kind!r}, and RoBERTa's are BPE and Unigram")
         if (folder / VOCABULARY).is_file() and (folder / MERGES).is_file():
             path = folder / VOCABULARY
@@ -176,6 +179,10 @@ def _prefix_note(content: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _added_ids(content: Mapping[str, Any]) -> dict[str, int]:
     return {str(token["content"]): int(token["id"]) for token in content.get("added_tokens") or ()}
+
+
+def _mask_keeps_space(content: Mapping[str, Any]) -> bool:
+    return any(token["content"] == MASK and not token["lstrip"] for token in content.get("added_tokens") or ())
 
 
 def _pair(merge: Any) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from roberta_plugin.conversion.heads import Kind
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.models.checkpoints.options import saved_options
 from roberta_plugin.models.flops import training_flops
 
@@ -73,10 +74,24 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
 
 
 def _name(path: Path) -> str:
-    """Example: roberta.base/model.pt, roberta.base.tar.gz and the folder roberta.base -> roberta.base."""
+    """The name in the card's title.
+
+    Example: roberta.base/model.pt and roberta.base.tar.gz -> roberta.base; a checkpoint below runs/reviews -> reviews.
+    """
+    output_dir = _output_dir(path)
+    if output_dir is not None:
+        return output_dir.name
     if path.suffix in (".pt", ".safetensors"):
-        return path.absolute().parent.name
+        folder = path.absolute().parent
+        return folder.parent.name if folder.name == "checkpoints" else folder.name
     return re.sub(r"\.(tar\.gz|tgz|tar)$", "", path.absolute().name)
+
+
+def _output_dir(path: Path) -> Path | None:
+    """The folder of the `roberta finetune` that a checkpoint is of: OUTPUT_DIR/runs/CELL/seed-N/checkpoints/FILE."""
+    parents = path.absolute().parents
+    is_of_run = len(parents) > 4 and parents[0].name == "checkpoints" and parents[3].name == "runs"
+    return parents[4] if is_of_run else None
 
 
 def _section(title: str, body: str) -> str:
@@ -139,15 +154,18 @@ def _data(model: PortableModel) -> dict[str, Any]:
     trained_on = (model.state.get("task_state") or {}).get("data") or {}
     rows: dict[str, Any] = {}
     if trained_on.get("task") and not trained_on.get(identity.IS_INFERRED):
-        rows["Fine-tuned on"] = trained_on["task"]
-    folder = Path(str(task.get("data") or ""))
-    manifest = folder / "manifest.json"
-    if str(folder) not in ("", ".") and manifest.is_file():
-        content = json.loads(manifest.read_bytes())
-        for name, split in (content.get("splits") or {}).items():
-            tokens = (split.get("counts") or {}).get("tokens")
-            files = ", ".join(Path(source["path"]).name for source in split.get("inputs", ()))
-            rows[f"Split {name}"] = f"{tokens:,} tokens of {files}" if tokens else files
+        kind = (trained_on.get("settings") or {}).get("kind")
+        rows["Fine-tuned on"] = ", ".join([trained_on["task"], *([kind] if kind else [])])
+    output_dir = _output_dir(model.path)
+    folders = [Path(task["data"])] if task.get("data") not in (None, "", ".") else []
+    folders += [output_dir / "data"] if output_dir is not None else []  # where it was moved
+    found = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
+    path = next((path for path in found if path.is_file()), None)
+    for name, split in (json.loads(path.read_bytes()).get("splits") or {}).items() if path is not None else ():
+        counts = split.get("counts") or split  # of a manifest, or of a prepared folder
+        parts = [f"{counts[what]:,} {what}" for what in ("examples", "tokens") if counts.get(what)]
+        files = ", ".join(Path(source["path"]).name for source in split.get("inputs", ()))
+        rows[f"Split {name}"] = " of ".join(part for part in (", ".join(parts), files) if part)
     return rows
 
 
@@ -175,9 +193,9 @@ def _training(model: PortableModel) -> dict[str, Any]:
 
 
 def _evaluation(model: PortableModel) -> str:
-    """The table that `roberta finetune` wrote: the checkpoint is OUTPUT_DIR/runs/RUN/checkpoints/FILE."""
-    parents = model.path.parents
-    path = parents[3] / "results" / "results.md" if len(parents) > 3 else Path("results.md")
-    if model.path.parent.name != "checkpoints" or not path.is_file():
+    """The table that `roberta finetune` wrote."""
+    output_dir = _output_dir(model.path)
+    path = None if output_dir is None else output_dir / "results" / "results.md"
+    if path is None or not path.is_file():
         return ""
     return re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)

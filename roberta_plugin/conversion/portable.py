@@ -47,6 +47,11 @@ class PortableModel:
     notes: tuple[str, ...] = ()
 
     @property
+    def mask_keeps_space(self) -> bool:
+        """Whether the space before `<mask>` is a token of its own (no lstrip); in our own models it is not."""
+        return bool(identity.of_checkpoint(self.state).get(identity.MASK_KEEPS_SPACE))
+
+    @property
     def parameters(self) -> dict[str, Tensor]:
         """The parameters by our names."""
         parameters: dict[str, Tensor] = self.state["model"]
@@ -72,6 +77,7 @@ def task_state(
     settings: Mapping[str, Any],
     is_inferred: bool,
     made_anew: Sequence[str],
+    mask_keeps_space: bool,
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
 ) -> dict[str, Any]:
@@ -84,5 +90,6 @@ def task_state(
             "vocabulary": vocabulary.sha256,
             identity.IS_INFERRED: is_inferred,
             identity.MADE_ANEW: list(made_anew),
+            identity.MASK_KEEPS_SPACE: mask_keeps_space,
         }
     }

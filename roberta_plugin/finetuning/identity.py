@@ -20,6 +20,7 @@ KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
 EXAMPLES = "examples"  # beside "task": which examples, for a training that goes on with them
 # Beside "task", in models that were made elsewhere:
 MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
+MASK_KEEPS_SPACE = "mask_keeps_space"  # whether the space before <mask> is a token of its own
 IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
 _LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read

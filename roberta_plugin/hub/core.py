@@ -48,7 +48,8 @@ class HubCore(nn.Module):
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.trained_on = dict(trained_on or {})
-        self.codec = TextCodec(tokenizer, vocabulary)
+        keeps_space = bool(self.trained_on.get(identity.MASK_KEEPS_SPACE))
+        self.codec = TextCodec(tokenizer, vocabulary, mask_keeps_space=keeps_space)
         self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens are not answers
 
     @property

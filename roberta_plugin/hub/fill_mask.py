@@ -38,5 +38,5 @@ def fill(codec: TextCodec, text: str, which: int, token: int, probability: float
     spans = text.split(MASK)
     answer = codec.token_text(token)
     before, after = MASK.join(spans[: which + 1]), MASK.join(spans[which + 1 :])
-    # The model did not see the space before the mask: it is part of the answer, or there is none.
-    return Filling(text=before.rstrip() + answer + after, probability=probability, token=answer)
+    # A space before the mask that the model did not see is part of the answer, or there is none.
+    return Filling(text=codec.before_mask(before) + answer + after, probability=probability, token=answer)

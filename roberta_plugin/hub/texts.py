@@ -21,19 +21,21 @@ Text = str | Sequence[str]
 class TextCodec:
     """A tokenizer and the vocabulary that numbers its symbols."""
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary, *, mask_keeps_space: bool = False) -> None:
+        """Make a codec; with `mask_keeps_space`, the space before `<mask>` is a token of its own."""
+        self.mask_keeps_space = mask_keeps_space
         self.encoder = Encoder(tokenizer, vocabulary)
         self.tokenizer, self.vocabulary = tokenizer, vocabulary
         self._to_tokenizer_id = np.asarray(vocabulary.model_to_tokenizer(tokenizer), dtype=np.int64)
         self._token_texts: dict[int, str] = {}
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """Ids of each text without <s> and </s>; `<mask>` is one id, and takes the space before it."""
+        """Ids of each text without <s> and </s>; `<mask>` is one id, and takes the space before it, or keeps it."""
         spans: list[str] = []
         counts = []
         for text in texts:
             *before_masks, last = text.split(MASK)
-            spans += [*(span.rstrip() for span in before_masks), last]
+            spans += [*(self.before_mask(span) for span in before_masks), last]
             counts.append(len(before_masks) + 1)
         found = self.encoder.ids_of_all(spans)
         mask = np.array([self.vocabulary.mask_id], dtype=np.int32)
@@ -45,6 +47,10 @@ class TextCodec:
             result.append(np.concatenate(parts) if count > 1 else parts[0])
             start += count
         return result
+
+    def before_mask(self, text: str) -> str:
+        """What the model sees of the text before a mask."""
+        return text if self.mask_keeps_space else text.rstrip()
 
     def sequences(self, texts: Sequence[Text], *, no_separator: bool = False) -> list[NDArray[np.int64]]:
         """The model's input (T,) of each text: `<s> a </s>`, or of each pair: `<s> a </s> </s> b </s>`.
@@ -90,7 +96,7 @@ class TextCodec:
                 span = []
             else:
                 span.append(token)
-        return f" {MASK}".join(texts)
+        return (MASK if self.mask_keeps_space else f" {MASK}").join(texts)
 
     def _decode_span(self, ids: Sequence[int]) -> str:
         tokenizer_ids = self._to_tokenizer_id[np.asarray(ids, dtype=np.int64)]

@@ -34,6 +34,9 @@ class FastRobertaConfig(FairseqDataclass):
     pooler_activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
         default="tanh", metadata={"help": "activation function of classification heads"}
     )
+    layer_norm_eps: float = field(
+        default=1e-5, metadata={"help": "added to the variance in layer norms; Hugging Face's own default is 1e-12"}
+    )
     max_positions: Optional[int] = field(
         default=None, metadata={"help": "number of positions (default: the task's --tokens-per-sample)"}
     )
@@ -141,6 +144,8 @@ def check_config(cfg: FastRobertaConfig) -> None:
         value = getattr(cfg, name)
         if not 0.0 <= value < 1.0:
             raise ValueError(f"{_option(name)} must be at least 0 and below 1, got {value}.")
+    if not 0.0 < cfg.layer_norm_eps <= 1.0:
+        raise ValueError(f"--layer-norm-eps must be above 0 and at most 1, got {cfg.layer_norm_eps}.")
     for name in ("activation_fn", "pooler_activation_fn"):
         if str(getattr(cfg, name)) not in ACTIVATIONS:
             raise ValueError(f"{_option(name)} must be one of {sorted(ACTIVATIONS)}, got {getattr(cfg, name)}.")

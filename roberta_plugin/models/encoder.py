@@ -39,17 +39,18 @@ class Layer(nn.Module):
         attention_dropout_prob: float,
         activation_dropout_prob: float,
         attention_backend: str,
+        layer_norm_eps: float,
         in_fp8: bool = False,
     ) -> None:
         super().__init__()
         self.self_attn = SelfAttention(
             dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend, in_fp8=in_fp8
         )
-        self.self_attn_layer_norm = nn.LayerNorm(dim)
+        self.self_attn_layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
         projection = Fp8Linear if in_fp8 else Linear
         self.fc1 = projection(dim, ffn_dim, keeps_bf16=True)
         self.fc2 = projection(ffn_dim, dim)
-        self.final_layer_norm = nn.LayerNorm(dim)
+        self.final_layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
         self.activation = activation
         self.dropout = Dropout(dropout_prob)
         self.activation_dropout = Dropout(activation_dropout_prob)
@@ -82,6 +83,7 @@ class SentenceEncoder(nn.Module):
         max_positions: int,
         layers: list[Layer],
         dropout_prob: float,
+        layer_norm_eps: float,
         checkpoint_activations: bool = False,
         num_segments: int = 0,
         cuda_graphs: bool = False,
@@ -93,7 +95,7 @@ class SentenceEncoder(nn.Module):
         self.embed_positions = LearnedPositions(max_positions, dim, pad_id=pad_id)
         # As in BERT; fairseq's first encoder had the same name for it.
         self.segment_embeddings = nn.Embedding(num_segments, dim) if num_segments else None
-        self.layernorm_embedding = nn.LayerNorm(dim)
+        self.layernorm_embedding = nn.LayerNorm(dim, eps=layer_norm_eps)
         self.dropout = Dropout(dropout_prob)
         self.layers = nn.ModuleList(layers)
         self.graphs = LayerGraphs(self.layers) if cuda_graphs else None

@@ -20,13 +20,19 @@ class MaskedLMHead(nn.Module):
     """Features -> logits over the vocabulary, or the loss directly."""
 
     def __init__(
-        self, dim: int, *, activation: Callable[[Tensor], Tensor], vocab_size: int, weight: nn.Parameter | None
+        self,
+        dim: int,
+        *,
+        activation: Callable[[Tensor], Tensor],
+        vocab_size: int,
+        weight: nn.Parameter | None,
+        layer_norm_eps: float = 1e-5,
     ) -> None:
         """The output matrix is `weight` (V, D), the token embeddings, or without it a matrix of the head's own."""
         super().__init__()
         self.dense = Linear(dim, dim)
         self.activation = activation
-        self.layer_norm = nn.LayerNorm(dim)
+        self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
         self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, 0.02)) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 

@@ -37,12 +37,19 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             max_positions=self.max_positions(),
             layers=[self.new_layer() for _ in range(cfg.encoder_layers)],
             dropout_prob=cfg.dropout,
+            layer_norm_eps=cfg.layer_norm_eps,
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
             cuda_graphs=cfg.cuda_graphs,
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
-        self.lm_head = MaskedLMHead(dim, activation=activation, vocab_size=len(dictionary), weight=embeddings)
+        self.lm_head = MaskedLMHead(
+            dim,
+            activation=activation,
+            vocab_size=len(dictionary),
+            weight=embeddings,
+            layer_norm_eps=cfg.layer_norm_eps,
+        )
         self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
 
     def new_layer(self) -> Layer:
@@ -57,6 +64,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             attention_dropout_prob=cfg.attention_dropout,
             activation_dropout_prob=cfg.activation_dropout,
             attention_backend=str(cfg.attention_backend),
+            layer_norm_eps=cfg.layer_norm_eps,
             in_fp8=cfg.fp8_products,
         )
 

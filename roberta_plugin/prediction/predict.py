@@ -114,7 +114,7 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
     """
     kind = open_kind(settings)
     if records is not None:
-        for answer, _ in _answers(kind, settings, read_records(records)):
+        for answer, _ in _answers(kind, settings, read_records(records), names_lines=False):
             yield answer
         return
     with ExitStack() as stack:
@@ -130,9 +130,12 @@ def delimiter_of(kind: Kind) -> str:
 
 
 def _answers(
-    kind: Kind, settings: PredictSettings, lines: Iterable[tuple[Line, int]]
+    kind: Kind, settings: PredictSettings, lines: Iterable[tuple[Line, int]], *, names_lines: bool = True
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Every answer, and the bytes of input that were read up to its window's end."""
+    """Every answer, and the bytes of input that were read up to its window's end.
+
+    An answer without an id has the number of its line, if `names_lines`.
+    """
     window: list[Line] = []
     stops = settings.on_error == "stop"
     num_characters = num_bytes = 0
@@ -140,21 +143,27 @@ def _answers(
         window.append(line)
         num_characters += sum(len(value) for value in (line.record or {}).values() if isinstance(value, str))
         if len(window) == settings.window or num_characters >= MOST_CHARACTERS or (line.record is None and stops):
-            yield from ((answer, num_bytes) for answer in _answer_window(kind, settings, window))
+            yield from ((answer, num_bytes) for answer in _answer_window(kind, settings, window, names_lines))
             window, num_characters = [], 0
-    yield from ((answer, num_bytes) for answer in _answer_window(kind, settings, window))
+    yield from ((answer, num_bytes) for answer in _answer_window(kind, settings, window, names_lines))
 
 
-def _answer_window(kind: Kind, settings: PredictSettings, window: list[Line]) -> Iterator[dict[str, Any]]:
+def _answer_window(
+    kind: Kind, settings: PredictSettings, window: list[Line], names_lines: bool
+) -> Iterator[dict[str, Any]]:
     """The answers to some lines; with --on-error stop, those before the first bad one, and then the error."""
     questions: list[Any] = []
     errors: dict[int, str] = {}
+    ids: dict[int, dict[str, Any]] = {}
     for line in window:
         try:
             if line.record is None:
                 raise ValueError(line.error)
-            check_characters(line.record)
-            questions.append(kind.read(line.record))
+            record = kind.with_columns(line.record)
+            own = {"line": line.number} if names_lines else {}
+            ids[line.number] = {"id": record["id"]} if "id" in record else own
+            check_characters(record)
+            questions.append(kind.read(record))
         except ValueError as error:
             errors[line.number] = str(error)
             if settings.on_error == "stop":
@@ -162,7 +171,7 @@ def _answer_window(kind: Kind, settings: PredictSettings, window: list[Line]) ->
     found = iter(kind.answer(questions) if questions else ())
     for line in window:
         answer = ValueError(errors[line.number]) if line.number in errors else next(found)
-        identity = {name: line.record[name] for name in ("id",) if line.record is not None and name in line.record}
+        identity = ids.get(line.number, {})
         if not isinstance(answer, ValueError):
             yield {**identity, **answer}
         elif settings.on_error == "stop":

@@ -25,6 +25,12 @@ class PredictSettings:
     """File of JSON Lines, or with embeddings .npy; None: standard output."""
     format: Format | None = None
     """Form of the input; None: by the ending of its name, or by its first line."""
+    text_column: str | None = None
+    """Field of the text, or of the context of questions; None: that of the kind, or of the training."""
+    text_pair_column: str | None = None
+    """Field of the second text, or of the question."""
+    id_column: str | None = None
+    """Field that is given back as `id`; None: `id`, or that of the training; without one, answers have their line."""
     data: Path | None = None
     """Folder with dict.txt, as in `RobertaHub.from_pretrained`."""
     tokenizer: Path | None = None

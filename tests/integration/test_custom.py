@@ -96,22 +96,32 @@ def test_the_report_shows_intervals_labels_and_plots(tuned):
 
 
 def test_predictions_name_the_labels_and_are_those_of_the_evaluation(tuned, work):
-    write_json_lines(work / "new.jsonl", [{"text": row["text"]} for row in opinions(50, seed=5)])
-    done = run([*command("roberta"), "predict", str(tuned), "--input", str(work / "new.jsonl"), "--no-progress"])
+    """The rows come in a table whose columns have other names than those of the training."""
+    write_csv(work / "new.csv", [{"who": f"w{n}", "said": row["text"]} for n, row in enumerate(opinions(50, seed=5))])
+    words = ["--input", str(work / "new.csv"), "--text-column", "said", "--id-column", "who", "--no-progress"]
+    done = run([*command("roberta"), "predict", str(tuned), *words])
     assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers] == [f"w{n}" for n in range(len(answers))]
+    found = [answer["label"] for answer in answers]
     lines = (tuned / "results" / "test.predictions.jsonl").read_text().splitlines()
     assert found == [json.loads(line)["prediction"] for line in lines]
     assert set(found) == {"pos", "neg"}
 
 
-@pytest.mark.slow
-def test_the_model_is_exported_with_its_labels(tuned, work):
+def test_the_model_is_exported_with_its_labels_and_a_card_of_its_results_and_data(tuned, work):
     words = [str(tuned), "--to", "huggingface", "--output-dir", str(work / "exported")]
     done = run([*command("roberta"), "export", *words])
     assert done.returncode == 0, done.stderr[-3000:]
     config = json.loads((work / "exported" / "config.json").read_text())
     assert config["id2label"] == {"0": "neg", "1": "pos"}
+    card = (work / "exported" / "README.md").read_text()
+    assert "\n# RoBERTa tuned\n" in card
+    assert (tuned / "results" / "results.md").read_text().strip() in card
+    data = card.partition("## Data")[2].partition("## Training")[0]
+    assert re.search(r"Fine-tuned on: custom, classification\n", data)
+    assert re.search(r"Split train: [\d,]+ examples, [\d,]+ tokens\n", data)
+    assert "Split valid: " in data
 
 
 @pytest.mark.slow

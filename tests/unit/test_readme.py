@@ -145,7 +145,7 @@ def test_snippets_for_python_are_python(page):
         imported = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.ImportFrom)]
         for node in imported:
             if str(node.module).startswith("transformers"):
-                import_transformers()  # also where torchaudio cannot be loaded
+                import_transformers()
             module = importlib.import_module(str(node.module))
             assert all(hasattr(module, alias.name) for alias in node.names), f"{page}: {node.module}"
 
@@ -185,6 +185,14 @@ def test_the_readme_is_short_and_its_picture_small():
 def test_the_cpu_build_is_of_the_tested_version():
     (version,) = re.findall(r"pip install torch==(\S+) --index-url", (REPOSITORY / "README.md").read_text())
     assert f"torch=={version}\n" in (REPOSITORY / ".constraints.txt").read_text()
+
+
+def test_every_installation_ends_by_removing_torchaudio_which_breaks_transformers_on_a_cpu():
+    pages = [*PAGES, REPOSITORY / ".ci" / "run"]
+    found = [line for page in pages for line in re.findall(r"pip install.* -e [^`]*", page.read_text())]
+    assert len(found) >= 4
+    for installed in found:
+        assert re.match(r"pip install.* -e \S+( && |\n)pip uninstall (--quiet )?-y torchaudio", installed), installed
 
 
 def test_speeds_of_the_readme_are_those_of_the_results():

@@ -41,6 +41,7 @@ _NUMBERS = (
     "attention_dropout",
     "activation_dropout",
     "pooler_dropout",
+    "layer_norm_eps",
     "encoder_layerdrop",
     "quant_noise_pq",
     "quant_noise_scalar",

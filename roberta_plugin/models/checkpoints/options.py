@@ -49,6 +49,9 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     for name, value in activations.items():
         if value not in ACTIVATIONS:
             raise ValueError(f"{name} of the checkpoint must be one of {', '.join(ACTIVATIONS)}, got {value!r}.")
+    eps = kept.get("layer_norm_eps", 1e-5)
+    if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
+        raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
     return {
         "arch": "fast_roberta",
         "encoder-layers": str(len(numbers)),
@@ -57,6 +60,7 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
         "encoder-attention-heads": str(num_heads),
         "max-positions": str(num_positions),
         **{name.replace("_", "-"): value for name, value in activations.items()},
+        **({} if eps == 1e-5 else {"layer-norm-eps": str(eps)}),
         **({"untie-weights-roberta": "true"} if kept.get("untie_weights_roberta") else {}),
     }
 

@@ -31,6 +31,8 @@ class Kind(ABC):
     """Answers of one kind, by one model."""
 
     name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    """Fields of a record that --text-column and --text-pair-column stand for."""
     threshold: ClassVar[str] = ""
     """Name of the setting that is its threshold; empty if it has none."""
 
@@ -44,6 +46,8 @@ class Kind(ABC):
         for name, what in THRESHOLDS.items():
             if getattr(settings, name) is not None and name != self.threshold:
                 raise ValueError(f"--{name.replace('_', '-')} goes with {what}, and this one is for {self.name}.")
+        if settings.text_pair_column is not None and len(self.columns) == 1:
+            raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {self.name}.")
         self.trained = hub.trained_on.get("settings", {})
         self.max_length = settings.max_length or min(
             self.trained.get("max_length", hub.max_positions), hub.max_positions
@@ -67,6 +71,28 @@ class Kind(ABC):
         remedy = f"give --{self.threshold.replace('_', '-')}"
         metrics = (read_json(path, keys=["ensemble"], remedy=remedy) or {}).get("ensemble", {})
         return float(next((metrics[name] for name in THRESHOLDS if name in metrics), DEFAULT_THRESHOLD))
+
+    def with_columns(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The record with the chosen columns under the names that `read` looks for, and its id under `id`.
+
+        Raises:
+            ValueError: naming the option and the columns that there are, if one is missing.
+        """
+        result = dict(record)
+        names = {"text_column": self.columns[0], "text_pair_column": self.columns[-1], "id_column": "id"}
+        for option, name in names.items():
+            column = getattr(self.settings, option)
+            if column is None and option == "id_column" and self.trained.get(option) in record:
+                column = self.trained[option]
+            if column is None:
+                continue
+            if column not in record:
+                raise ValueError(
+                    f"there is no column {column!r}; there are {', '.join(record)}. Name one of them by "
+                    f"--{option.replace('_', '-')}."
+                )
+            result[name] = record[column]
+        return result
 
     @abstractmethod
     def read(self, record: Mapping[str, Any]) -> Any:
@@ -123,6 +149,7 @@ class Texts(NamedTuple):
 class TextKind(Kind):
     """A kind that reads a text or a pair, and answers by the logits of a classification head."""
 
+    columns = ("text", "text_pair")
     head: str
     """Its name; set by each kind."""
 
@@ -161,7 +188,10 @@ def text_of(record: Mapping[str, Any], *names: str) -> str:
     """
     name = next((name for name in names if name in record), None)
     if name is None:
-        raise ValueError(f"the field {names[0]!r} is missing; found {', '.join(record) or 'none'}. Add it.")
+        raise ValueError(
+            f"the field {names[0]!r} is missing; found {', '.join(record) or 'none'}. Add it, or name the "
+            "column by --text-column (that of a second text by --text-pair-column)."
+        )
     value = record[name]
     if not isinstance(value, str) or not value.strip():
         what = "is empty" if value is None or isinstance(value, str) else f"holds {str(value)[:40]} instead of a text"

@@ -17,6 +17,7 @@ class Embedding(Kind):
     """Features of the encoder; any model has them."""
 
     name = "embedding"
+    columns = ("text", "text_pair")
 
     def read(self, record: Mapping[str, Any]) -> Texts:
         """See `Kind.read`."""

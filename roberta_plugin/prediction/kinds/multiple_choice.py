@@ -46,6 +46,7 @@ class MultipleChoice(Kind):
     """The score of each option, by a head with one output."""
 
     name = "multiple_choice"
+    columns = ("context", "question")
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)

@@ -76,6 +76,7 @@ class QuestionAnswering(Kind):
     """A span head over windows of the context."""
 
     name = "question_answering"
+    columns = ("context", "question")
     threshold = "null_threshold"
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:

@@ -56,6 +56,8 @@ class Tagging(Kind):
     def read(self, record: Mapping[str, Any]) -> TextOfWords:
         """See `Kind.read`."""
         own = self.trained.get("text_column")  # of own data
+        if self.settings.text_column is not None:
+            record = {"words" if isinstance(record["text"], list) else "text": record["text"]}
         name = next((name for name in ("words", "tokens", own) if name in record), None)
         if name is None:
             text = text_of(record, "text")

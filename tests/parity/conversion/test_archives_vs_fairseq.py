@@ -59,7 +59,7 @@ def archive(tmp_path):
         checkpoint=words, to="fairseq", layout="2019", half=True, head="mnli", output_dir=tmp_path / "roberta.mnli"
     )
     folder = export_model(settings).folder
-    content = torch.load(folder / "model.pt", weights_only=False)
+    content = torch.load(folder / "model.pt", weights_only=True)
     assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in content["model"]
     assert content["model"]["decoder.lm_head.bias"].dtype is torch.float16
     with tarfile.open(tmp_path / "roberta.mnli.tar.gz", "w:gz") as out:

@@ -7,12 +7,14 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
+from tokenizers import ByteLevelBPETokenizer
 
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface_folder import read_weights, write_weights
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.models.checkpoints.options import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import HEAD, TASKS, batch, write_checkpoint
@@ -95,6 +97,43 @@ def test_the_loss_of_a_masked_batch_is_hugging_faces(tmp_path):
     logits = open_pretrained(ours).model(ids, masked_tokens=is_predicted)[0]
     assert is_predicted.sum() > 10
     torch.testing.assert_close(theirs.loss, F.cross_entropy(logits, ids[is_predicted]), **TOLERANCE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", ["RobertaConfig", "XLMRobertaConfig"])
+def test_a_model_and_a_tokenizer_made_with_hugging_faces_defaults_come_in_and_out_as_they_are(make, tmp_path):
+    """An epsilon of 1e-12, and byte-level BPE whose <mask> leaves the space before it alone."""
+    torch.manual_seed(2)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 36}
+    config = getattr(transformers, make)(vocab_size=300, max_position_embeddings=66, **sizes)
+    assert config.layer_norm_eps == 1e-12
+    theirs = transformers.AutoModelForMaskedLM.from_config(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    trained = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(["Return the mask of the array."] * 9, vocab_size=300, special_tokens=special)
+    (tmp_path / "words").mkdir()
+    trained.save_model(str(tmp_path / "words"))
+    theirs_of_words = transformers.RobertaTokenizerFast.from_pretrained(tmp_path / "words")
+    theirs_of_words.save_pretrained(tmp_path / "theirs")
+    text = "Return the <mask> of the array."
+    ids = torch.tensor(theirs_of_words(text)["input_ids"])
+    assert len(ids) == 1 + len(theirs_of_words(text.replace(" <mask>", "<mask>"))["input_ids"])
+
+    imported = import_model(ImportSettings(source=tmp_path / "theirs", output_dir=tmp_path / "ours")).folder
+    assert model_options(load_state(imported / "model.pt"))["layer-norm-eps"] == "1e-12"
+    again = export_model(ExportSettings(checkpoint=imported, to="huggingface", output_dir=tmp_path / "again")).folder
+    assert json.loads((again / "config.json").read_text())["layer_norm_eps"] == 1e-12
+    words_again = transformers.AutoTokenizer.from_pretrained(again)
+    assert words_again(text)["input_ids"] == ids.tolist()
+    for folder in (tmp_path / "theirs", imported, again):
+        hub = RobertaHub.from_pretrained(folder)
+        assert hub.encode(text).tolist() == ids.tolist()
+        assert hub.decode(ids) == text
+        assert hub.fill_mask(text)[0].text.startswith("Return the ")
+        torch.testing.assert_close(hub.model(ids[None])[0], theirs(input_ids=ids[None]).logits, **TOLERANCE)
+    with pytest.raises(ValueError, match=r"layer_norm_eps 1e-12, and fairseq's .*--to huggingface"):
+        export_model(ExportSettings(checkpoint=imported, to="fairseq", output_dir=tmp_path / "fairseq"))
 
 
 def test_weights_above_the_limit_of_a_file_are_several_that_both_sides_read(tmp_path):

@@ -1,5 +1,8 @@
 import json
+import os
 import re
+import subprocess
+import sys
 from argparse import Namespace
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from roberta_plugin.cli import doctor
 from roberta_plugin.cli.doctor import Finding
 from tests.conftest import REPOSITORY
+from tests.tiny_corpus import environment
 
 
 def test_an_old_python_has_a_remedy_and_a_supported_one_has_none():
@@ -76,33 +80,28 @@ def test_the_exit_code_says_whether_something_is_to_be_mended(monkeypatch, capsy
         assert ("1 fault:" in shown) is bool(remedy)
 
 
-def test_a_torchaudio_that_cannot_be_loaded_is_a_note_with_its_remedy(monkeypatch, capsys):
-    """ve-fairseq brings a CUDA build of it beside any torch; transformers then fails to import."""
-
-    def refuse(name):
-        raise OSError("libc10_cuda.so: cannot open shared object file")
-
-    monkeypatch.setattr(doctor.metadata, "version", lambda name: "2.11.0")
-    monkeypatch.setattr(doctor.importlib, "import_module", refuse)
-    finding = doctor.check_beside_torch("torchaudio")
-    assert "2.11.0 with torch" in finding.found
-    assert "cannot be loaded (OSError)" in finding.found
-    assert "RobertaForMaskedLM" in finding.remedy
-    assert "pip install --force-reinstall --no-deps torchaudio --index-url https://" in finding.remedy
-    monkeypatch.setattr(doctor, "examine", lambda: iter([finding, Finding("fine", "yes")]))
-    assert doctor.run(Namespace(json=False)) == 0
-    shown = capsys.readouterr().out
-    assert "note  torchaudio" in shown
-    assert "pip uninstall torchaudio" in shown
-    assert "Everything the plugin needs works." in shown
-    assert doctor.run(Namespace(json=True)) == 0
-    assert '"ok": true' in capsys.readouterr().out
-
-
-def test_a_torchaudio_that_loads_is_well(monkeypatch):
-    monkeypatch.setattr(doctor.metadata, "version", lambda name: "2.11.0")
-    monkeypatch.setattr(doctor.importlib, "import_module", lambda name: None)
-    assert doctor.check_beside_torch("torchaudio").remedy == ""
+def test_transformers_that_cannot_be_imported_is_a_fault_and_the_torchaudio_behind_it_is_named(tmp_path):
+    """ve-fairseq brings a CUDA build of torchaudio beside any torch; transformers imports it and fails."""
+    pytest.importorskip("transformers")
+    (tmp_path / "torchaudio").mkdir()
+    (tmp_path / "torchaudio" / "__init__.py").write_text("raise OSError('libc10_cuda.so: no such file')")
+    (tmp_path / "torchaudio-2.11.0.dist-info").mkdir()
+    (tmp_path / "torchaudio-2.11.0.dist-info" / "METADATA").write_text("Name: torchaudio\nVersion: 2.11.0\n")
+    setting = {**environment(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "roberta_plugin.cli", "doctor", "--json"],
+        env=setting,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    found = {finding["what"]: finding for finding in json.loads(done.stdout)["findings"] if finding["remedy"]}
+    assert "2.11.0 with torch" in found["torchaudio"]["found"]
+    assert "pip uninstall -y torchaudio" in found["torchaudio"]["remedy"]
+    assert "cannot be imported" in found["transformers"]["found"]
+    assert "torchaudio" in found["transformers"]["remedy"]
+    assert found["transformers"]["is_needed"]
 
 
 @pytest.mark.parametrize(("cuda", "is_noted"), [(None, False), ("13.0", True)])

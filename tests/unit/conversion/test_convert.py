@@ -45,7 +45,8 @@ def change_config(folder, **changes):
     [
         ({"model_type": "bert"}, r"model_type is 'bert', which is not read: only roberta, xlm-roberta, camembert"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type is 'relative_key'"),
-        ({"is_decoder": True}, r"is_decoder is True"),
+        ({"is_decoder": True}, r"is_decoder is True.* Use it with transformers"),
+        ({"layer_norm_eps": "small"}, r"layer_norm_eps must be a number above 0, at most 1, got 'small'"),
         ({"hidden_act": "silu"}, r"hidden_act must be one of .*gelu.*, got 'silu'"),
         ({"num_hidden_layers": "two"}, r"num_hidden_layers must be a whole number above 0, got 'two'"),
         ({"architectures": ["RobertaForCausalLM"]}, r"'RobertaForCausalLM', which has no counterpart here"),
@@ -306,7 +307,7 @@ def test_an_earlier_export_is_replaced_as_a_whole(ours, theirs):
 
 
 def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_path):
-    folder = tmp_path / "out" / "runs" / "a" / "checkpoints"
+    folder = tmp_path / "out" / "runs" / "lr-1e-5" / "seed-1" / "checkpoints"
     shutil.copytree(ours, folder)
     state = load_state(folder / "model.pt")
     state["cfg"]["optimization"] = {"lr": [1e-5], "update_freq": [2]}

@@ -298,7 +298,27 @@ def test_standard_input_is_answered_on_standard_output(models, monkeypatch, capf
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\r\nbad\n")))
     predict(PredictSettings(model=models["single"], device="cpu"))
     found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
-    assert found == answers(models["single"], ["good", "bad"])
+    expected = answers(models["single"], ["good", "bad"])
+    assert found == [{"line": number, **answer} for number, answer in enumerate(expected, start=1)]
+
+
+@pytest.mark.parametrize("name", ["classification", "question_answering", "multiple_choice", "tagging"])
+def test_columns_and_ids_may_have_any_names(models, tmp_path, name):
+    """Those of another model's training, too, which here are unknown; an answer without an id names its line."""
+    first, *second = kind_class(name).columns
+    usual = {first: "good bad", **({second[0]: "bad good"} if second else {}), "options": ["good", "bad"]}
+    (expected,) = answers(models[name], [usual])
+    renamed = {"said": usual[first], "also": "bad good", "who": "w1", "options": ["good", "bad"]}
+    (tmp_path / "in.jsonl").write_text(json.dumps(renamed) + "\n")
+    options = {"text_column": "said", **({"text_pair_column": "also"} if second else {})}
+    settings = {"model": models[name], "input": tmp_path / "in.jsonl", "device": "cpu", **options}
+    for own, identity in (({"id_column": "who"}, {"id": "w1"}), ({}, {"line": 1})):
+        assert list(iterate_predictions(PredictSettings(**settings, **own))) == [{**identity, **expected}]
+    with pytest.raises(ValueError, match=r"line 1: .*no column 'whom'; there are said, .*--id-column"):
+        list(iterate_predictions(PredictSettings(**settings, id_column="whom")))
+    if not second:
+        with pytest.raises(ValueError, match="--text-pair-column goes with models of two texts"):
+            answers(models[name], [usual], text_pair_column="also")
 
 
 def test_windows_hold_a_limited_number_of_records_and_characters(models, monkeypatch):
