@@ -61,7 +61,7 @@ def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path, load
     huge = torch.zeros(1).expand(10**9, 32)
     huge = torch.sparse_coo_tensor([[3]], [1.0], (10**12,)) if is_sparse else huge
     path = tmp_path / "model.pt"
-    state = {"cfg": None, "optimizer_history": [{"num_updates": 1}], "extra_state": {"train_iterator": {}}}
+    state = {"cfg": None, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {"train_iterator": {}}}
     torch.save({**state, "model": {"weight": torch.ones(2), "huge": huge}}, path)
     with pytest.raises(ValueError, match=r"model\.pt has [\d,]+ bytes, .* claims [\d,]+,000,000 bytes.* Use another"):
         load(str(path))
