@@ -173,7 +173,7 @@ def attack(
     expected = subject.result(whole)
     is_trained = (whole / "checkpoints").is_dir()
     known = {state["updates"]: state for state in map(state_of, checkpoints_below(whole))} if is_trained else {}
-    left = num_kills
+    left, num_bad = num_kills, len(table.cases)
     while left == num_kills or (left > 0 and time.monotonic() < deadline):
         killed.mkdir()
         kills = 0
@@ -191,6 +191,8 @@ def attack(
                 cut_power(killed)
             table.add(subject.name, how, f"{ended.seconds:.1f} s")
             look(subject, killed, known, table, f"{how} after {ended.seconds:.1f} s")
+            if len(table.cases) > num_bad:  # what comes after tells nothing new
+                return
         left -= max(kills, 1)
         if ended.code != 0:
             table.add(subject.name, "hang" if ended.code == -1 else "failed", f"after {kills} kills: {ended.output}")
@@ -202,6 +204,8 @@ def attack(
         remaining = sorted({path.name for pattern in subject.leaves for path in killed.glob(pattern)})
         if remaining:
             table.add(subject.name, "leftovers", f"after {kills} kills: {remaining}")
+        if len(table.cases) > num_bad:
+            return
         shutil.rmtree(killed)
     shutil.rmtree(folder)
 
