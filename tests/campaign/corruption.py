@@ -122,8 +122,8 @@ def launch(recipe: Path, folder: Path) -> str:
     """`roberta launch` of a recipe with an sbatch that takes every job; what it says."""
     (folder / "bin").mkdir(exist_ok=True)
     for name in ("sbatch", "squeue", "scontrol", "sacct", "sinfo"):
-        said = "Submitted batch job 7" if name == "sbatch" else ""
-        (folder / "bin" / name).write_text(f"#!/bin/sh\necho {said}\n")
+        said = "echo Submitted batch job 7" if name == "sbatch" else "exit 0"
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{said}\n")
         (folder / "bin" / name).chmod(0o755)
     variables = environment()
     variables["PATH"] = f"{folder / 'bin'}:{variables['PATH']}"
