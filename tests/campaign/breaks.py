@@ -188,9 +188,9 @@ def tried(each: Break, inputs: Path, folder: Path) -> tuple[str, str]:
         variables = {**os.environ, "PYTHONPATH": str(copy), "TMPDIR": str(folder)}
         done = subprocess.run(words, cwd=copy, env=variables, capture_output=True, text=True, timeout=1200)
         said = f"`{' '.join(each.guard)}` in {time.monotonic() - begun:.0f} s"
-        if done.returncode not in (0, 1):
-            return "failed", f"{said}: {done.stderr[-500:]}"
         _, _, cases = done.stdout.partition(BAD_CASES)
+        if done.returncode != int(bool(cases)):  # 1 is also the code of a traceback
+            return "failed", f"{said}: {done.stderr[-500:]}"
         return ("noticed" if cases else "NOT NOTICED"), f"{said}: {(cases or 'no bad case').splitlines()[0][:200]}"
     except (AssertionError, subprocess.TimeoutExpired) as error:
         return "failed", str(error)[:500]
