@@ -84,6 +84,31 @@ def check_checkpoint(path: str | os.PathLike[str], used: Iterable[Any] | None = 
         raise ValueError(f"The checkpoint {os.fspath(path)} is damaged: {fault}. {REMEDY}")
 
 
+def check_claims(path: str | os.PathLike[str], content: Any) -> None:
+    """Refuse a tensor that claims more memory than its file has bytes, as `torch.zeros(1).expand(10**9, 32)` does.
+
+    Args:
+        path: the file.
+        content: what was read from it, in nested dictionaries and lists.
+
+    Raises:
+        ValueError: naming the file, both sizes and the remedy.
+    """
+    num_bytes = os.path.getsize(path)
+    remaining = [content]
+    while remaining:
+        value = remaining.pop()
+        if isinstance(value, dict):
+            remaining += value.values()
+        elif isinstance(value, list | tuple):
+            remaining += value
+        elif hasattr(value, "element_size") and value.numel() * value.element_size() > num_bytes:
+            raise ValueError(
+                f"{os.fspath(path)} has {num_bytes:,} bytes, and a tensor in it of shape {tuple(value.shape)} claims "
+                f"{value.numel() * value.element_size():,} bytes of memory: no training wrote it. {REMEDY}"
+            )
+
+
 def unlisted_class(error: Exception) -> str | None:
     """The class or function for which torch refused to read a file, if that is why it raised `error`."""
     found = re.search(r"(?:GLOBAL|class|function|type) ([\w.]+\.[\w.]+)", str(error))

@@ -20,6 +20,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -50,17 +51,30 @@ VERBS = {
     "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",
 }
 MODULES = {"import": "import_model"}  # where the verb is a word of Python
+REMEDIES = {
+    **dict.fromkeys(NO_ROOM, "Free some space there, and run the same command again."),
+    errno.EROFS: "Its file system is read-only: name a folder elsewhere.",
+    errno.EACCES: "Change its permissions, or name another file or folder.",
+    errno.EPERM: "Change its permissions, or name another file or folder.",
+}
 USER_ERROR = 2
 INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (default: the process's own) and return the exit code."""
+    if arguments is None and sys.getfilesystemencoding() == "ascii":  # paths may have other characters
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONUTF8": "1"})
+    if sys.stdout is None:  # `>&-`: the first file that is opened would be taken for it
+        print("roberta: standard output is closed: redirect it to a file, or to /dev/null.", file=sys.stderr)
+        return USER_ERROR
     argv = list(sys.argv[1:] if arguments is None else arguments)
     args = build_parser(called_verb(argv)).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
-        return run(args)
+        code = run(args)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -71,10 +85,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.debug:
             traceback.print_exc()
         else:
-            is_full = isinstance(error, OSError) and error.errno in NO_ROOM
-            remedy = ". Free some space there, and run the same command again." if is_full else ""
-            print(f"roberta {args.verb}: {error}{remedy}", file=sys.stderr)
+            print(f"roberta {args.verb}: {in_words(error, args)}", file=sys.stderr)
         return USER_ERROR
+
+
+def in_words(error: Exception, args: argparse.Namespace) -> str:
+    """What the user reads; an error of the operating system gets its file and what to do about it."""
+    remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+    if not isinstance(error, OSError) or remedy is None:
+        return str(error)
+    # A file that is being written does not know its name.
+    file = error.filename2 or error.filename or getattr(args, "output_dir", None) or "Standard output"
+    return f"{os.fspath(file)}: {error.strerror}. {remedy}"
 
 
 def called_verb(argv: Sequence[str]) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.checkpoint_files import explain_refusal
+from roberta_plugin.checkpoint_files import check_claims, explain_refusal
 from roberta_plugin.files import atomic_write
 
 CONFIG = "config.json"
@@ -80,6 +80,7 @@ def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]
 
 def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
     """Write parameters as safetensors; more than `max_shard_bytes` become several files and an index."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     shards = list(_shards(parameters, max_shard_bytes))
@@ -87,7 +88,13 @@ def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_b
     for number, names in enumerate(shards, start=1):
         name = WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
         content = {key: parameters[key].contiguous() for key in names}
-        save_file(content, folder / name, metadata={"format": "pt"})
+        try:
+            save_file(content, folder / name, metadata={"format": "pt"})
+        except SafetensorError as error:  # names no file
+            raise ValueError(
+                f"{folder / name} ({sum(tensor.nbytes for tensor in content.values()):,} bytes) cannot be written "
+                f"({error}). Free some space there, and run the same command again."
+            ) from error
         where |= dict.fromkeys(names, name)
     if len(shards) > 1:
         total = sum(tensor.nbytes for tensor in parameters.values())
@@ -156,4 +163,5 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{explain_refusal(path, error)} {_ADVICE}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path} is not a state dict: {_ADVICE}")
+    check_claims(path, state)
     return state

@@ -69,7 +69,9 @@ def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.Path
         trained_on = saved_options(state)[0].get("data")
         trained_on = trained_on[0] if isinstance(trained_on, list) and trained_on else trained_on  # as of 2019
         candidates += data_folders(str(trained_on))[:1] if trained_on else []
-    for folder in candidates:
+    # A relative path counts from the folder in which the training was started, which is mostly above its checkpoints.
+    above = [] if data is not None else [up / candidates[-1] for up in checkpoint.absolute().parents]
+    for folder in (*candidates, *above):
         for path in (folder / "dict.txt", folder / "input0" / "dict.txt"):
             if path.is_file():
                 return path

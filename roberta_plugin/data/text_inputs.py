@@ -27,6 +27,7 @@ from roberta_plugin.data.text_inputs_compressed import CountedFile, decompressed
 from roberta_plugin.data.text_inputs_files import TextInput, looks_like_json_lines, unclear_format_error
 
 BLOCK_BYTES = 2**20
+LONGEST_LINE = 2**28  # bytes; a few megabytes of .gz may hold one line of gigabytes
 _LINE_END = re.compile(rb"\n|\r(?!\n)")
 _CORRECT_TEXT = "Convert the file to UTF-8 or correct the line, or skip and count such lines with --skip-bad-lines."
 _CORRECT_RECORD = "Correct it or give --json-field, or skip and count such lines with --skip-bad-lines."
@@ -80,7 +81,8 @@ def read_blocks(
     of bytes read from disk; `on_data` gets the bytes of a pipe or compressed file.
 
     Raises:
-        ValueError: if a compressed file is damaged or cut off, or a pipe contains JSON Lines without --format.
+        ValueError: if a compressed file is damaged or cut off, a pipe contains JSON Lines without --format, or a line
+            is longer than `LONGEST_LINE`.
     """
     pieces = _plain(source.path, start, end, block_bytes)
     if source.is_sequential:
@@ -91,6 +93,11 @@ def read_blocks(
         cut = piece.rfind(b"\n") + 1 or piece.rfind(b"\r", 0, -1) + 1
         if not cut:
             unfinished.append(piece)
+            if (num_bytes := sum(map(len, unfinished))) > LONGEST_LINE:
+                raise ValueError(
+                    f"{source.name}: a line has more than {num_bytes >> 20} MiB. Split the text into lines; of a file "
+                    "of text, that is a sign of damage or of another format."
+                )
             continue
         yield b"".join([*unfinished, piece[:cut]])
         unfinished = [piece[cut:]]

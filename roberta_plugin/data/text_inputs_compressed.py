@@ -105,19 +105,27 @@ def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]
 class _Zstandard:
     """zstandard's decompressor with the interface of those of lzma and bz2."""
 
-    needs_input = True
+    # Bytes of input at a time, which yield 128 MiB at most: zstandard has no limit on what it returns.
+    _SLICE = 4096
 
     def __init__(self) -> None:
         import zstandard
 
         self._error = zstandard.ZstdError
         self._frame = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
+        self._waiting = b""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
+        data = self._waiting + data
+        data, self._waiting = data[: self._SLICE], data[self._SLICE :]
         try:
             return self._frame.decompress(data)
         except self._error as error:
             raise EOFError(str(error)) from error
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._waiting
 
     @property
     def eof(self) -> bool:
@@ -125,7 +133,7 @@ class _Zstandard:
 
     @property
     def unused_data(self) -> bytes:
-        return bytes(self._frame.unused_data)
+        return bytes(self._frame.unused_data) + self._waiting
 
 
 def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:

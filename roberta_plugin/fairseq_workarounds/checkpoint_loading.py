@@ -12,7 +12,13 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
-from roberta_plugin.checkpoint_files import REMEDY, check_checkpoint, explain_refusal, unlisted_class
+from roberta_plugin.checkpoint_files import (
+    REMEDY,
+    check_checkpoint,
+    check_claims,
+    explain_refusal,
+    unlisted_class,
+)
 
 _fairseq_load = checkpoint_utils.load_checkpoint_to_cpu
 _fairseq_broadcast = distributed_utils._broadcast_object_slow
@@ -48,6 +54,8 @@ def load_checked(
     except Exception as error:  # torch.load and fairseq's upgrade of old layouts can raise almost anything
         kind = ValueError if unlisted_class(error) is None else pickle.UnpicklingError
         raise kind(f"{explain_refusal(path, error)} {REMEDY}") from error
+    if not PathManager.path_requires_pathmanager(path):
+        check_claims(path, state)
     return state
 
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 
+from roberta_plugin.files import NO_ROOM
 from roberta_plugin.launch.node import reason_of
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 from roberta_plugin.training.arguments import PACKAGE
@@ -58,10 +59,11 @@ def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
             shutil.copytree(source, unfinished / source.name, ignore=IGNORED)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise ValueError(
-                f"{source} cannot be copied to {folder} ({reason_of(error)}): repair the file, or take it out of the "
-                "folder; a link must lead to a file and not into its own folder."
-            ) from error
+            reason = reason_of(error)
+            remedy = "repair the file, or take it out; a link must lead to a file and not into its own folder."
+            if any(os.strerror(number) in reason for number in NO_ROOM):
+                remedy = "free some space there, and run the same command again."
+            raise ValueError(f"{source} cannot be copied to {folder} ({reason}): {remedy}") from error
     unfinished.rename(folder / "code")
 
 

@@ -1,6 +1,6 @@
 """A fault-injection campaign: what a user's machine does to a run, done on purpose, and counted.
 
-    python -m tests.campaign --minutes 60 --write
+    python -m tests.campaign kills corruption environment hostile breaks --write
 
     __main__      options; runs the parts and writes results/campaign_<hardware>_<yyyymm>.md
     subjects      what `kills` attacks: how each is started, and what must come out bit-identical
@@ -12,6 +12,7 @@
     cluster       one job on a real SLURM that loses ranks, nodes, daemons and its time, in fp32 and bf16
     cluster_faults    what happens to it
     hostile       checkpoints that try to run code, against every command that opens a checkpoint
+    breaks        promises broken in a copy of the tree: which part of the campaign notices each
     outcome       counting, and the tables
 
 `tests/integration/test_campaign.py` runs a short form of each part in the default tests.

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.campaign.breaks import run_breaks
 from tests.campaign.cluster import run_cluster
 from tests.campaign.corruption import run_corruption
 from tests.campaign.corruption import write_inputs as write_corruption_inputs
@@ -30,19 +31,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--kills",
         type=int,
-        default=12,
-        help="kills per subject and round (12; of binarize and prepare, 4 times as many)",
+        default=6,
+        help="kills per subject and round (6; of binarize and prepare, 4 times as many)",
     )
     parser.add_argument(
         "--minutes", type=float, default=0, help="begin rounds of kills, and damage files, for so long (0: once)"
     )
-    parser.add_argument("--processes", type=int, default=3, help="processes for kills, and for corruption (3)")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="processes for kills, for corruption and for breaks (1)"
+    )
     parser.add_argument("--cases", type=int, default=1000, help="damaged files (1000)")
     parser.add_argument("--faults", type=int, default=20, help="of the job on a cluster, for each precision (20)")
-    parser.add_argument("--only", default="", help="subjects and entries whose name has this in it")
+    parser.add_argument("--only", default="", help="subjects, entries and breaks whose name has this in it")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (0)")
     parser.add_argument("--hardware", default="cpu2", help="name of the machine in the name of the results (cpu2)")
     parser.add_argument("--write", action="store_true", help="write results/campaign_HARDWARE_YYYYMM.md")
+    parser.add_argument("--inputs", type=Path, help="folder of the made-up data, written once (default: a new one)")
     # Given by the campaign to the processes of its parts.
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
@@ -71,16 +75,17 @@ def corruption(args: argparse.Namespace, inputs: Path, folder: Path) -> Table:
 PARTS: dict[str, Callable[[argparse.Namespace, Path, Path], Table]] = {
     "kills": kills,
     "corruption": corruption,
-    "environment": lambda args, inputs, folder: run_environment(inputs, folder),
+    "environment": lambda args, inputs, folder: run_environment(inputs, folder, only=args.only),
     "cluster": lambda args, inputs, folder: run_cluster(
         inputs, folder, faults=args.faults, seed=args.seed, only=args.only
     ),
-    "hostile": lambda args, inputs, folder: run_hostile(inputs, folder),
+    "hostile": lambda args, inputs, folder: run_hostile(inputs, folder, only=args.only and [args.only]),
+    "breaks": lambda args, inputs, folder: run_breaks(inputs, folder, processes=args.processes, only=args.only),
 }
 
 
 def main() -> int:
-    """Run the chosen parts, each in a process of its own; 1 if any case is bad, or a part fails itself."""
+    """Run the chosen parts, each in a process of its own; 1 if any case is bad, 2 if a part fails itself."""
     parser = build_parser()
     args = parser.parse_args()
     unknown = set(args.parts) - set(PARTS)
@@ -90,11 +95,11 @@ def main() -> int:
         return run_part(args)
     parts = args.parts or list(PARTS)
     folder = Path(tempfile.mkdtemp(prefix="campaign-"))
-    inputs = write_inputs(folder / "inputs")
-    if {"hostile", "corruption"} & set(parts):
+    args.inputs = inputs = write_inputs(args.inputs or folder / "inputs")
+    if {"hostile", "corruption", "environment", "breaks"} & set(parts):
         write_corruption_inputs(inputs)
     options = [word for word in sys.argv[1:] if word not in PARTS]
-    command = [sys.executable, "-m", "tests.campaign", *options, "--folder", str(folder)]
+    command = [sys.executable, "-m", "tests.campaign", *options, "--folder", str(folder), "--inputs", str(inputs)]
     shares = {part: args.processes if part in ("kills", "corruption") else 1 for part in parts}
     if "kills" in parts:
         all_subjects(inputs)
@@ -106,7 +111,7 @@ def main() -> int:
     failed = sorted({part for (part, _), process in processes.items() if process.wait() != 0})
     if failed:
         print(f"The campaign itself failed in {', '.join(failed)}; its files are in {folder}.", file=sys.stderr)
-        return 1
+        return 2
     tables = [
         joined([pickle.loads((folder / f"{part}-{share}.table").read_bytes()) for share in range(shares[part])])
         for part in parts
@@ -122,7 +127,7 @@ def run_part(args: argparse.Namespace) -> int:
     (part,) = args.parts
     work = args.folder / f"{part}-{args.share}"
     work.mkdir()
-    table = timed(lambda: PARTS[part](args, args.folder / "inputs", work))
+    table = timed(lambda: PARTS[part](args, args.inputs, work))
     (args.folder / f"{part}-{args.share}.table").write_bytes(pickle.dumps(table))
     return 0
 

@@ -9,6 +9,7 @@ import lzma
 import math
 import random
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +17,12 @@ from pathlib import Path
 import yaml
 import zstandard
 
+from roberta_plugin.launch.status import Status, write_status
 from tests.campaign.entries import SIZES, Entry, roberta
 from tests.campaign.forks import CRASH, HANG, Outcome, in_child, preload
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT, must, sweep
-from tests.tiny_corpus import command
+from tests.tiny_corpus import command, environment
 from tests.tiny_squad import write_raw
 
 
@@ -99,7 +101,36 @@ def write_inputs(inputs: Path) -> None:
     recipe = {"output_dir": str(inputs / "launched"), "nodes": 1, "gpus_per_node": 2, "time": "1:00:00", "port": 29100}
     del grid["train"]["user-dir"]
     (inputs / "yaml" / "recipe.yaml").write_text(yaml.safe_dump({**recipe, "train": grid["train"]}))
+    shutil.copytree(inputs / "pretrained", inputs / "resumed" / "checkpoints")
+    launch(inputs / "yaml" / "recipe.yaml", inputs)
+    status = Status(
+        job_id="7",
+        attempt=0,
+        phase="training",
+        update=5,
+        max_update=30,
+        loss=2.5,
+        tokens_per_second=9.0,
+        updates_per_second=1.0,
+        time=0.0,
+    )
+    write_status(inputs / "launched", status)
     (inputs / "corruption").touch()
+
+
+def launch(recipe: Path, folder: Path) -> str:
+    """`roberta launch` of a recipe with an sbatch that takes every job; what it says."""
+    (folder / "bin").mkdir(exist_ok=True)
+    for name in ("sbatch", "squeue", "scontrol", "sacct", "sinfo"):
+        said = "echo Submitted batch job 7" if name == "sbatch" else "exit 0"
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{said}\n")
+        (folder / "bin" / name).chmod(0o755)
+    variables = environment()
+    variables["PATH"] = f"{folder / 'bin'}:{variables['PATH']}"
+    words = [*command("roberta"), "launch", "--config", str(recipe)]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def judge(entry: Entry, victim: str, outcome: Outcome, *, expected: object, found: object, copy: Path) -> str:
@@ -131,6 +162,8 @@ def turns_of(entries: Sequence[Entry], *, seed: int) -> list[tuple[Entry, str, M
     """Every file of every entry with every mutation, once.
 
     The entries take turns, so that the first few cases have all of them, each with another mutation and another file.
+    One whose files are through begins again, at other places of them: a checkpoint is one file, and gets as many cases
+    as forty files of prepared data.
     """
     queues = []
     for number, entry in enumerate(entries):
@@ -144,8 +177,12 @@ def turns_of(entries: Sequence[Entry], *, seed: int) -> list[tuple[Entry, str, M
                 for turn in range(len(MUTATIONS))
             ]
         )
-    rounds = itertools.zip_longest(*queues)
-    return [turn for queue_turns in rounds for turn in queue_turns if turn is not None]
+    longest = max(map(len, queues))
+    again = [itertools.cycle([turn for turn in queue if turn[2] is not emptied]) for queue in queues]
+    filled = [
+        [*queue, *itertools.islice(rest, longest - len(queue))] for queue, rest in zip(queues, again, strict=True)
+    ]
+    return [turn for turns in zip(*filled, strict=True) for turn in turns]
 
 
 def run_corruption(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.campaign.subjects import OUTPUT, SIZES, files
+from tests.campaign.subjects import OUTPUT, SIZES, digest, files, trained_state
 from tests.conftest import REPOSITORY
 
 
@@ -82,12 +85,28 @@ def finetune_updates(data: Path, out: Path) -> int:
 
 
 def fill_mask(folder: Path, out: Path) -> int:
-    """Fill a mask by the hub; the folder holds the checkpoint and its data."""
+    """Open the folder, which holds the checkpoint and its data, and fill a mask; all parameters are compared."""
     from tests.campaign.hostile import hub_class
 
     hub = hub_class().from_pretrained(str(folder), "checkpoint_last.pt", str(folder))
-    print([round(filling.probability, 4) for filling in hub.fill_mask("good <mask> good")])
+    print(hub.fill_mask("good <mask> good"), digest(hub.model.state_dict()))
     return 0
+
+
+def resume(checkpoint: Path, out: Path, data: Path) -> int:
+    """Two more updates from a checkpoint."""
+    options = ["--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--arch", "fast_roberta_tiny", *SIZES]
+    options += ["--tokens-per-sample", "64", "--batch-size", "4", "--optimizer", "roberta_adamw", "--lr", "1e-3"]
+    options += ["--max-update", "5", "--disable-validation", "--num-workers", "0", "--save-dir", str(out)]
+    return fairseq_train(data, *options, "--restore-file", checkpoint)
+
+
+def jobs(folder: Path, out: Path) -> int:
+    """`roberta jobs` of a run; 1 if it says that a file is unreadable."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = roberta("jobs", folder)
+    print(said.getvalue())
+    return code or int("unreadable" in said.getvalue())
 
 
 def all_entries(inputs: Path) -> list[Entry]:
@@ -118,6 +137,18 @@ def all_entries(inputs: Path) -> list[Entry]:
         | {"main": lambda data, out: roberta("inspect", data), "has_checksums": True, "is_inspection": True},
         {"name": "checkpoint -> hub", "folder": "hub", "victims": ["checkpoint_last.pt", *bpe], "main": fill_mask}
         | {"is_verb": False, "result": printed, "has_checksums": True, "without_checksums": bpe},
+        {"name": "checkpoint -> fairseq-train", "folder": "resumed", "victims": ["checkpoints/checkpoint_last.pt"]}
+        | {
+            "main": lambda run, out: resume(
+                run / "checkpoints/checkpoint_last.pt", out / "checkpoints", inputs / "small"
+            )
+        }
+        | {"is_verb": False, "result": lambda out, said: trained_state(out), "has_checksums": True},
+        {"name": "checkpoint -> export", "folder": "hub", "victims": ["checkpoint_last.pt"], "result": numbers}
+        | {"main": lambda run, out: roberta("export", run, "--to", "huggingface", OUTPUT, out / "model")}
+        | {"has_checksums": True},
+        {"name": "run folder -> jobs", "folder": "launched", "victims": ["launch.json", "status.json"], "main": jobs}
+        | {"result": lambda out, said: re.sub(r"[^ ]+ days, [^ ]+ ago", "", said), "has_checksums": False},
         {"name": "TSV -> prepare", "folder": "glue/SST-2", "victims": ["train.tsv", "dev.tsv"]}
         | {
             "main": lambda data, out: roberta(

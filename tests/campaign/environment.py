@@ -18,8 +18,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import yaml
 
 from roberta_plugin.fairseq_workarounds.lost_ranks import VARIABLE
+from tests.campaign.corruption import launch
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT, Subject, pretraining
 from tests.tiny_corpus import command, environment, run
@@ -309,6 +311,35 @@ def mounted(disk: Path, options: str) -> bool:
     )
 
 
+SECRET = "topsecret1"
+
+
+def secrets(inputs: Path, folder: Path) -> str:
+    """The value of a secret in `env` stands in no file of a launched run, nor in what the launch says."""
+    recipe = yaml.safe_load((inputs / "yaml" / "recipe.yaml").read_text())
+    recipe |= {"output_dir": str(folder / "run"), "env": [f"HF_TOKEN={SECRET}"]}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    said = launch(folder / "recipe.yaml", folder)
+    written = [path for path in (folder / "run").rglob("*") if path.is_file()]
+    assert len(written) > 5, written
+    found = [str(path) for path in written if SECRET.encode() in path.read_bytes()]
+    assert not found and SECRET not in said, f"the secret stands in {found or 'the output'}"
+    return "ok"
+
+
+def other_words(inputs: Path, folder: Path) -> str:
+    """A training does not go on with another dict.txt, under which ids stand for other words."""
+    shutil.copytree(inputs / "a", folder / "data")
+    subject = pretraining("", inputs, str(folder / "data"), "--max-update", "5")
+    end_well(started(subject, folder / "run"))
+    lines = (folder / "data" / "dict.txt").read_text().splitlines()
+    (folder / "data" / "dict.txt").write_text("\n".join(reversed(lines)) + "\n")
+    (resumed,) = started(subject, folder / "run", "--max-update", "10")
+    said = resumed.end()
+    assert resumed.process.returncode != 0 and "dict.txt" in said[-1000:], said[-300:]
+    return "ok"
+
+
 def stop(running: list[Running]) -> None:
     """Kill what still runs."""
     for each in running:
@@ -316,24 +347,26 @@ def stop(running: list[Running]) -> None:
         each.process.wait()
 
 
-def run_environment(inputs: Path, folder: Path) -> Table:
-    """All of the above."""
+def run_environment(inputs: Path, folder: Path, *, only: str = "") -> Table:
+    """All of the above whose name has `only` in it."""
     table = Table(
         "Environment",
         ["ok", "skipped", "failed"],
         bad=["failed"],
         explanation="A disk that is full, for good or for a moment, a read-only folder, two trainings in one folder, a "
         "closed terminal; ranks and data-loader workers that are killed, stopped, or stopped and go on. Where a rank is lost for good, "
-        "the last line of the other one names it.",
+        "the last line of the other one names it. A secret of a launch is written nowhere; other words are refused.",
     )
     parts: dict[str, Callable[[Path, Path], str]] = {
         "disk full during a save": full_disk,
         "disk full for a moment": passing_full_disk,
         "disk full while preparing": full_disk_while_preparing,
         "read-only folder": read_only,
+        "secret of a launch": secrets,
+        "resumed with other words": other_words,
         "two trainings in one folder": two_runs,
         **{
-            f"rank {rank} {word}": partial(lost_rank, rank, how)
+            f"rank {rank} {word} for good": partial(lost_rank, rank, how)
             for word, how in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
             for rank in (0, 1)
         },
@@ -342,7 +375,7 @@ def run_environment(inputs: Path, folder: Path) -> Table:
         "data-loader worker killed": killed_worker,
         "data-loader worker stopped for 10 s": paused_worker,
     }
-    for name, part in parts.items():
+    for name, part in ((name, part) for name, part in parts.items() if only in name):
         work = folder / name.replace(" ", "-").replace(",", "")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)

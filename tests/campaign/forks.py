@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import resource
@@ -93,6 +94,19 @@ def in_child(main: Callable[[], int], folder: Path) -> Outcome:
     return Outcome(CRASH if code < 0 else code, path.read_text(errors="replace"))
 
 
+def note_synced(path: Path) -> None:
+    """From now on add to a file: the inode, size and time of each file that this process syncs."""
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        about = os.fstat(descriptor)
+        with path.open("a") as file:
+            file.write(json.dumps([about.st_ino, about.st_size, about.st_mtime_ns]) + "\n")
+
+    os.fsync = noted  # type: ignore[assignment]
+
+
 class Fork:
     """A forked process, to ask and to kill."""
 
@@ -116,11 +130,13 @@ class Fork:
             time.sleep(0.001)
 
 
-def start_command(arguments: Sequence[str], folder: Path, output: Path) -> Fork:
-    """Start `roberta ...` or `fairseq-train ...` in a folder."""
+def start_command(arguments: Sequence[str], folder: Path, output: Path, *, synced: Path | None = None) -> Fork:
+    """Start `roberta ...` or `fairseq-train ...` in a folder; note in `synced` which files it has synced."""
 
     def main() -> int:
         os.chdir(folder)
+        if synced is not None:
+            note_synced(synced)
         sys.argv = list(arguments)
         if Path(arguments[0]).name == "fairseq-train":
             import fairseq_cli.train

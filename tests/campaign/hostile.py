@@ -10,6 +10,7 @@ import pickle
 import shutil
 import zipfile
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.campaign.entries import SIZES, fairseq_train, roberta
 from tests.campaign.forks import CRASH, in_child, preload
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT
+
+CLAIMS = "tensor that claims 128 GB"
 
 
 def hub_class() -> Any:
@@ -77,6 +80,7 @@ def payloads(state: dict[str, Any], mark: Path) -> dict[str, Callable[[Path], No
         "betas that are code": saved(
             {**state, "cfg": {**state["cfg"], "optimizer": {"_name": "adam", "adam_betas": code}}}
         ),
+        CLAIMS: saved({**state, "model": {**state["model"], "huge": torch.zeros(1).expand(10**9, 32)}}),
         "criterion ctc": saved({**state, "cfg": {**state["cfg"], "criterion": {"_name": "ctc", "wer_args": code}}}),
     }
 
@@ -85,9 +89,10 @@ def run_hostile(inputs: Path, folder: Path, *, only: Collection[str] = ()) -> Ta
     """Every payload against the hub, evaluate (alone and in an ensemble), finetune, restoring and loading a start."""
     table = Table(
         "Hostile checkpoints",
-        ["refused", "taken, nothing ran", "CODE RAN", "hang", "crash"],
-        bad=["CODE RAN", "hang", "crash"],
-        explanation="Checkpoints that hold pickled objects or name models whose options are evaluated as code. Every "
+        ["refused", "taken, nothing ran", "CODE RAN", "file not named", "hang", "crash"],
+        bad=["CODE RAN", "file not named", "hang", "crash"],
+        explanation="Checkpoints that hold pickled objects, name models whose options are evaluated as code, or claim more "
+        "memory than there is. A refusal names the file. Every "
         "command is given the sound checkpoint first, and takes it.",
     )
     preload()
@@ -107,10 +112,19 @@ def run_hostile(inputs: Path, folder: Path, *, only: Collection[str] = ()) -> Ta
 
     evaluate = ("evaluate", "--data", inputs / "prepared", OUTPUT, folder / "out", "--checkpoint")
     finetune = ("finetune", "SST-2", "--data", inputs / "prepared", "--grid-only", OUTPUT, folder / "tuned", "--model")
+    records = folder / "records.txt"
+    records.write_text("good <mask> good\n")
     entries: dict[str, Callable[[], int]] = {
         "RobertaHub.from_pretrained": hub,
         "roberta evaluate": lambda: roberta(*evaluate, path),
         "roberta evaluate, second of an ensemble": lambda: roberta(*evaluate, inputs / "tuned.pt", path),
+        "roberta predict": lambda: roberta("predict", path, "--input", records),
+        **{
+            f"roberta export --to {form}": partial(
+                roberta, "export", path, "--to", form, OUTPUT, folder / "out" / "exported", "--data", folder / "hub"
+            )
+            for form in ("huggingface", "fairseq", "onnx")
+        },
         "roberta finetune --model": lambda: roberta(*finetune, path),
         "--finetune-from-model": lambda: train("--finetune-from-model", path),
         "--restore-file": lambda: train("--restore-file", path),
@@ -134,7 +148,9 @@ def run_hostile(inputs: Path, folder: Path, *, only: Collection[str] = ()) -> Ta
                 verdict = "CODE RAN"
             elif outcome.code < 0:
                 verdict = "crash" if outcome.code == CRASH else "hang"
+            elif outcome.code == 0:
+                verdict = "file not named" if kind == CLAIMS else "taken, nothing ran"
             else:
-                verdict = "taken, nothing ran" if outcome.code == 0 else "refused"
+                verdict = "refused" if path.name in "".join(outcome.output.splitlines()[-4:]) else "file not named"
             table.add(name, verdict, f"{kind}: {last[:200]}")
     return table

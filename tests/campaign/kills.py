@@ -1,22 +1,78 @@
-"""SIGKILL at random moments and while files are being written, until the command ends: the end must be the same."""
+"""SIGKILL at random moments and while files are being written, until the command ends: the end must be the same.
+
+After every kill each checkpoint that a start would take is read: it must be whole, and that of an uninterrupted run.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import math
+import os
 import random
+import select
 import shutil
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.campaign.forks import preload, start_command
 from tests.campaign.outcome import Table
-from tests.campaign.subjects import Subject
+from tests.campaign.subjects import Subject, checkpoints_below, state_of
 
 TIMEOUT_S = 600.0
 KILLS_OF_A_RUN = 6  # then it may end, and is compared
+LONGEST_WRITE_S = 0.03  # a kill comes at most so long after the write that it waits for
+KEEP = "--keep-interval-updates"
+SYNCED = "synced.txt"  # what was synced since the folder was made, a line each
+
+
+class Writes:
+    """Writes below a folder, by inotify: of whatever name, in place or not."""
+
+    # create | modify | moved to
+    _MASK = 0x100 | 0x2 | 0x80
+    _IS_FOLDER = 0x40000000
+
+    def __init__(self, folder: Path, within: str) -> None:
+        """Watch the folders below `folder` that have `within` in their paths; files of `folder` itself are logs."""
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._file = self._libc.inotify_init1(os.O_NONBLOCK)
+        assert self._file >= 0, os.strerror(ctypes.get_errno())
+        self._root, self._within = folder, within
+        self._folders: dict[int, Path] = {}
+        self._watch(folder)
+
+    def _watch(self, folder: Path) -> None:
+        number = self._libc.inotify_add_watch(self._file, os.fsencode(folder), self._MASK)
+        if number >= 0:  # else it has gone again
+            self._folders[number] = folder
+            for below in folder.iterdir():
+                if below.is_dir() and below.name != "snapshots":
+                    self._watch(below)
+
+    def seen(self, timeout: float) -> bool:
+        """Wait for a write until `timeout` seconds have passed; whether there was one."""
+        if not select.select([self._file], [], [], timeout)[0]:
+            return False
+        data, found = os.read(self._file, 2**16), False
+        while data:
+            number, mask, _, length = struct.unpack_from("iIII", data)
+            name = data[16 : 16 + length].rstrip(b"\0").decode()
+            folder = self._folders.get(number, self._root)
+            if mask & self._IS_FOLDER and (folder / name).is_dir() and name != "snapshots":
+                self._watch(folder / name)
+            elif folder != self._root and self._within in str(folder.relative_to(self._root)):
+                found = True
+            data = data[16 + length :]
+        return found
+
+    def close(self) -> None:
+        """Watch no more."""
+        os.close(self._file)
 
 
 @dataclass
@@ -29,26 +85,45 @@ class Ended:
     was_writing: bool = False
 
 
-def start(subject: Subject, folder: Path, *, delay: float | None, in_write: bool = False) -> Ended:
-    """Start the subject's commands; after `delay` seconds kill them all, at the next write if `in_write`."""
-    before = set(folder.glob(subject.writes))
+def start(
+    subject: Subject,
+    folder: Path,
+    *,
+    delay: float | None,
+    rng: random.Random,
+    in_write: bool = False,
+    keep: bool = False,
+) -> Ended:
+    """Start the subject's commands; after `delay` seconds kill them all, at a write if `in_write`."""
     commands = subject.start(folder)
+    for words in commands if keep else []:
+        if KEEP in words:
+            words[words.index(KEEP) + 1] = "-1"
     logs = [folder / f"output-{number}.txt" for number in range(len(commands))]
-    processes = [start_command(words, folder, log) for words, log in zip(commands, logs, strict=True)]
+    synced = folder / SYNCED if subject.forgets else None
     begun = time.monotonic()
+    processes = [start_command(words, folder, log, synced=synced) for words, log in zip(commands, logs, strict=True)]
+    writes = None
     try:
         while any(process.poll() is None for process in processes):
             passed = time.monotonic() - begun
             if passed > TIMEOUT_S:
                 return Ended(-1, passed, f"still running after {passed:.0f} s: {last_words(logs)}")
-            if delay is not None and passed > delay:
-                was_writing = bool(set(folder.glob(subject.writes)) - before)
-                if not in_write or was_writing:
-                    return Ended(None, passed, "", was_writing)
-            time.sleep(0.001 if in_write else 0.01)
+            if delay is None or passed < delay:
+                time.sleep(0.01)
+            elif not in_write:
+                return Ended(None, passed, "")
+            else:
+                writes = writes or Writes(folder, subject.writes)
+                if writes.seen(0.05):
+                    time.sleep(rng.uniform(0, LONGEST_WRITE_S))
+                    if any(process.poll() is None for process in processes):
+                        return Ended(None, passed, "", was_writing=True)
     finally:
         for process in processes:
             process.kill()
+        if writes is not None:
+            writes.close()
     code = next((process.returncode for process in processes if process.returncode), 0)
     return Ended(code, time.monotonic() - begun, last_words(logs))
 
@@ -56,6 +131,29 @@ def start(subject: Subject, folder: Path, *, delay: float | None, in_write: bool
 def last_words(logs: Sequence[Path]) -> str:
     """The ends of the outputs."""
     return " | ".join(log.read_text(errors="replace")[-500:] for log in logs)
+
+
+def cut_power(folder: Path) -> None:
+    """What a power failure leaves: of files that have changed since they were synced, the first half."""
+    lines = (folder / SYNCED).read_text().splitlines() if (folder / SYNCED).exists() else []
+    synced = {tuple(json.loads(line)) for line in lines}
+    for path in (folder / "checkpoints").glob("*"):
+        about = path.stat()
+        if path.suffix == ".pt" and (about.st_ino, about.st_size, about.st_mtime_ns) not in synced:
+            os.truncate(path, about.st_size // 2)
+
+
+def look(subject: Subject, folder: Path, known: Mapping[int, Any], table: Table, case: str) -> None:
+    """Read every checkpoint that a start would take, and compare it with an uninterrupted run's of as many updates."""
+    for path in checkpoints_below(folder):
+        try:
+            state = state_of(path)
+        except Exception as error:  # damage raises nearly anything
+            table.add(subject.name, "broken checkpoint", f"{case}: {path.name}: {type(error).__name__}: {error}"[:300])
+            continue
+        expected = known.get(state["updates"], state)
+        outcome = "whole checkpoint" if state == expected else "other checkpoint"
+        table.add(subject.name, outcome, f"{case}: {path.name}: {differences(expected, state)}")
 
 
 def attack(
@@ -68,12 +166,14 @@ def attack(
     """
     whole, killed = folder / "whole", folder / "killed"
     whole.mkdir(parents=True)
-    reference = start(subject, whole, delay=None)
+    reference = start(subject, whole, delay=None, rng=rng, keep=True)
     if reference.code != 0:
         table.add(subject.name, "failed", f"uninterrupted: {reference.output}")
         return
     expected = subject.result(whole)
-    left = num_kills
+    is_trained = (whole / "checkpoints").is_dir()
+    known = {state["updates"]: state for state in map(state_of, checkpoints_below(whole))} if is_trained else {}
+    left, num_bad = num_kills, len(table.cases)
     while left == num_kills or (left > 0 and time.monotonic() < deadline):
         killed.mkdir()
         kills = 0
@@ -81,11 +181,18 @@ def attack(
             # The last start of a run is left alone.
             is_last = kills >= min(left, KILLS_OF_A_RUN) or (kills and time.monotonic() > deadline)
             delay = None if is_last else rng.uniform(0.2, 0.8) * reference.seconds
-            ended = start(subject, killed, delay=delay, in_write=kills % 2 == 1)
+            ended = start(subject, killed, delay=delay, rng=rng, in_write=kills % 2 == 0)
             if ended.code is not None:
                 break
             kills += 1
-            table.add(subject.name, "killed while writing" if ended.was_writing else "killed", f"{ended.seconds:.1f} s")
+            how = "killed while writing" if ended.was_writing else "killed"
+            if subject.forgets and kills % 3 == 2:
+                how = "power cut"
+                cut_power(killed)
+            table.add(subject.name, how, f"{ended.seconds:.1f} s")
+            look(subject, killed, known, table, f"{how} after {ended.seconds:.1f} s")
+            if len(table.cases) > num_bad:  # what comes after tells nothing new
+                return
         left -= max(kills, 1)
         if ended.code != 0:
             table.add(subject.name, "hang" if ended.code == -1 else "failed", f"after {kills} kills: {ended.output}")
@@ -94,9 +201,11 @@ def attack(
         if found != expected or kills:
             outcome = "same end" if found == expected else "other end"
             table.add(subject.name, outcome, f"after {kills} kills: {differences(expected, found)}")
-        remaining = sorted(path.name for path in killed.glob(subject.writes))
+        remaining = sorted({path.name for pattern in subject.leaves for path in killed.glob(pattern)})
         if remaining:
             table.add(subject.name, "leftovers", f"after {kills} kills: {remaining}")
+        if len(table.cases) > num_bad:
+            return
         shutil.rmtree(killed)
     shutil.rmtree(folder)
 
@@ -115,13 +224,17 @@ def run_kills(
     subjects: Sequence[Subject], folder: Path, *, kills_per_subject: int, minutes: float = 0, seed: int = 0
 ) -> Table:
     """Attack every subject, and again in further rounds until `minutes` are over."""
+    bad = ["broken checkpoint", "other checkpoint", "other end", "failed", "hang", "leftovers"]
     table = Table(
         "Kills",
-        ["killed", "killed while writing", "same end", "other end", "failed", "hang", "leftovers"],
-        bad=["other end", "failed", "hang", "leftovers"],
-        explanation="Each command runs in a fork of a process that has imported everything. SIGKILL of the whole process group at random moments, every second one while a file is being "
-        f"written; the same command again, until it ends after {KILLS_OF_A_RUN} kills at most. The end is compared bit "
-        "by bit with an uninterrupted run's: parameters, optimizer state, files, results.",
+        ["killed", "killed while writing", "power cut", "whole checkpoint", "same end", *bad],
+        bad=bad,
+        explanation="Each command runs in a fork of a process that has imported everything. SIGKILL of the whole process "
+        "group at random moments, every second one up to 30 ms after a write, of whatever name; the same command again, "
+        f"until it ends after {KILLS_OF_A_RUN} kills at most. *Power cut*: after the kill, files that were not synced "
+        "lose their second half. After each kill every checkpoint that a start would take is read: *whole* if its "
+        "checksums are right and all parameters and the optimizer's state are those of an uninterrupted run of as many "
+        "updates. The end is compared bit by bit: parameters, optimizer state, files, results.",
     )
     preload()
     deadline = time.monotonic() + (60 * minutes or math.inf)

@@ -48,7 +48,7 @@ class Table:
         for subject, counts in self.counts.items():
             lines.append(f"| {subject} | {' | '.join(str(counts[outcome]) for outcome in self.outcomes)} |")
         totals = " | ".join(str(self.total(outcome)) for outcome in self.outcomes)
-        lines += [f"| **all** | {totals} |", "", f"{self.seconds / 60:.0f} minutes.", ""]
+        lines += [f"| **all** | {totals} |", "", f"{self.seconds:,.0f} seconds.", ""]
         if self.notes:
             lines += [*(f"- {note}" for note in self.notes), ""]
         if self.cases:

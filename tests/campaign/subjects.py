@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +32,12 @@ class Subject:
     """Folder to work in -> the commands to start together."""
     result: Callable[[Path], Any]
     """Folder -> what an uninterrupted run and a killed one must agree in."""
-    writes: str
-    """Glob, below the folder, of the temporary files that exist while something important is being written."""
+    writes: str = ""
+    """In the paths of the folders whose writes matter, relative to the folder; "": all folders below it."""
+    leaves: tuple[str, ...] = ()
+    """Globs of what must not be there at the end: files that a killed start began."""
+    forgets: bool = False
+    """Whether a cut of the power is tried, too: what was not synced is lost."""
     kills: int = 1
     """How many times as often it is killed as others: it takes seconds, not a minute."""
 
@@ -46,19 +52,33 @@ def pretraining(name: str, inputs: Path, data: str, *options: str, ranks: int = 
         arguments += ["--max-update", str(UPDATES), "--total-num-update", str(UPDATES), "--no-epoch-checkpoints"]
         arguments += ["--save-interval-updates", "5", "--keep-interval-updates", "2"]
         arguments += ["--validate-interval-updates", "25"]
+        # Ten megabytes, of which a kill can hit any, and no more work.
+        arguments += ["--max-positions", "20000"]
         return [arguments] if ranks == 1 else rank_commands(arguments, ranks)
 
-    return Subject(name=name, start=start, result=trained_state, writes="checkpoints/*tmp*")
+    leaves = ("checkpoints/*tmp*", "checkpoints/.*tmp*")
+    return Subject(
+        name=name, start=start, result=trained_state, writes="checkpoints", leaves=leaves, forgets=ranks == 1
+    )
 
 
 def trained_state(folder: Path) -> dict[str, Any]:
     """Parameters, optimizer state and position of the last checkpoint, as hashes and numbers."""
-    state = torch.load(folder / "checkpoints" / "checkpoint_last.pt", weights_only=True)
+    return state_of(folder / "checkpoints" / "checkpoint_last.pt")
+
+
+def state_of(path: Path) -> dict[str, Any]:
+    """Parameters, optimizer state and position of a checkpoint; an error if a part of the file is not as written."""
+    with zipfile.ZipFile(path) as archive:
+        wrong = archive.testzip()
+        assert wrong is None, f"the checksum of its part {wrong} is wrong"
+    torch.serialization.add_safe_globals([argparse.Namespace])
+    state = torch.load(path, weights_only=True)
     return {
         "updates": state["optimizer_history"][-1]["num_updates"],
         "parameters": digest(state["model"]),
         "optimizer": digest(state["last_optimizer_state"]),
-        "epoch": state["extra_state"]["train_iterator"]["epoch"],
+        "position": digest(state["extra_state"]["train_iterator"]),
     }
 
 
@@ -104,7 +124,7 @@ def binarize(inputs: Path) -> Subject:
         name="binarize",
         start=lambda folder: [[*command("roberta"), "binarize", *words, OUTPUT, str(folder / "data-bin")]],
         result=lambda folder: files(folder / "data-bin"),
-        writes="data-bin/**/*tmp*",
+        leaves=("data-bin/**/*tmp*",),
         kills=4,
     )
 
@@ -127,7 +147,7 @@ def prepare(inputs: Path, *, replaces: bool) -> Subject:
         name="prepare --overwrite" if replaces else "prepare",
         start=start,
         result=lambda folder: files(folder / "data", skip=(".",)),
-        writes=".*data*/*",
+        leaves=(".*data*",),
         kills=4,
     )
 
@@ -153,7 +173,8 @@ def sweep(inputs: Path) -> Subject:
             [*command("roberta"), "sweep", str(grid), OUTPUT, str(folder / "sweep"), "--parallel", "2"]
         ],
         result=lambda folder: json.loads((folder / "sweep" / "report.json").read_text())["cells"],
-        writes="sweep/*/*/checkpoints/*tmp*",
+        writes="checkpoints",
+        leaves=("sweep/*/*/checkpoints/*tmp*", "sweep/*/*/checkpoints/.*tmp*"),
     )
 
 
@@ -174,7 +195,8 @@ def finetune(inputs: Path) -> Subject:
         name="finetune",
         start=lambda folder: [[*command("roberta"), "finetune", "SST-2", *words, OUTPUT, str(folder / "tuned")]],
         result=result,
-        writes="tuned/runs/*/*/checkpoints/*tmp*",
+        writes="checkpoints",
+        leaves=("tuned/runs/*/*/checkpoints/*tmp*", "tuned/runs/*/*/checkpoints/.*tmp*"),
     )
 
 
@@ -201,6 +223,11 @@ def write_inputs(folder: Path) -> Path:
     must([*command("fairseq-train"), str(folder / "small"), "--user-dir", str(REPOSITORY / "roberta_plugin"), *options])
     (folder / "done").touch()
     return folder
+
+
+def checkpoints_below(folder: Path) -> list[Path]:
+    """The files that a start would take."""
+    return sorted(path for path in folder.rglob("checkpoint*.pt") if path.parent.name == "checkpoints")
 
 
 def must(arguments: list[str]) -> None:

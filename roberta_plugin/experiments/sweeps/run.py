@@ -62,8 +62,8 @@ class RunFolder:
         difference = _difference([a if a in now else b for a, b in zip(before, moved, strict=True)], now)
         if difference:
             raise ValueError(
-                f"{self.path} holds a run with other options: it was started {difference}. Give another --output-dir, "
-                "or delete that one if the run is not needed any more."
+                f"{self.path} holds a run with other options: it was started {difference}. (Its run.json says so.) "
+                "Give another --output-dir, or delete that one if the run is not needed any more."
             )
 
     def prepare(self) -> None:

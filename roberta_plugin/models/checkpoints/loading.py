@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from roberta_plugin.checkpoint_files import check_checkpoint, explain_refusal
+from roberta_plugin.checkpoint_files import check_checkpoint, check_claims, explain_refusal
 
 _ADVICE = "Give a .pt file that fairseq-train wrote."
 _IMPORT = "Turn its folder into a checkpoint with `roberta import`."
@@ -52,6 +52,7 @@ def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> 
         state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_mapped)
     except Exception as error:  # damage raises nearly anything: KeyError, EOFError, RuntimeError, OSError ...
         raise ValueError(f"{explain_refusal(path, error)} {_ADVICE}") from error
+    check_claims(path, state)
     is_partial = is_mapped and isinstance(state, dict)
     if is_partial:
         state = {name: value for name, value in state.items() if name != _OPTIMIZER}

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import os
 import subprocess
 import sys
 import types
@@ -9,6 +10,7 @@ import types
 import pytest
 
 from roberta_plugin import __version__, cli
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture
@@ -43,13 +45,43 @@ def test_a_user_error_is_one_line_without_traceback(verb, capsys, error):
     assert capsys.readouterr().err == f"roberta inspect: {error}\n"
 
 
-def test_a_full_disk_has_a_remedy(verb, capsys):
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "Free some space"), (errno.EROFS, "elsewhere"), (errno.EACCES, "permissions")]
+)
+@pytest.mark.parametrize(("file", "named"), [("/data/train.bin", "/data/train.bin"), (None, "runs/mine")])
+def test_an_error_of_the_disk_has_its_file_and_a_remedy(verb, capsys, number, remedy, file, named):
     def act(args):
-        raise OSError(errno.ENOSPC, "No space left on device", "/data/train.bin")
+        args.output_dir = "runs/mine"
+        raise OSError(number, os.strerror(number), file)
 
     verb.act = act
     assert cli.main(["inspect"]) == cli.USER_ERROR
-    assert "'/data/train.bin'. Free some space there, and run the same command again.\n" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"roberta inspect: {named}: {os.strerror(number)}. ")
+    assert remedy in said and "Errno" not in said
+
+
+def roberta(words, **options):
+    """`roberta WORDS` in a shell."""
+    line = f"{sys.executable} -m roberta_plugin.cli {words}"
+    return subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, **options)
+
+
+def test_an_output_that_cannot_be_written_is_named():
+    closed, full = (
+        roberta("plan --help >&-"),
+        roberta("plan --config slurm/pretrain_base.yaml --machine h100 --utilization 0.4 >/dev/full", cwd=REPOSITORY),
+    )
+    assert (closed.returncode, full.returncode) == (2, 2)
+    assert closed.stderr.startswith("roberta: standard output is closed"), closed.stderr
+    assert full.stderr.startswith("roberta plan: Standard output: No space left on device. Free"), full.stderr
+
+
+def test_paths_of_any_characters_in_a_locale_of_ascii(tmp_path):
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = roberta(f"inspect {tmp_path}/W\u00f6rter", env={**os.environ, **plain})
+    assert done.returncode == 2
+    assert "W\u00f6rter" in done.stderr, "Python alone shows W\\udcc3\\udcb6rter"
 
 
 def test_debug_shows_the_traceback(verb, capsys):

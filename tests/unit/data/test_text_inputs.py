@@ -4,12 +4,14 @@ import io
 import itertools
 import json
 import lzma
+import random
 
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roberta_plugin.data import text_inputs
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks, read_lines
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 
@@ -65,6 +67,16 @@ def test_all_compressions_give_the_same_lines(tmp_path, suffix):
     assert lines == pythons_lines(data)
     assert sum(read) == path.stat().st_size
     assert len(read) > 5
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_line_of_gigabytes_is_named_before_it_fills_the_memory(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(text_inputs, "LONGEST_LINE", 2**22)
+    path = tmp_path / f"text.{suffix}"
+    path.write_bytes(COMPRESS[suffix](b"a\n" + random.Random(0).randbytes(2**23).hex().encode()))
+    (source,) = find_inputs([path])
+    with pytest.raises(ValueError, match=rf"text\.{suffix}: a line has more than \d+ MiB\. Split"):
+        list(read_blocks(source))
 
 
 def test_white_space_is_stripped_as_fairseq_does_or_kept():

@@ -59,6 +59,14 @@ def test_what_is_compressed_a_thousandfold_comes_in_small_pieces(tmp_path):
         assert max(sizes) <= 2**16
 
 
+def test_zstandard_gives_what_a_few_kilobytes_hold_and_no_more(tmp_path):
+    path = tmp_path / "text.zst"
+    path.write_bytes(COMPRESS["zst"](bytes(2**29)) + COMPRESS["zst"](b"more"))
+    sizes = [len(piece) for piece, _ in decompressed(path, 2**20)]
+    assert sum(sizes) == 2**29 + 4
+    assert max(sizes) <= 2**27
+
+
 def test_pieces_and_the_bytes_read_for_them_add_up(tmp_path):
     data = "".join(f"{number * 7919 % 99991}\n" for number in range(20_000)).encode()
     for suffix, compress in COMPRESS.items():

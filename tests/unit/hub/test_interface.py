@@ -130,6 +130,9 @@ def test_a_missing_checkpoint_or_vocabulary_is_named(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "dict.txt").touch()
     assert find_dictionary(tmp_path / "model.pt", state, None) == tmp_path / "a" / "dict.txt"
+    state = {"cfg": {"task": {"data": "a"}}}  # trained in tmp_path, opened elsewhere
+    checkpoint = tmp_path / "runs" / "checkpoints" / "model.pt"
+    assert find_dictionary(checkpoint, state, None) == tmp_path / "a" / "dict.txt"
 
 
 @pytest.fixture(scope="module")

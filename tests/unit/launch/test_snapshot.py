@@ -1,6 +1,8 @@
 """The job runs the code of its launch."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,19 @@ def test_a_link_that_cannot_be_copied_is_named_and_leaves_no_snapshot(tmp_path, 
         copy_code(tmp_path / "run" / "snapshots" / "0", user_dirs=(own,))
     assert str(error.value).count("Errno") == 1, "one of many suffices"
     assert next_folder(tmp_path / "run").name == "0"
+
+
+def test_a_full_disk_is_not_blamed_on_the_code(tmp_path):
+    script = f"""
+import resource
+from pathlib import Path
+from roberta_plugin.launch.snapshot import copy_code
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+copy_code(Path({str(tmp_path)!r}), user_dirs=())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    said = done.stderr.splitlines()[-1]
+    assert "File too large" in said and "free some space" in said and "repair" not in said, done.stderr
 
 
 def test_a_missing_user_directory_is_named():

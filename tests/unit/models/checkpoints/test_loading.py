@@ -2,11 +2,13 @@
 
 import argparse
 import pickle
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from roberta_plugin.fairseq_workarounds.checkpoint_loading import load_checked
 from roberta_plugin.models.checkpoints.loading import load_state
 from tests.tiny_checkpoints import PICKLE_PAYLOADS, write_pickle_payload
 
@@ -50,6 +52,19 @@ def test_the_object_that_is_refused_is_named(tmp_path):
     write_pickle_payload(tmp_path / "model.pt", "zip", tmp_path / "ran")
     with pytest.raises(ValueError, match=r"holds the Python object posix\.system, .* could run code"):
         load_state(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("load", [load_state, partial(load_state, for_use=True), load_checked])
+def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path, load, is_sparse):
+    huge = torch.zeros(1).expand(10**9, 32)
+    huge = torch.sparse_coo_tensor([[3]], [1.0], (10**12,)) if is_sparse else huge
+    path = tmp_path / "model.pt"
+    state = {"cfg": None, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {"train_iterator": {}}}
+    torch.save({**state, "model": {"weight": torch.ones(2), "huge": huge}}, path)
+    with pytest.raises(ValueError, match=r"model\.pt has [\d,]+ bytes, .* claims [\d,]+,000,000 bytes.* Use another"):
+        load(str(path))
 
 
 def write_trained(path):
