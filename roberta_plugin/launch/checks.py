@@ -194,7 +194,15 @@ def _sizes(split: str, folders: list[Path]) -> tuple[list[str], list[int]]:
 
 
 def check_run_dir(output_dir: Path) -> None:
-    """Refuse a run folder that cannot be written to, by writing a file there."""
+    """Refuse a run folder that cannot be written to, or whose name PYTHONPATH or SLURM would read otherwise."""
+    reasons = {
+        os.pathsep: "the job finds the run's copy of the code by PYTHONPATH, where a colon separates folders",
+        "%": "SLURM replaces %j and the like in the names of its logs",
+        "\\": "SLURM drops backslashes in the names of its logs",
+    }
+    for character, reason in reasons.items():
+        if character in str(output_dir.absolute()):
+            raise ValueError(f"--output-dir {output_dir}: its full path must not hold {character!r}, because {reason}.")
     folder = output_dir
     while not folder.exists():
         folder = folder.parent

@@ -187,3 +187,9 @@ def test_without_slurm_the_way_out_is_named(recipe, monkeypatch):
     monkeypatch.setattr(slurm_commands, "has_slurm", lambda: False)
     with pytest.raises(ValueError, match="--dry-run"):
         checks.check_cluster(recipe())
+
+
+@pytest.mark.parametrize(("name", "reason"), [("20:30", "PYTHONPATH"), ("50%j", "names of its logs"), ("a\\b", "logs")])
+def test_a_run_folder_that_pythonpath_or_slurm_would_read_otherwise_is_refused(tmp_path, name, reason):
+    with pytest.raises(ValueError, match=f"its full path must not hold '.+', because .*{reason}"):
+        checks.check_run_dir(tmp_path / name)
