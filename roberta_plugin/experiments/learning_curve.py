@@ -9,6 +9,7 @@ from typing import Any
 from roberta_plugin.experiments.sweeps.grid import Metric
 from roberta_plugin.experiments.sweeps.run import RunFolder
 from roberta_plugin.files import atomic_write
+from roberta_plugin.pictures import picture
 from roberta_plugin.training.log import Curve, curve
 
 PLOT = "learning_curve.png"
@@ -31,21 +32,16 @@ def write_learning_curve(runs: Sequence[RunFolder], metric: Metric, folder: Path
 
 
 def plot(curves: dict[str, tuple[Curve, Curve, Curve]], metric: str, file: Any) -> None:
-    """Draw the curves as a PNG: losses on the left, the metric on the right."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.0, 3.8), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    losses, metrics = figure.subplots(1, 2)
-    for number, (name, (train, valid, values)) in enumerate(curves.items()):
-        color = f"C{number % 10}"
-        losses.plot(train.updates, train.values, color=color, linestyle="--", label=f"{name}, training")
-        losses.plot(valid.updates, valid.values, color=color, marker="o", markersize=3, label=f"{name}, validation")
-        metrics.plot(values.updates, values.values, color=color, marker="o", markersize=3, label=name)
-    for axes, label in ((losses, "loss"), (metrics, metric)):
-        axes.set_xlabel("updates")
-        axes.set_ylabel(label)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-    figure.savefig(file, format="png")
+    """Draw the curves as a PNG: losses in bits (fairseq logs base 2, as in pretraining) on the left, the metric right."""
+    with picture(file, width=9.0, height=3.8) as figure:
+        losses, metrics = figure.subplots(1, 2)
+        for number, (name, (train, valid, values)) in enumerate(curves.items()):
+            color = f"C{number % 10}"
+            losses.plot(train.updates, train.values, color=color, linestyle="--", label=f"{name}, training")
+            losses.plot(valid.updates, valid.values, color=color, marker="o", markersize=3, label=f"{name}, validation")
+            metrics.plot(values.updates, values.values, color=color, marker="o", markersize=3, label=name)
+        for axes, label in ((losses, "loss"), (metrics, metric)):
+            axes.set_xlabel("updates")
+            axes.set_ylabel(label)
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize=7)
