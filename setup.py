@@ -66,7 +66,7 @@ setup(
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "regex>=2024.4",
-        "scipy>=1.11",
+        "scipy>=1.15",
     ],
     extras_require={
         "onnx": ONNX,

@@ -27,7 +27,7 @@ The floors of the house, top to bottom; a module imports only what stands below 
     machine               usable cores                 progress     bars and log lines
     locks                 flock, held by the living    signs_of_life  which rank is missing or slow
     rank_times            of updates, of a rank's own work    extras   packages of one corner
-    fairseq_import        fairseq, without its logging
+    fairseq_import        fairseq, without its logging    pictures   PNG files
 """
 
 import importlib

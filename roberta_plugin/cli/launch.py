@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import typing
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, locate_in_recipe
+from roberta_plugin.training.settings import add_options
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,17 +33,7 @@ def add_parser(subparsers: Any) -> None:
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Add --config, the fields of `LaunchSettings`, and fairseq-train's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of these options, and train:")
-    for item in dataclasses.fields(LaunchSettings):
-        if item.name == "train":
-            continue
-        flag = f"--{item.name.replace('_', '-')}"
-        if item.type == "bool":
-            parser.add_argument(flag, action="store_true", default=None, help=item.metadata["help"])
-        elif typing.get_origin(typing.get_type_hints(LaunchSettings)[item.name]) is tuple:
-            parser.add_argument(flag, action="append", metavar=item.name.upper(), help=item.metadata["help"])
-        else:
-            default = "" if item.default in (None, "", dataclasses.MISSING) else f" (default: {item.default})"
-            parser.add_argument(flag, metavar=item.name.upper(), help=item.metadata["help"] + default)
+    add_options(parser, LaunchSettings, skip=("train",))
     parser.add_argument("train", nargs="*", metavar="-- DATA-BIN ...", help="fairseq-train's arguments")
 
 

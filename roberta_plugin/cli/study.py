@@ -8,43 +8,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.training.settings import add_options, convert, parse_pairs
 
 if TYPE_CHECKING:
-    from roberta_plugin.experiments.studies.study import StudySettings
+    from roberta_plugin.experiments.studies.settings import StudySettings
 
 FAILURES = 1
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `roberta study` and its options."""
+    """Add `roberta study`; its options are the fields of `StudySettings`."""
+    from roberta_plugin.experiments.studies.settings import StudySettings
+
     parser = subparsers.add_parser(
         "study",
         help="compare variants of pretraining, with seeds and tests, beside the paper's tables",
         description="Pretrains every variant of a study file with every seed at an equal budget, measures held-out "
         "perplexity, fine-tunes, and writes report.md, results.json and plots; examples/README.studies.md has the "
-        "format, examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it goes on where it "
+        "format, examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it "
         "stopped. More variants, seeds or probes in the file extend the study.",
     )
     parser.add_argument("study", type=Path, help="study file (YAML)")
-    parser.add_argument("--output-dir", type=Path, help="where everything is written (runs/NAME of the file)")
-    parser.add_argument("--parallel", type=int, default=1, help="runs at a time (1)")
-    parser.add_argument(
-        "--gpus-per-run", type=int, default=0, help="GPUs of its own for each run here (0: every run sees all GPUs)"
-    )
-    parser.add_argument("--retries", type=int, default=0, help="how often to restart a failed run at once (0)")
+    parser.add_argument("--output-dir", help="where everything is written (runs/NAME of the file)")
+    add_options(parser, StudySettings)
     parser.add_argument(
         "--slurm",
         nargs="*",
         metavar="NAME=VALUE",
         help="submit the runs as job arrays and wait for them; settings given here win over the file's section slurm",
     )
-    parser.add_argument(
-        "--redo-changed",
-        action="store_true",
-        help="if the file has changed: delete the results of what has changed, and make them anew",
-    )
-    parser.add_argument("--device", help="where to evaluate (default: a GPU if there is one)")
-    parser.add_argument("--report-only", action="store_true", help="write the report of what is there, train nothing")
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -64,20 +56,13 @@ def run(args: argparse.Namespace) -> int:
     import roberta_plugin
 
     roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
-    from roberta_plugin.experiments.studies.study import StudySettings, run_study
-    from roberta_plugin.training.settings import parse_pairs
+    from roberta_plugin.experiments.studies.settings import StudySettings
+    from roberta_plugin.experiments.studies.study import run_study
 
-    settings = StudySettings(
-        study=args.study,
-        output_dir=args.output_dir or Path("runs") / args.study.stem,
-        parallel=args.parallel,
-        gpus_per_run=args.gpus_per_run,
-        retries=args.retries,
-        slurm=None if args.slurm is None else parse_pairs(args.slurm, option="--slurm"),
-        redo_changed=args.redo_changed,
-        report_only=args.report_only,
-        device=args.device,
-    )
+    args.output_dir = args.output_dir or Path("runs") / args.study.stem
+    args.slurm = None if args.slurm is None else parse_pairs(args.slurm, option="--slurm")
+    values = {name: value for name, value in vars(args).items() if name in StudySettings.__dataclass_fields__}
+    settings = convert(StudySettings, values, where="roberta study")
     if args.dry_run:
         print(dry_run(settings, tflops=args.tflops))
         return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.training.settings import add_options, convert, parse_pairs
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.sweeps.grid import Grid
@@ -17,7 +18,9 @@ FAILURES = 1
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `roberta sweep` and its options."""
+    """Add `roberta sweep`; its options are the fields of `SweepSettings`."""
+    from roberta_plugin.experiments.sweeps.settings import SweepSettings
+
     parser = subparsers.add_parser(
         "sweep",
         help="run a grid of trainings, and compare them",
@@ -26,12 +29,8 @@ def add_parser(subparsers: Any) -> None:
         "where it stopped, leaves alone what is done or running, and repeats what failed.",
     )
     parser.add_argument("grid", type=Path, help="grid file (YAML)")
-    parser.add_argument("--output-dir", type=Path, required=True, help="where the runs and the report are written")
-    parser.add_argument("--parallel", type=int, default=1, help="runs at a time (1)")
-    parser.add_argument("--retries", type=int, default=0, help="how often to restart a failed run at once (0)")
-    parser.add_argument(
-        "--gpus-per-run", type=int, default=0, help="GPUs of its own for each run here (0: every run sees all GPUs)"
-    )
+    parser.add_argument("--output-dir", required=True, help="where the runs and the report are written")
+    add_options(parser, SweepSettings)
     parser.add_argument(
         "--slurm",
         nargs="*",
@@ -40,21 +39,6 @@ def add_parser(subparsers: Any) -> None:
         "section slurm and have the same names: time=8:00:00 partition=gpu gpus_per_node=8 sbatch.OPTION=VALUE "
         "env.NAME",
     )
-    parser.add_argument("--wait", action="store_true", help="with --slurm: wait until the runs have left the queue")
-    parser.add_argument(
-        "--renew-code",
-        action="store_true",
-        help="from now on use the present code of this plugin, not the copy that the first start has made",
-    )
-    parser.add_argument("--ensemble", type=int, default=5, help="members of an ensemble to list (5)")
-    parser.add_argument(
-        "--keep",
-        choices=("best", "weights", "all"),
-        default="all",
-        help="checkpoints of finished runs to keep: `best`, the weights of each cell's best run; `weights`, those of "
-        "every run; `all` (default): the best and the last with the optimizer's state",
-    )
-    parser.add_argument("--report-only", action="store_true", help="write the report of what is there, train nothing")
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -66,13 +50,12 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train what is left of the sweep and show the report; 1 if a run has failed."""
     from roberta_plugin.experiments.sweeps.grid import read_grid
-    from roberta_plugin.experiments.sweeps.sweep import SweepSettings, check_options, summary_of, sweep
-    from roberta_plugin.training.settings import parse_pairs
+    from roberta_plugin.experiments.sweeps.settings import SweepSettings
+    from roberta_plugin.experiments.sweeps.sweep import check_options, summary_of, sweep
 
+    args.slurm = None if args.slurm is None else parse_pairs(args.slurm, option="--slurm")
     values = {name: value for name, value in vars(args).items() if name in SweepSettings.__dataclass_fields__}
-    if args.slurm is not None:
-        values["slurm"] = parse_pairs(args.slurm, option="--slurm")
-    settings = SweepSettings(**values)
+    settings = convert(SweepSettings, values, where="roberta sweep")
     if args.dry_run:
         grid = read_grid(settings.grid, slurm=settings.slurm)
         check_options(grid)

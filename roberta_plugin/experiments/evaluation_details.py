@@ -14,6 +14,7 @@ import numpy as np
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.learning_curve import PLOT as LEARNING_CURVE
 from roberta_plugin.files import atomic_write
+from roberta_plugin.pictures import drawable, picture
 
 REPORT = "report.md"
 _MOST_LABELS = 40  # of a plot whose numbers can be read
@@ -104,23 +105,17 @@ def _plot_name(evaluation: Evaluation) -> str:
 
 def plot_confusion(labels: Sequence[str], counts: Any, file: Any, *, title: str) -> None:
     """Draw counts (C, C) as a PNG: a row per right label, coloured by its shares, a column per predicted one."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     size = max(4.0, 1.5 + 0.45 * len(labels))
-    figure = Figure(figsize=(size, size), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # (C, C)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for row, column in np.ndindex(*counts.shape):
-        color = "white" if shares[row, column] > 0.6 else "black"
-        axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color, fontsize=7)
-    names = [label if len(label) <= 24 else label[:21] + "..." for label in labels]
-    names = [name.replace("$", r"\$") for name in names]  # matplotlib reads $...$ as mathematics
-    axes.set_xticks(range(len(labels)), names, rotation=45, ha="right", fontsize=7)
-    axes.set_yticks(range(len(labels)), names, fontsize=7)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("right")
-    axes.set_title(title, fontsize=9)
-    figure.savefig(file, format="png")
+    names = [drawable(label if len(label) <= 24 else label[:21] + "...") for label in labels]
+    with picture(file, width=size, height=size) as figure:
+        axes = figure.add_subplot()
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        for row, column in np.ndindex(*counts.shape):
+            color = "white" if shares[row, column] > 0.6 else "black"
+            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color, fontsize=7)
+        axes.set_xticks(range(len(labels)), names, rotation=45, ha="right", fontsize=7)
+        axes.set_yticks(range(len(labels)), names, fontsize=7)
+        axes.set_xlabel("predicted (examples)")
+        axes.set_ylabel("right (examples)")
+        axes.set_title(title, fontsize=9)

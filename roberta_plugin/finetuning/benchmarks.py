@@ -70,9 +70,16 @@ class PaperRecipe:
     seeds: Sequence[str]
     """One run of each cell per seed."""
     metric: Mapping[str, str]
-    """The metric that selects the checkpoint and the cell."""
+    """The metric that selects the checkpoint and the cell, as the log names it."""
+    official: str = ""
+    """The metric of `Benchmark.score` that models are compared by; empty: that of `metric`."""
     starts_from: str = ""
     """The task whose fine-tuned model the paper starts from; empty: the pretrained model."""
+
+    @property
+    def compared_by(self) -> str:
+        """The metric of `Benchmark.score` that models are compared by; the log says tuned_f1 for f1 at a threshold."""
+        return self.official or self.metric["value"].removeprefix("tuned_")
 
 
 class Benchmark(Protocol):

@@ -14,7 +14,8 @@ settings from these texts. As options of fairseq-train:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +151,36 @@ def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
     return arguments
 
 
-def locate(path: Path, message: str) -> str:
-    """The file, with the line of the first option of `message` that it sets: `recipe.yaml, line 12`."""
+def locate(path: Path, message: str, *, section: str = "") -> str:
+    """The file, with the line of the first option of `message` that it sets: `recipe.yaml, line 12`.
+
+    With a section, as `probes, ppl`, only what follows its keys is searched.
+    """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    for name in re.findall(r"--([\w-]+)", message):
+
+    def find(name: str, start: int) -> int | None:
         spelled = "[-_]".join(map(re.escape, re.split("[-_]", name)))
         pattern = re.compile(rf"(^|[\s{{,\"'-]){spelled}[\"']?\s*:")
-        for number, line in enumerate(lines, start=1):
-            if pattern.search(line.split("#")[0]):
-                return f"{path}, line {number}"
-    return str(path)
+        return next((n for n in range(start, len(lines)) if pattern.search(lines[n].split("#")[0])), None)
+
+    start = 0
+    for key in section.split(", ") if section else ():
+        start = find(key, start) or start
+    found = (find(name, start) for name in re.findall(r"--([\w-]+)", message))
+    number = next((number for number in found if number is not None), None)
+    return str(path) if number is None else f"{path}, line {number + 1}"
+
+
+@contextmanager
+def in_section(path: Path, section: str) -> Iterator[None]:
+    """Let a ValueError name the file, the line and the section, and keys as the file spells them instead of options.
+
+    Example:
+        "--warm-up is 'x', ..." in the section budget  ->  "study.yaml, line 8: budget: warm-up is 'x', ..."
+    """
+    try:
+        yield
+    except ValueError as error:
+        message = str(error).removeprefix(f"{path}: ")
+        plain = re.sub(r"(?<![\w-])--(?=[a-z])", "", re.sub(r" \(--[\w-]+\)", "", message))
+        raise ValueError(f"{locate(path, message, section=section)}: {section}: {plain}") from error

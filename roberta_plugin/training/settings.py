@@ -11,11 +11,12 @@ Example:
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from roberta_plugin.training.options_file import is_null
@@ -30,12 +31,28 @@ def setting(default: Any, help_text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": help_text})
 
 
+def add_options(parser: argparse.ArgumentParser, kind: type[Any], *, skip: Collection[str] = ()) -> None:
+    """Add an option for each field of a dataclass that has a help text; `convert` reads the texts that they give."""
+    hints = typing.get_type_hints(kind)
+    for item in dataclasses.fields(kind):
+        if item.name in skip or "help" not in item.metadata:
+            continue
+        flag, help_text = f"--{item.name.replace('_', '-')}", item.metadata["help"]
+        if hints[item.name] is bool:
+            parser.add_argument(flag, action="store_true", default=None, help=help_text)
+        elif typing.get_origin(hints[item.name]) is tuple:
+            parser.add_argument(flag, action="append", metavar=item.name.upper(), help=help_text)
+        else:
+            default = "" if item.default in (None, "", dataclasses.MISSING) else f" (default: {item.default})"
+            parser.add_argument(flag, metavar=item.name.upper(), help=help_text + default)
+
+
 def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
     """Make the dataclass `kind` from texts by field name; a null, as in YAML, leaves the default.
 
     Args:
-        kind: a dataclass whose fields are str, int, float, bool, Path, a union of one of these with None, or tuples of
-            str. A tuple may be given as a list, a single text, or a mapping (NAME=VALUE).
+        kind: a dataclass whose fields are str, int, float, bool, Path, mappings (kept as they are), a union of one of
+            these with None, or tuples of str. A tuple may be a list, a single text, or a mapping (NAME=VALUE).
         values: texts, or values that have the field's type already; None and nulls count as not given. Numbers are
             finite.
         where: file or command, for messages.
@@ -94,6 +111,8 @@ def _converted(name: str, kind: Any, value: Any, where: str) -> Any:
     option = f"--{name.replace('_', '-')}"
     if isinstance(kind, types.UnionType):
         kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    if typing.get_origin(kind) is Mapping and isinstance(value, Mapping):
+        return value
     if typing.get_origin(kind) is tuple:
         items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
         if any(isinstance(item, list | Mapping) for item in items):

@@ -258,7 +258,7 @@ def test_a_study_is_planned_as_written_on_real_text_and_nothing_is_written(share
     (plan,) = blocks("examples/README.studies.md", "dry-run")
     printed = shell(plan.replace("examples/", f"{EXAMPLES}/"), tmp_path)
     assert "3 variants x 2 seeds, equal tokens" in printed
-    assert "probe SST-2: fine-tuning on SST-2, accuracy, 6 runs" in printed
+    assert "probe SST-2: fine-tuning on SST-2, 6 runs" in printed
     assert re.search(r"^12 trainings, .* FLOPs", printed, flags=re.MULTILINE)
     assert "The data is not here" not in printed
     assert sorted(tmp_path.rglob("*")) == before

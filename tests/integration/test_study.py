@@ -17,14 +17,15 @@ from tests.slurm_cluster import wait_for
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_glue import write_task
 from tests.tiny_study import write_study
+from tests.tiny_superglue import write_task as write_superglue
 
 pytestmark = pytest.mark.integration
-REPORT = ("report.md", "results.json", "bars.png", "curves.png")
+REPORT = ("report.md", "results.json", "values.png", "curves.png")
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """A folder with text, a tokenizer, and SST-2 of made-up sentences."""
+    """A folder with text, a tokenizer, and SST-2 and MultiRC of made-up sentences."""
     folder = tmp_path_factory.mktemp("study")
     tokenizer = write_tokenizer(folder / "tokenizer")
     (folder / "text.txt").write_text("good bad good\nbad good bad\n\n" * 60)
@@ -32,6 +33,7 @@ def work(tmp_path_factory):
     words = ["--train", str(folder / "text.txt"), "--valid", str(folder / "valid.txt"), "--tokenizer", str(tokenizer)]
     assert main(["binarize", *words, "--output-dir", str(folder / "bin"), "--no-progress"]) == 0
     write_task(folder / "glue", "SST-2", train=48, dev=24, test=4)
+    write_superglue(folder / "superglue", "MultiRC", train=8, dev=4, test=2)
     return folder
 
 
@@ -46,7 +48,11 @@ def finished(work):
     content = {
         "data": work / "bin",
         "variants": {"stopped": {"paper": "table1/static"}, "calm": {"log-interval": "2", "paper": "table1/dynamic"}},
-        "probes": {"held-out": {"kind": "perplexity"}, "sentiment": tuning},
+        "probes": {
+            "held-out": {"kind": "perplexity"},
+            "sentiment": tuning,
+            "questions": {**tuning, "task": "MultiRC", "raw": str(work / "superglue")},
+        },
         "seeds": ["1"],
         "budget": {"equal": "updates", "amount": "60"},
     }
@@ -86,13 +92,15 @@ def files_of(work):
 
 def test_a_stopped_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, finished):
     _, results = finished
-    for probe in ("held-out", "sentiment"):
+    metrics = {"held-out": None, "sentiment": "accuracy", "questions": "f1a"}
+    for probe, metric in metrics.items():
         stopped, calm = (results["values"][probe][name] for name in ("stopped", "calm"))
         assert set(stopped) == {"1"}
+        assert stopped["1"].get("metric") == metric
         assert {seed: found["value"] for seed, found in stopped.items()} == {s: f["value"] for s, f in calm.items()}
     assert results["comparisons"]["held-out"]["pairs"][0]["difference"] == 0
     report = (work / "out" / "report.md").read_text()
-    assert "| variant | held-out (perplexity) | sentiment (accuracy) | paper |" in report
+    assert "| variant | held-out (perplexity) | questions (f1a) | sentiment (accuracy) | paper |" in report
     assert "n = 1 | 92.9 |" in report
     held = results["data"][str(work / "bin" / "train.bin")]
     assert held.startswith("sha256 ") and f"train.bin ({held})" in report
@@ -107,7 +115,7 @@ def test_a_report_alone_is_made_of_what_is_there_and_nothing_else_is_written(wor
     assert files_of(work) == before and len(before) > 30
     assert json.loads((root / "results.json").read_text())["values"] == results["values"]
     assert (root / "report.md").read_text().startswith("# A tiny study")
-    for name in ("bars.png", "curves.png"):
+    for name in ("values.png", "curves.png"):
         assert (root / name).read_bytes().startswith(b"\x89PNG")
 
 
@@ -127,10 +135,10 @@ def test_another_seed_extends_a_study_and_gives_another_model(work, finished):
     only = {"variants": {"calm": content["variants"]["calm"]}, "probes": {"held-out": {"kind": "perplexity"}}}
     write_study(work / "study.yaml", **{**content, **only, "seeds": ["1", "2"]})
     done = {path: time for path, time in files_of(work).items() if path.name == "result.json"}
-    assert len(done) == 4
+    assert len(done) == 6
     assert do(work) == 0
     after = {path: time for path, time in files_of(work).items() if path.name == "result.json"}
-    assert len(after) == 5 and done.items() <= after.items(), "nothing was done again"
+    assert len(after) == 7 and done.items() <= after.items(), "nothing was done again"
     found = json.loads((work / "out" / "results.json").read_text())["values"]["held-out"]["calm"]
     assert found["1"] == results["values"]["held-out"]["calm"]["1"]
     assert found["2"]["value"] != found["1"]["value"]

@@ -29,7 +29,16 @@ FLOORS = [
     {"models"},
     {"data"},
     {"checkpoint_files.py", "json_files.py", "signs_of_life.py", "stop_signals.py"},
-    {"extras.py", "files.py", "fairseq_import.py", "locks.py", "machine.py", "progress.py", "rank_times.py"},
+    {
+        "extras.py",
+        "files.py",
+        "fairseq_import.py",
+        "locks.py",
+        "machine.py",
+        "pictures.py",
+        "progress.py",
+        "rank_times.py",
+    },
 ]
 # Imports that go upstairs all the same, and why.
 EXCEPTIONS = {

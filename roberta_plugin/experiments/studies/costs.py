@@ -1,32 +1,39 @@
-"""What a study costs: FLOPs of its pretrainings and fine-tunings, and an estimate of the hours."""
+"""What a study costs, in FLOPs and hours, and how much of it is done."""
 
 from __future__ import annotations
 
 import os
+import platform
 import statistics
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
-from roberta_plugin.experiments.studies.plan import START_UP_S, VariantPlan
-from roberta_plugin.experiments.studies.settings import Probe, Study, TuningProbe
-from roberta_plugin.experiments.studies.tuning import num_cells
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of
+from roberta_plugin.experiments.studies.plan import VariantPlan, warnings_of
+from roberta_plugin.experiments.studies.probes import check_tuning, recipe_of
+from roberta_plugin.experiments.studies.settings import Study, TuningProbe
+from roberta_plugin.experiments.sweeps.progress import SweepProgress, share_done
+from roberta_plugin.experiments.sweeps.run import RunFolder
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores
 from roberta_plugin.models.device_peaks import peak_of
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.training.log import curve
-from roberta_plugin.training.resources import Resources, read_resources
 
+START_UP_S = 12.0  # of a fairseq-train, and of its end; an assumption
 SHARE_OF_MATMUL = 1 / 3  # of a CPU's large matrix products that training reaches; an assumption
 SHARE_OF_PEAK = 0.4  # of a GPU's half-precision peak; an assumption
 _MATMUL = 768  # rows and columns of the product that is timed
 _MATMUL_S = 0.4
+_LOOK_EVERY_S = 5.0
+_BAR = "{l_bar}{bar}| {n:.1f} of 100 %, {elapsed} so far, {remaining} left{postfix}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +63,19 @@ class StudyCosts:
         return self.num_pretrainings + sum(self.num_tuning_runs.values())
 
     def hours(self, flops_per_second: float, *, parallel: int) -> float:
-        """Hours at so many FLOP/s of each of the runs that go on at a time, start-ups included."""
+        """Hours at a speed of each of the runs that train at a time, start-ups included."""
         return (self.total / flops_per_second + START_UP_S * self.num_runs) / parallel / 3600
 
 
 def costs_of(study: Study, plans: Sequence[VariantPlan], prepared: Mapping[str, Prepared]) -> StudyCosts:
     """The costs; probes whose data is not prepared are left out."""
-    tuning = [probe for probe in study.probes if isinstance(probe, TuningProbe) and probe.name in prepared]
     num_models = len(plans) * len(study.seeds)
+    probes = [(probe, prepared[probe.name]) for probe in study.tuning if probe.name in prepared]
     return StudyCosts(
         pretraining=sum(plan.flops for plan in plans) * len(study.seeds),
-        of_tuning_run={probe.name: tuning_flops(probe, prepared[probe.name], plans) for probe in tuning},
+        of_tuning_run={probe.name: tuning_flops(probe, data, plans) for probe, data in probes},
         num_tuning_runs={
-            probe.name: num_models * num_cells(probe, prepared[probe.name]) * len(probe.seeds) for probe in tuning
+            probe.name: num_models * check_tuning(probe, data, study.path) * len(probe.seeds) for probe, data in probes
         },
         num_pretrainings=num_models,
     )
@@ -77,56 +84,49 @@ def costs_of(study: Study, plans: Sequence[VariantPlan], prepared: Mapping[str, 
 def tuning_flops(probe: TuningProbe, prepared: Prepared, plans: Sequence[VariantPlan]) -> float:
     """FLOPs of one fine-tuning, averaged over the variants' models; the task's head is left out."""
     sizes = np.asarray(prepared.split("train").sequences.sizes, dtype=np.float64)
-    epochs = _epochs(probe, prepared)
-    shapes = [plan.shape for plan in plans]
+    of_run, of_pass = (_updates(recipe_of(probe, prepared, epochs=epochs)) for epochs in (None, 1))
+    epochs = min(of_run, int(probe.train.get("max-update", of_run))) / of_pass
     return epochs * statistics.fmean(
         training_flops(
-            num_layers=shape.num_layers,
-            dim=shape.dim,
-            ffn_dim=shape.ffn_dim,
-            vocab_size=shape.vocab_size,
+            num_layers=plan.shape.num_layers,
+            dim=plan.shape.dim,
+            ffn_dim=plan.shape.ffn_dim,
+            vocab_size=plan.shape.vocab_size,
             num_tokens=int(sizes.sum()),
             num_pairs=int((sizes**2).sum()),
             num_predicted=0,
         )
-        for shape in shapes
+        for plan in plans
     )
-
-
-def _epochs(probe: TuningProbe, prepared: Prepared) -> float:
-    """Passes over the data: those of the probe or the paper, unless the probe's max-update comes first."""
-    recipe = benchmark_of(probe.task).recipe
-    of_run, of_pass = (_updates(recipe(probe.task, prepared, epochs=epochs)) for epochs in (probe.epochs, 1))
-    return min(of_run, int(probe.train.get("max-update", of_run))) / of_pass
 
 
 def _updates(recipe: PaperRecipe) -> int:
     """Updates of a run, which the recipe gives for all runs or by the batch."""
-    of_batches = [
-        choice for choices in recipe.axes.values() if isinstance(choices, Mapping) for choice in choices.values()
-    ]
+    axes = [choices for choices in recipe.axes.values() if isinstance(choices, Mapping)]
+    of_batches = [choice for choices in axes for choice in choices.values()]
     return next(int(options["max-update"]) for options in (recipe.train, *of_batches) if "max-update" in options)
 
 
-def ranks_of(study: Study, *, slurm: Mapping[str, str] | None, gpus_per_run: int) -> int:
-    """Processes of a pretraining: GPUs that SLURM is asked for, or those of this machine that a run sees, or 1."""
-    if slurm is not None:
-        found = read_resources({**study.slurm, **slurm}, where=f"{study.path}: slurm", kind=Resources)
-        return max(1, found.gpus_per_node)
-    import torch
+def measured_costs(log: Sequence[str], num_updates: int) -> tuple[float, float] | None:
+    """Tokens of a finished pretraining, and its hours of training steps; None without a record of them.
 
-    return max(1, gpus_per_run or torch.cuda.device_count())
+    The log has records every few updates; what lies after the last one is taken to be like the rest.
+    """
+    batches, speeds = (curve(log, kind="train_inner", value=value) for value in ("wpb", "wps"))
+    if not batches.updates:
+        return None
+    batch, speed = np.asarray(batches.values), np.asarray(speeds.values)
+    tokens = batch * np.diff(batches.updates, prepend=0)
+    seconds = np.divide(tokens, speed, out=np.zeros_like(tokens), where=speed > 0)
+    scale = num_updates / batches.updates[-1]
+    return scale * float(tokens.sum()), scale * float(seconds.sum()) / 3600
 
 
 def measured_speed(logs: Iterable[Path]) -> float | None:
     """FLOP/s of the pretrainings in these logs: the median of the runs' medians; None before there is one."""
-    medians = []
-    for path in logs:
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            values = curve(lines, kind="train_inner", value="tflops").values
-        if values:
-            medians.append(1e12 * statistics.median(values))
-    return statistics.median(medians) if medians else None
+    texts = (path.read_text(encoding="utf-8", errors="replace").splitlines() for path in logs)
+    found = [values for lines in texts if (values := curve(lines, kind="train_inner", value="tflops").values)]
+    return 1e12 * statistics.median(map(statistics.median, found)) if found else None
 
 
 def assumed_speed(*, num_ranks: int, parallel: int, is_cpu: bool) -> float:
@@ -135,9 +135,8 @@ def assumed_speed(*, num_ranks: int, parallel: int, is_cpu: bool) -> float:
 
     if not is_cpu and torch.cuda.is_available():
         return SHARE_OF_PEAK * num_ranks * (peak_of(torch.cuda.get_device_name()) or 100e12)
-    threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or max(1, num_cores() // parallel)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or max(1, num_cores() // parallel))
     try:
         a = torch.randn(_MATMUL, _MATMUL)
         a @ a
@@ -160,52 +159,96 @@ def describe_plan(study: Study, plans: Sequence[VariantPlan], costs: StudyCosts,
             f"{plan.variant.name:<18} {plan.num_updates:>10,} {plan.size.tokens:>14,.0f} {plan.tokens:>10.3g} "
             f"{epochs:>7} {plan.flops:>9.2e} {plan.parsed.lr[0]:>8.3g}"
         )
-    lines += [describe_probe(probe, costs) for probe in study.probes]
+    for probe in study.probes:
+        if isinstance(probe, TuningProbe):
+            runs = costs.num_tuning_runs.get(probe.name)
+            counted = f"{runs} runs" if runs else "data not prepared: its hours are not in the estimate"
+            lines.append(f"probe {probe.name}: fine-tuning on {probe.task}, {counted}")
+        else:
+            lines.append(f"probe {probe.name}: held-out perplexity, {probe.split} split")
     lines += warnings_of(plans)
     if any(not plan.is_measured for plan in plans):
         lines.append("The data is not here: tokens are those of full blocks.")
     shares = f"pretraining {costs.pretraining:.2e}, fine-tuning {costs.tuning:.2e}"
     lines.append(f"{costs.num_runs} trainings, {costs.total:.2e} FLOPs ({shares})")
-    lines.append(f"about {hours:.2g} hours, with {speed}")
-    return "\n".join(lines)
-
-
-def warnings_of(plans: Sequence[VariantPlan]) -> list[str]:
-    """Variants that are not what their name says at this budget."""
-    found = []
-    for plan in plans:
-        masks = int(getattr(plan.parsed, "num_static_masks", 0))
-        if masks and plan.epochs is not None and plan.epochs <= masks:
-            found.append(
-                f"Note: {plan.variant.name} has {masks} static masks a block, and {plan.epochs:.3g} passes over the "
-                "data: no mask comes back, so it is the same as dynamic masking. In the paper each comes four times: "
-                "raise the amount, or take less data."
-            )
-    return found
-
-
-def describe_probe(probe: Probe, costs: StudyCosts) -> str:
-    """A line about a probe."""
-    if not isinstance(probe, TuningProbe):
-        return f"probe {probe.name}: held-out perplexity, {probe.split} split"
-    runs = costs.num_tuning_runs.get(probe.name)
-    counted = f", {runs} runs" if runs else ", data not prepared: its hours are not in the estimate"
-    return f"probe {probe.name}: fine-tuning on {probe.task}, {probe.metric}{counted}"
+    return "\n".join([*lines, f"about {hours:.2g} hours, with {speed}"])
 
 
 def machine() -> dict[str, Any]:
     """The machine that a report names: processor, cores, GPU."""
-    import platform
-
     import torch
 
     name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {"processor": name, "cores": num_cores(), "gpu": gpu, "torch": torch.__version__}
+
+
+class StudyProgress:
+    """How much of the work of a study is done, weighed by FLOPs; time left at the speed since this start."""
+
+    def __init__(self, total: float, *, now: Callable[[], float] = time.monotonic) -> None:
+        self.total, self._now = total, now
+        self._finished = 0.0  # work of the stages before the present one
+        self._at_start: float | None = None  # share done when this process began to train
+        self._started = 0.0
+
+    def begin(self, share: float) -> None:
+        """Take note of the share of the work (0 to 1) that is done before this process trains."""
+        if self._at_start is None:
+            self._at_start, self._started = share, self._now()
+
+    def finish(self, work: float) -> None:
+        """Add the work of a stage that is over."""
+        self._finished += work
+
+    def share(self, work_in_stage: float) -> float:
+        """Share of all the work that is done, 0 to 1, with a part of the present stage."""
+        return min(1.0, (self._finished + work_in_stage) / self.total) if self.total else 1.0
+
+    def describe(self, share: float) -> str:
+        """As in `study: 37 % of the work done, about 0:12:00 left`; the time once there is a speed."""
+        begun = self._at_start if self._at_start is not None else share
+        text = f"study: {100 * share:.0f} % of the work done"
+        if share <= begun:
+            return text
+        left = round((self._now() - self._started) * (1 - share) / (share - begun))
+        return f"{text}, about {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+
+    def stage(
+        self, all_folders: Sequence[RunFolder], work: Mapping[str, float]
+    ) -> Callable[[Sequence[RunFolder]], SweepProgress]:
+        """What `sweep` takes as `progress` for one stage: of all its runs, and the FLOPs of each by its name."""
+
+        def share() -> float:
+            return self.share(sum(work[folder.run.name] * share_done(folder) for folder in all_folders))
+
+        return lambda to_do: _StageProgress(to_do, study=self, share=share)
+
+
+class _StageProgress(SweepProgress):
+    def __init__(self, folders: Sequence[RunFolder], *, study: StudyProgress, share: Callable[[], float]) -> None:
+        super().__init__(folders)
+        self._bar.close()
+        self._study, self._share = study, share
+        self._study.begin(self._share())
+        is_hidden = not sys.stderr.isatty()
+        self._bar = tqdm(
+            total=100, initial=100 * self._share(), smoothing=0, bar_format=_BAR, desc="study", disable=is_hidden
+        )
+
+    def report(self, folder: RunFolder, event: str) -> None:
+        """Take note of a run; after each that ends, say how far the study is."""
+        super().report(folder, event)
+        if event not in ("started", "elsewhere") and self._bar.disable:
+            tqdm.write(self._study.describe(self._share()), file=sys.stdout)
+            sys.stdout.flush()
+
+    def look(self) -> None:
+        """Move the bar, every few seconds."""
+        if self._bar.disable or time.monotonic() < self._looked + _LOOK_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        self._bar.update(max(0.0, 100 * self._share() - self._bar.n))

@@ -1,10 +1,9 @@
-"""A study -> its plan: for each variant fairseq-train's options, updates, tokens and FLOPs; for the whole, hours.
+"""A study -> its plan: for each variant fairseq-train's options, updates, tokens and FLOPs.
 
     variants + data --training/update_size.py--> tokens and FLOPs of an update --budget--> updates, learning rate
-    everything that can be refused is refused here, before anything runs: checks.py
 
-FLOPs are counted by `planner/flops.py`, of forward and backward, without padding and recomputation. An evaluation is a
-third of a training on the same tokens.
+What cannot work is refused here, before anything runs. FLOPs are those of forward and backward, without padding and
+recomputation (`models/flops.py`).
 """
 
 from __future__ import annotations
@@ -13,10 +12,13 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import roberta_plugin
-from roberta_plugin.experiments.studies.formats import check_format
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
@@ -27,7 +29,6 @@ from roberta_plugin.training.option_checks import check_options
 from roberta_plugin.training.options_file import to_arguments
 from roberta_plugin.training.update_size import UpdateSize, measured_size, nominal_size
 
-START_UP_S = 12.0  # of a fairseq-train, and of its end; an assumption
 # Options with which a run may end before its updates, or leave nothing to measure; and fairseq's defaults.
 _WHOLE_RUNS = {
     "max-epoch": 0,
@@ -38,6 +39,10 @@ _WHOLE_RUNS = {
     "disable-validation": False,
 }
 _DERIVED = ("max-update", "total-num-update", "warmup-updates")
+_LINES = 500_000  # of a split, from its beginning: enough to see whether it has documents and sentences
+_BY_PAIR = ("segment-pair", "sentence-pair")
+_BY_DOCUMENT = ("complete_doc", "doc-sentences", *_BY_PAIR)
+_LEAST_SENTENCES = 1.5  # lines in a document on average: below it, a line is a document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +57,13 @@ class VariantPlan:
     size: UpdateSize
     is_measured: bool
     """Whether `size` is of the data; else blocks are taken to be full."""
-    num_updates: int
     num_ranks: int
     """Processes of a pretraining."""
+
+    @property
+    def num_updates(self) -> int:
+        """Of the whole pretraining."""
+        return int(self.parsed.max_update)
 
     @property
     def tokens(self) -> float:
@@ -70,6 +79,16 @@ class VariantPlan:
     def epochs(self) -> float | None:
         """Passes over the training data; None where they cannot be known."""
         return self.tokens / self.size.tokens_in_epoch if self.size.tokens_in_epoch else None
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of its data."""
+        return train_arguments.data_folders(self.parsed)
+
+    @property
+    def dictionary(self) -> str:
+        """SHA-256 of the vocabulary."""
+        return Vocabulary.load(self.folders[0] / "dict.txt").sha256
 
     def amount(self, equal: str) -> float:
         """How much of the budget's unit the variant gets."""
@@ -95,7 +114,7 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
         shape = shape_of(parsed)
         if study.budget.amount is not None:
             options |= _schedule(study.budget, shape, size)
-        parsed = parse(options, variant, study)
+        parsed = _parse(options, variant, study)
         plans.append(
             VariantPlan(
                 variant=variant,
@@ -104,7 +123,6 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
                 shape=shape,
                 size=size,
                 is_measured=is_measured,
-                num_updates=int(parsed.max_update),
                 num_ranks=1 if parsed.cpu else num_ranks,
             )
         )
@@ -112,19 +130,8 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
     return plans
 
 
-def parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namespace:
-    """fairseq's namespace of a variant's options; ValueError names study and variant."""
-    arguments = to_arguments(options, where=str(study.path))
-    if "--user-dir" not in arguments:
-        arguments += ["--user-dir", str(Path(roberta_plugin.__file__).parent)]
-    try:
-        return train_arguments.parse(arguments)
-    except ValueError as error:
-        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
-
-
 def flops_of_update(shape: Shape, size: UpdateSize) -> float:
-    """FLOPs of forward and backward of an average update (`models/flops.py` has the formula)."""
+    """FLOPs of forward and backward of an average update."""
     return training_flops(
         num_layers=shape.num_layers,
         dim=shape.dim,
@@ -144,7 +151,8 @@ def check_budget(plans: list[VariantPlan], study: Study) -> None:
         ValueError: naming the two variants that differ most.
     """
     equal, tolerance = study.budget.equal, study.budget.tolerance
-    least, most = (choose(plans, key=lambda plan: plan.amount(equal)) for choose in (min, max))
+    ordered = sorted(plans, key=lambda plan: plan.amount(equal))
+    least, most = ordered[0], ordered[-1]
     low, high = least.amount(equal), most.amount(equal)
     if high > low * (1 + tolerance):
         remedy = (
@@ -160,6 +168,58 @@ def check_budget(plans: list[VariantPlan], study: Study) -> None:
         )
 
 
+def missing_data(plans: Sequence[VariantPlan]) -> list[Path]:
+    """Data folders without a training split."""
+    folders = {folder: plan.parsed.train_subset for plan in plans for folder in plan.folders}
+    return [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]
+
+
+def check_data(study: Study, plans: Sequence[VariantPlan]) -> None:
+    """Refuse data that is missing, or has different vocabularies.
+
+    Raises:
+        FileNotFoundError: if a folder has no training split.
+        ValueError: naming variants whose perplexities could not be compared.
+    """
+    missing = missing_data(plans)
+    if missing:
+        raise FileNotFoundError(
+            f"{study.path}: {', '.join(map(str, missing))} is not there: make it with `roberta binarize --output-dir "
+            "...`."
+        )
+    vocabularies = {plan.dictionary: plan.variant.name for plan in plans}
+    if len(vocabularies) > 1:
+        raise ValueError(
+            f"{study.path}: the data of {' and '.join(vocabularies.values())} have different vocabularies (dict.txt): "
+            "perplexities over different tokens cannot be compared. Binarize all of them with one tokenizer."
+        )
+
+
+def warnings_of(plans: Sequence[VariantPlan]) -> list[str]:
+    """Notes on variants that are not what their name says at this budget."""
+    found = []
+    for plan in plans:
+        masks = int(getattr(plan.parsed, "num_static_masks", 0))
+        if masks and plan.epochs is not None and plan.epochs <= masks:
+            found.append(
+                f"Note: {plan.variant.name} has {masks} static masks a block, and {plan.epochs:.3g} passes over the "
+                "data: no mask comes back, so it is the same as dynamic masking. In the paper each comes four times: "
+                "raise the amount, or take less data."
+            )
+    return found
+
+
+def _parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namespace:
+    """fairseq's namespace of a variant's options; ValueError names study and variant."""
+    arguments = to_arguments(options, where=str(study.path))
+    if "--user-dir" not in arguments:
+        arguments += ["--user-dir", str(Path(roberta_plugin.__file__).parent)]
+    try:
+        return train_arguments.parse(arguments)
+    except ValueError as error:
+        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
+
+
 def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace, UpdateSize, bool]:
     options = dict(variant.options)
     if study.budget.amount is not None:
@@ -169,28 +229,25 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace
                     f"{study.path}: {name} is set, and it follows from the amount under budget: leave out one of them."
                 )
         options |= {"max-update": "1", "total-num-update": "1"}
-    parsed = parse(options, variant, study)
-    _check_run(parsed, variant, study)
+    parsed = _parse(options, variant, study)
+    _check_run(parsed, where=f"{study.path}: the variant {variant.name}")
     try:
         check_options(parsed)
     except ValueError as error:
         raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
-    folders = train_arguments.data_folders(parsed)
-    is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in folders)
+    is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in train_arguments.data_folders(parsed))
     if is_here:
-        check_format(parsed, variant=variant.name)
+        _check_format(parsed, variant=variant.name)
     size = (measured_size if is_here else nominal_size)(parsed, num_ranks=1 if parsed.cpu else num_ranks)
     return parsed, size, is_here
 
 
-def _check_run(parsed: Namespace, variant: Variant, study: Study) -> None:
+def _check_run(parsed: Namespace, *, where: str) -> None:
     """Refuse a run whose number of updates or of tokens would not be the planned one, or without checkpoint or loss."""
-    where = f"{study.path}: the variant {variant.name}"
     if not parsed.max_update:
         raise ValueError(f"{where} has no end: give max-update and total-num-update, or an amount under budget.")
     for name, default in _WHOLE_RUNS.items():
-        value = getattr(parsed, name.replace("-", "_"), default) or 0
-        if value != default:
+        if (getattr(parsed, name.replace("-", "_"), default) or 0) != default:
             raise ValueError(
                 f"{where} sets {name}, with which a run may end before its budget or leaves nothing to measure: leave "
                 "it out."
@@ -198,6 +255,58 @@ def _check_run(parsed: Namespace, variant: Variant, study: Study) -> None:
     if len(parsed.update_freq) != 1:
         given = ",".join(map(str, parsed.update_freq))
         raise ValueError(f"{where} sets update-freq to {given}: it must be one number for all epochs.")
+
+
+class Structure(NamedTuple):
+    """What the lines of a split are."""
+
+    num_lines: int
+    """Without blank ones."""
+    num_documents: int
+
+
+def structure_of(sizes: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int32]]) -> Structure:
+    """Lines and documents by the tokens of each line (n,): a blank line, which ends a document, is </s> alone.
+
+    Example:
+        structure_of([5, 7, 1, 4, 1])  ->  Structure(num_lines=3, num_documents=2)
+    """
+    is_blank = np.asarray(sizes) == 1
+    starts = ~is_blank & np.concatenate([[True], is_blank[:-1]])
+    return Structure(int((~is_blank).sum()), int(starts.sum()))
+
+
+def _check_format(parsed: Namespace, *, variant: str) -> None:
+    """Refuse a format of documents or pairs for data without them; a run could end at its first validation, too."""
+    input_format = str(getattr(parsed, "input_format", None) or parsed.sample_break_mode)
+    if input_format not in _BY_DOCUMENT:
+        return
+    what = f"The variant {variant} has the input format {input_format}"
+    for folder in train_arguments.data_folders(parsed):
+        found = structure_of(np.asarray(MmapTokens(folder / parsed.train_subset).sizes[:_LINES]))
+        counted = f"{found.num_lines:,} lines in {found.num_documents:,} documents"
+        if found.num_documents < 2:
+            raise ValueError(
+                f"{what}, and {folder} has no document boundaries: binarize text with a blank line between documents, "
+                "or with --blank-line-after-files."
+            )
+        if input_format not in _BY_PAIR:
+            continue
+        if found.num_lines < _LEAST_SENTENCES * found.num_documents:
+            raise ValueError(
+                f"{what}, and the documents of {folder} are not split into sentences ({counted}): binarize with one "
+                "sentence a line."
+            )
+        for split in str(parsed.valid_subset).split(","):
+            if not (folder / f"{split}.idx").is_file():
+                continue
+            found = structure_of(np.asarray(MmapTokens(folder / split).sizes[:_LINES]))
+            if found.num_documents < 2 or found.num_lines == found.num_documents:
+                raise ValueError(
+                    f"{what}, and the split {split} of {folder} has {found.num_lines:,} lines in "
+                    f"{found.num_documents:,} documents: pairs need several documents, and documents of several "
+                    "sentences, one a line. Binarize it with a blank line between documents and with --split-sentences."
+                )
 
 
 def _learning_rate(
@@ -222,11 +331,3 @@ def _schedule(budget: Budget, shape: Shape, size: UpdateSize) -> dict[str, str]:
     updates = equal_updates(budget.amount, of_update=of_update)
     warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
     return {"max-update": str(updates), "total-num-update": str(updates), "warmup-updates": str(max(0, warm_up))}
-
-
-def missing_data(plans: Sequence[VariantPlan]) -> list[Path]:
-    """Data folders without a training split."""
-    folders = {
-        folder: plan.parsed.train_subset for plan in plans for folder in train_arguments.data_folders(plan.parsed)
-    }
-    return [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]

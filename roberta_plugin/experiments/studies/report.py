@@ -1,4 +1,7 @@
-"""What a study has found -> results.json with every number, report.md beside the paper's rows, curves.png, bars.png."""
+"""What a study has found (results.json) -> report.md beside the paper's rows, curves.png, values.png.
+
+The report follows from the study file and results.json alone, so it can be made again where nothing else was kept.
+"""
 
 from __future__ import annotations
 
@@ -10,68 +13,42 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.studies.costs import machine
-from roberta_plugin.experiments.studies.paper_tables import paper_row
-from roberta_plugin.experiments.studies.plan import VariantPlan
-from roberta_plugin.experiments.studies.plots import draw_bars, draw_curves
-from roberta_plugin.experiments.studies.record import VARIANT_AXIS, all_contents
-from roberta_plugin.experiments.studies.settings import Probe, Study
+from roberta_plugin.experiments.studies.settings import Probe, Study, paper_row
 from roberta_plugin.experiments.studies.statistics import Comparison, Pair, compare, conclusions
-from roberta_plugin.experiments.studies.work import Work
-from roberta_plugin.experiments.sweeps.run import DONE, RunFolder
+from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.files import atomic_write
-from roberta_plugin.training.log import Curve, curve
+from roberta_plugin.pictures import drawable, picture
 
-Values = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
-"""Probe -> variant -> seed -> what was found, with its "value"."""
+Results = Mapping[str, Any]
+BLUE, RED = "#1f4e8c", "#b04a3a"
 
 
-def write_report(work: Work) -> tuple[dict[str, Any], str]:
-    """Write the files into the study's folder; return the content of results.json and of report.md."""
-    study, plans, root = work.study, work.plans, work.root
-    curves = {run.run.name: curve(_lines(run), kind="train_inner", value="loss") for run in work.runs}
-    comparisons = {
-        probe.name: compare({name: list(seeds.values()) for name, seeds in numbers(work.values, probe, study).items()})
-        for probe in study.probes
-        if any(numbers(work.values, probe, study).values())
-    }
-    results: dict[str, Any] = {
-        "title": study.title,
-        "machine": machine(),
-        "data": all_contents(study, plans),
-        "seeds": list(study.seeds),
-        "budget": asdict(study.budget),
-        "variants": {plan.variant.name: facts_of(plan, work.runs) for plan in plans},
-        "values": work.values,
-        "comparisons": {name: asdict(found) for name, found in comparisons.items()},
-        "curves": {name: found._asdict() for name, found in curves.items()},
-        "cost": {
-            "flops": work.costs.total,
-            "flops_pretraining": work.costs.pretraining,
-            "flops_fine_tuning": work.costs.tuning,
-            "fine_tuning_hours": tuning_hours(root),
-        },
-        "failures": work.failures,
-    }
-    results = plain(results)
-    tokens = {plan.variant.name: plan.size.tokens for plan in plans}  # of an update
-    has_curves = any(found.updates for found in curves.values())
-    text = as_markdown(study, plans, work.values, comparisons, results, has_curves=has_curves)
+def write_report(study: Study, results: Results, root: Path) -> tuple[dict[str, Any], str]:
+    """Write results.json, report.md and the plots into `root`; return the content of the first two.
+
+    Args:
+        study: the study.
+        results: what results.json holds, without "comparisons".
+        root: folder of the study.
+    """
+    found = {probe.name: compare(values) for probe in study.probes if (values := scaled(results, probe, study))}
+    full = plain({**results, "comparisons": {name: asdict(one) for name, one in found.items()}})
+    text = as_markdown(study, full, found)
     with atomic_write(root / "results.json", "w") as file:
-        json.dump(results, file, indent=1, allow_nan=False)
-    if has_curves:
+        json.dump(full, file, indent=1, allow_nan=False)
+    if _has_curves(full):
         with atomic_write(root / "curves.png") as file:
-            draw_curves(file, curves_by_variant(work.runs, curves), tokens)
-    if comparisons:
-        with atomic_write(root / "bars.png") as file:
-            draw_bars(file, {probe.name: numbers(work.values, probe, study) for probe in study.probes}, study)
+            draw_curves(file, full)
+    if found:
+        with atomic_write(root / "values.png") as file:
+            draw_values(file, full, study)
     with atomic_write(root / "report.md", "w") as file:
         file.write(text)
-    return results, text
+    return full, text
 
 
 def plain(value: Any) -> Any:
-    """The same with null where a number is not finite, as the loss of a run that has diverged: JSON has no nan.
+    """`value` with null for each number that is not finite, as the loss of a run that has diverged: JSON has no nan.
 
     Example:
         plain({"loss": [9.1, math.nan]})  ->  {"loss": [9.1, None]}
@@ -83,116 +60,79 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def numbers(values: Values, probe: Probe, study: Study) -> dict[str, dict[str, float]]:
-    """Variant -> seed -> value of a probe, in the study's order; a variant without results has none."""
-    found = values.get(probe.name, {})
+def numbers(results: Results, probe: Probe, study: Study) -> dict[str, list[float]]:
+    """Variant -> values of its seeds, in the study's order; a variant without results has none."""
+    found = results["values"].get(probe.name, {})
     return {
-        variant.name: {seed: float(one["value"]) for seed, one in found.get(variant.name, {}).items()}
+        variant.name: [float(one["value"]) for one in found.get(variant.name, {}).values()]
         for variant in study.variants
     }
 
 
-def facts_of(plan: VariantPlan, runs: Sequence[RunFolder]) -> dict[str, Any]:
-    """Options, planned and measured costs of a variant's pretrainings."""
-    own = [run for run in runs if run.run.settings[VARIANT_AXIS] == plan.variant.name]
-    measured = [found for run in own if (found := measured_costs(run))]
-    return {
-        "options": {name: str(value) for name, value in plan.options.items()},
-        "paper": plan.variant.paper,
-        "num_updates": plan.num_updates,
-        "tokens_per_update": plan.size.tokens,
-        "tokens": plan.tokens,
-        "epochs": plan.epochs,
-        "flops": plan.flops,
-        "lr": plan.parsed.lr[0],
-        "pretrainings_done": sum(run.state() == DONE for run in own),
-        "measured_tokens": [found["tokens"] for found in measured],
-        "hours": [found["hours"] for found in measured],
-    }
+def scaled(results: Results, probe: Probe, study: Study) -> dict[str, list[float]]:
+    """The values as they are tested, of the variants that have any: see `PerplexityProbe.scaled`."""
+    values = numbers(results, probe, study)
+    return {name: [probe.scaled(value) for value in seeds] for name, seeds in values.items() if seeds}
 
 
-def measured_costs(run: RunFolder) -> dict[str, float] | None:
-    """Tokens of a finished pretraining, and its hours of training steps, by its log; None before it is finished.
-
-    The log has records every so many updates; what lies after the last one is taken to be like the rest.
-    """
-    result, lines = run.result(), _lines(run)
-    per_update, speed = (curve(lines, kind="train_inner", value=value) for value in ("wpb", "wps"))
-    if result is None or not per_update.updates:
-        return None
-    tokens = seconds = 0.0
-    for before, update, batch, rate in zip(
-        [0, *per_update.updates], per_update.updates, per_update.values, speed.values, strict=False
-    ):
-        tokens += batch * (update - before)
-        seconds += batch * (update - before) / rate if rate > 0 else 0.0
-    scale = result["num_updates"] / per_update.updates[-1]
-    return {"tokens": scale * tokens, "hours": scale * seconds / 3600}
-
-
-def tuning_hours(root: Path) -> float:
-    """Hours of all finished fine-tunings, each in its last attempt."""
-    paths = root.glob("fine-tuning/*/runs/*/seed-*/result.json")
-    return sum(float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0)) for path in paths) / 3600
-
-
-def as_markdown(
-    study: Study,
-    plans: Sequence[VariantPlan],
-    values: Values,
-    comparisons: Mapping[str, Comparison],
-    results: Mapping[str, Any],
-    *,
-    has_curves: bool,
-) -> str:
+def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Comparison]) -> str:
     """The report for people."""
-    done = sum(facts["pretrainings_done"] for facts in results["variants"].values())
-    planned = len(plans) * len(study.seeds)
+    variants, num_seeds = results["variants"], len(results["seeds"])
+    done = sum(facts["pretrainings_done"] for facts in variants.values())
     parts = [
         f"# {study.title}",
-        f"{len(plans)} variants x {len(study.seeds)} seeds at equal {study.budget.equal}; {done} of {planned} "
-        "pretrainings done. A cell: median (smallest to largest), n seeds of pretraining; for a fine-tuning task the "
-        "value of a pretraining is the median of its seeds of fine-tuning. The paper's numbers are those of its own "
-        "models and data.",
-        result_table(study, values),
+        f"{len(variants)} variants x {num_seeds} seeds at equal {results['budget']['equal']}; {done} of "
+        f"{len(variants) * num_seeds} pretrainings done. A cell: median (smallest to largest), n seeds of pretraining; "
+        "for a fine-tuning task the value of a pretraining is the median of its seeds of fine-tuning. The paper's "
+        "numbers are those of its own models and data.",
+        result_table(study, results),
     ]
     if comparisons:
-        parts.append("![values by variant](bars.png)")
-        sentences = [
-            line
+        parts.append("![values by variant](values.png)")
+        lines = [
+            f"- {line}"
             for probe in study.probes
             if probe.name in comparisons
-            for line in _sentences(study, probe, values, comparisons[probe.name])
+            for line in conclusions(
+                probe.name,
+                scaled(results, probe, study),
+                comparisons[probe.name],
+                reference=study.reference,
+                better=probe.better,
+                unit=probe.unit,
+            )
         ]
-        parts.append("## What exceeds the seeds' noise\n\n" + "\n".join(f"- {line}" for line in sentences))
+        parts.append("## What exceeds the seeds' noise\n\n" + "\n".join(lines))
         parts.append(pair_table(study, comparisons))
-    if has_curves:
+    if _has_curves(results):
         parts.append("## Loss\n\n![loss curves](curves.png)")
-    parts.append(cost_section(plans, results))
+    parts.append(cost_section(results))
     if results["failures"]:
         lines = [f"- {name}: {reason}" for name, reason in results["failures"].items()]
         parts.append("## Failed; the same command tries them again\n\n" + "\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def result_table(study: Study, values: Values) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *(f"| {' | '.join(r)} |" for r in rows)])
+
+
+def result_table(study: Study, results: Results) -> str:
     """Variants by probes, each beside the paper's number, if the variant mirrors a row that has one."""
-    rows = {variant.name: paper_row(variant.paper) if variant.paper else {} for variant in study.variants}
-    columns = [(probe, any(probe.column in row for row in rows.values())) for probe in study.probes]
-    head = ["variant"]
-    for probe, has_paper in columns:
-        unit = "perplexity" if probe.better == "smaller" else getattr(probe, "metric", "")
-        head += [f"{probe.name} ({unit})", *(["paper"] if has_paper else [])]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    for variant in study.variants:
-        cells = [variant.name]
-        for probe, has_paper in columns:
-            cells.append(show(list(numbers(values, probe, study)[variant.name].values())))
+    papers = {variant.name: paper_row(variant.paper) for variant in study.variants}
+    head, rows = ["variant"], [[variant.name] for variant in study.variants]
+    for probe in study.probes:
+        by_seed = [one for seeds in results["values"].get(probe.name, {}).values() for one in seeds.values()]
+        metric = "perplexity" if probe.better == "smaller" else next((one["metric"] for one in by_seed), "")
+        head.append(f"{probe.name} ({metric})" if metric else probe.name)
+        has_paper = any(probe.column in row for row in papers.values())
+        if has_paper:
+            head.append("paper")
+        for row, (name, values) in zip(rows, numbers(results, probe, study).items(), strict=True):
+            row.append(show(values))
             if has_paper:
-                number = rows[variant.name].get(probe.column)
-                cells.append("" if number is None else f"{number:g}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+                row.append(f"{papers[name][probe.column]:g}" if probe.column in papers[name] else "")
+    return _table(head, rows)
 
 
 def show(values: Sequence[float]) -> str:
@@ -200,103 +140,118 @@ def show(values: Sequence[float]) -> str:
     if not values:
         return "-"
     digits = 1 if min(values) >= 10 else 3
-    median, low, high = (f"{value:.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+    median, low, high = (f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
     return f"{median} ({low} to {high}), n = {len(values)}"
 
 
 def pair_table(study: Study, comparisons: Mapping[str, Comparison]) -> str:
     """Every pair of variants and the tests; and the paper's difference, for its sign."""
-    head = [
-        "probe",
-        "pair",
-        "difference of means",
-        "95 % interval",
-        "p (Tukey)",
-        "p (permutation)",
-        "paper's difference",
-    ]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    tests = ["difference of means", "95 % interval", "p (Games-Howell)", "p (permutation)", "paper's difference"]
+    rows = []
     for probe in study.probes:
         for pair in comparisons[probe.name].pairs if probe.name in comparisons else ():
-            paper = paper_difference(study, probe, pair.first, pair.second)
-            cells = [
-                probe.name,
-                f"{pair.first} - {pair.second}",
-                f"{pair.difference:+.3g}",
-                "-" if pair.low is None or pair.high is None else f"{pair.low:.3g} to {pair.high:.3g}",
-                "-" if pair.p_tukey is None else f"{pair.p_tukey:.2g}",
-                "-" if pair.p_permutation is None else f"{pair.p_permutation:.2g}",
-                "" if paper is None else f"{paper:+.3g}, {_agreement(paper, pair)}",
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            paper = paper_difference(study, probe, pair)
+            rows.append(
+                [
+                    f"{probe.name} ({probe.unit})",
+                    f"{pair.first} - {pair.second}",
+                    f"{pair.difference:+.3g}",
+                    "-" if pair.low is None or pair.high is None else f"{pair.low:.3g} to {pair.high:.3g}",
+                    "-" if pair.p_games_howell is None else f"{pair.p_games_howell:.2g}",
+                    "-" if pair.p_permutation is None else f"{pair.p_permutation:.2g}",
+                    "" if paper is None else f"{paper:+.3g}, {_agreement(paper, pair)}",
+                ]
+            )
+    return _table(["probe", "pair", *tests], rows)
 
 
-def paper_difference(study: Study, probe: Probe, first: str, second: str) -> float | None:
+def paper_difference(study: Study, probe: Probe, pair: Pair) -> float | None:
     """The paper's number of the first variant's row minus the second's; None where it has not both."""
-    papers = [study.variant(name).paper for name in (first, second)]
-    if not all(papers):
-        return None
-    a, b = (paper_row(paper).get(probe.column) for paper in papers)
-    return None if a is None or b is None else round(a - b, 6)
+    papers = {variant.name: paper_row(variant.paper).get(probe.column) for variant in study.variants}
+    a, b = papers[pair.first], papers[pair.second]
+    return None if a is None or b is None else round(probe.scaled(a) - probe.scaled(b), 6)
 
 
 def _agreement(paper: float, pair: Pair) -> str:
     sign = paper * pair.difference
     found = "same sign" if sign > 0 else "other sign" if sign < 0 else "one of them is 0"
-    if pair.p_tukey is None:
+    if pair.p_games_howell is None:
         return f"{found}, noise unknown"
     return found if pair.exceeds_noise else f"{found}, ours within the noise"
 
 
-def cost_section(plans: Sequence[VariantPlan], results: Mapping[str, Any]) -> str:
+def cost_section(results: Results) -> str:
     """FLOPs, tokens and hours of each variant's pretraining, the machine, and the data."""
-    head = ["variant", "updates", "tokens/update", "tokens", "epochs", "lr", "FLOPs", "hours"]
-    lines = ["## Cost of one pretraining", "", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    for plan in plans:
-        facts = results["variants"][plan.variant.name]
-        tokens = statistics.median(facts["measured_tokens"]) if facts["measured_tokens"] else plan.tokens
-        cells = [
-            plan.variant.name,
-            f"{plan.num_updates:,}",
-            f"{plan.size.tokens:,.0f}",
-            f"{tokens:,.0f}",
-            "?" if plan.epochs is None else f"{plan.epochs:.3g}",
-            f"{plan.parsed.lr[0]:g}",
-            f"{plan.flops:.3g}",
+    rows = [
+        [
+            name,
+            f"{facts['num_updates']:,}",
+            f"{facts['tokens_per_update']:,.0f}",
+            f"{statistics.median(facts['measured_tokens'] or [facts['tokens']]):,.0f}",
+            "?" if facts["epochs"] is None else f"{facts['epochs']:.3g}",
+            f"{facts['lr']:g}",
+            f"{facts['flops']:.3g}",
             f"{statistics.median(facts['hours']):.3g}" if facts["hours"] else "-",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
+        for name, facts in results["variants"].items()
+    ]
+    head = ["variant", "updates", "tokens/update", "tokens", "epochs", "lr", "FLOPs", "hours"]
     cost, where = results["cost"], results["machine"]
-    lines += [
-        "",
+    data = ", ".join(f"{path} ({held})" for path, held in results["data"].items() if path.endswith(".bin"))
+    return (
+        f"## Cost of one pretraining\n\n{_table(head, rows)}\n\n"
         f"All together {cost['flops']:.3g} FLOPs, of which {cost['flops_fine_tuning']:.3g} for fine-tuning "
         f"({cost['fine_tuning_hours']:.3g} hours of runs). Hours of a variant: median of its seeds' wall-clock time "
         "in training steps, without validation and start-up; other work on the machine at that time, such as runs in "
         f"parallel, lengthens them. Machine of this report: {where['processor']}, {where['cores']} cores, "
-        f"GPU: {where['gpu'] or 'none'}; torch {where['torch']}.",
-        "",
-        "Data: "
-        + ", ".join(f"{path} ({held})" for path, held in results["data"].items() if path.endswith(".bin"))
-        + ".",
-    ]
-    return "\n".join(lines)
+        f"GPU: {where['gpu'] or 'none'}; torch {where['torch']}.\n\nData: {data}."
+    )
 
 
-def _sentences(study: Study, probe: Probe, values: Values, found: Comparison) -> list[str]:
-    by_variant = {name: list(seeds.values()) for name, seeds in numbers(values, probe, study).items() if seeds}
-    return conclusions(probe.name, by_variant, found, reference=study.reference, better=probe.better)
+def _has_curves(results: Results) -> bool:
+    return any(curve["updates"] for curve in results["curves"].values())
 
 
-def curves_by_variant(runs: Sequence[RunFolder], curves: Mapping[str, Curve]) -> dict[str, list[Curve]]:
-    """The curves of each variant's seeds, in the order of the runs."""
-    found: dict[str, list[Curve]] = {}
-    for run in runs:
-        if curves[run.run.name].updates:
-            found.setdefault(run.run.settings[VARIANT_AXIS], []).append(curves[run.run.name])
-    return found
+def draw_curves(file: Any, results: Results) -> None:
+    """Training loss against tokens, a colour for each variant and a line for each seed, as a PNG."""
+    with picture(file, width=7.0, height=4.5) as figure:
+        axes = figure.add_subplot()
+        for number, (name, facts) in enumerate(results["variants"].items()):
+            own = [found for run, found in results["curves"].items() if run.startswith(f"{VARIANT}-{name}/")]
+            for place, found in enumerate(one for one in own if one["updates"]):
+                tokens = [update * facts["tokens_per_update"] for update in found["updates"]]
+                losses = [math.nan if value is None else value for value in found["values"]]
+                label = drawable(name) if place == 0 else None
+                axes.plot(tokens, losses, color=f"C{number}", alpha=0.8, linewidth=1.0, label=label)
+        axes.set_xlabel("training tokens")
+        axes.set_ylabel("training loss (bits per masked token)")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
 
 
-def _lines(run: RunFolder) -> list[str]:
-    path = run.path / "log.txt"
-    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+def draw_values(file: Any, results: Results, study: Study) -> None:
+    """A panel for each probe: seeds as dots, their range as a line, medians as marks; a cross: the paper."""
+    probes = [probe for probe in study.probes if scaled(results, probe, study)]
+    width = max(3.6, 1.4 + 0.7 * len(study.variants))
+    with picture(file, width=width * len(probes), height=4.2) as figure:
+        for axes, probe in zip(figure.subplots(1, len(probes), squeeze=False)[0], probes, strict=True):
+            _draw_probe(axes, probe, scaled(results, probe, study), study)
+
+
+def _draw_probe(axes: Any, probe: Probe, values: Mapping[str, Sequence[float]], study: Study) -> None:
+    for place, variant in enumerate(study.variants):
+        seeds, paper = values.get(variant.name, []), paper_row(variant.paper).get(probe.column)
+        if seeds:
+            axes.vlines(place, min(seeds), max(seeds), color="#8fb3d9", linewidth=4, label="smallest to largest seed")
+            axes.hlines(statistics.median(seeds), place - 0.2, place + 0.2, color=BLUE, label="median")
+            axes.scatter([place] * len(seeds), seeds, s=16, color=BLUE, zorder=3, label="a seed")
+        if seeds and paper is not None:
+            axes.scatter([place], [probe.scaled(paper)], marker="x", color=RED, zorder=3, label="the paper")
+    axes.set_xlim(-0.5, len(study.variants) - 0.5)
+    names = [drawable(variant.name) for variant in study.variants]
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
+    axes.set_ylabel("held-out loss (bits per masked token)" if probe.better == "smaller" else "score (percent)")
+    axes.set_title(f"{drawable(probe.name)} ({probe.better} is better)", fontsize=9)
+    axes.grid(alpha=0.3, axis="y")
+    by_label = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    axes.legend(by_label.values(), by_label.keys(), fontsize=7)

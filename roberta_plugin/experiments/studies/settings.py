@@ -1,41 +1,66 @@
 """A study file -> typed settings: what is compared, by what, at which budget; examples/README.studies.md has it.
 
-Values reach fairseq-train as they are written (`training/options_file.py`).
+Options, axes and seeds are read as in a grid file (`sweeps/grid.py`): a variant is a cell of the grid.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from roberta_plugin.experiments.studies.paper_tables import PERPLEXITY, paper_row
-from roberta_plugin.experiments.sweeps.grid import checked_seeds
+from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds
+from roberta_plugin.experiments.sweeps.settings import RunSettings
 from roberta_plugin.finetuning.benchmarks import TASKS
-from roberta_plugin.launch.recipe import recipe_files
 from roberta_plugin.planner.equal_compute import RULES
-from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml
+from roberta_plugin.training.options_file import in_section, is_null, locate, named_options, read_yaml
 from roberta_plugin.training.resources import Resources, given_settings, read_resources
-from roberta_plugin.training.settings import check_names, convert
+from roberta_plugin.training.settings import check_names, convert, setting
 
-_SECTIONS = ("title", "base", "variants", "seeds", "reference", "budget", "learning-rate", "probes", "slurm")
-_NEEDED = ("base", "variants", "seeds", "probes")
+_OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
-KINDS = ("perplexity", "fine-tuning")
 EQUAL = ("tokens", "updates", "flops")
-_ACCURACY = "accuracy"
-# The official metric of a task that the report shows; of the others, accuracy.
-_METRICS = {"CoLA": "mcc", "STS-B": "pearson", **dict.fromkeys(("squad1", "squad2", "conll2003", "wnut17"), "f1")}
-_METRICS |= {"summaries": "rouge1", "cnn_dailymail": "rouge1"}
-T = TypeVar("T")
+PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"
+PAPER: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+    "table1": {  # BERT base, static against dynamic masking (section 4.1)
+        "reference": {"squad2": 76.3, "MNLI": 84.3, "SST-2": 92.8},
+        "static": {"squad2": 78.3, "MNLI": 84.3, "SST-2": 92.5},
+        "dynamic": {"squad2": 78.7, "MNLI": 84.0, "SST-2": 92.9},
+    },
+    "table2": {  # input formats, the first two with next-sentence prediction (section 4.2)
+        "segment-pair": {"squad1": 90.4, "squad2": 78.7, "MNLI": 84.0, "SST-2": 92.9, "race": 64.2},
+        "sentence-pair": {"squad1": 88.7, "squad2": 76.2, "MNLI": 82.9, "SST-2": 92.1, "race": 63.0},
+        "full-sentences": {"squad1": 90.4, "squad2": 79.1, "MNLI": 84.7, "SST-2": 92.5, "race": 64.8},
+        "doc-sentences": {"squad1": 90.6, "squad2": 79.7, "MNLI": 84.7, "SST-2": 92.7, "race": 65.6},
+    },
+    "table3": {  # batches at equal numbers of passes (section 4.3)
+        "256": {"perplexity": 3.99, "MNLI": 84.7, "SST-2": 92.7},
+        "2K": {"perplexity": 3.68, "MNLI": 85.2, "SST-2": 92.9},
+        "8K": {"perplexity": 3.77, "MNLI": 84.6, "SST-2": 92.8},
+    },
+}
+"""Table -> row -> number by probe: held-out perplexity, F1 for SQuAD, accuracy for the other tasks. Tables 1 and 2 have
+medians over five seeds of fine-tuning."""
+
+
+def paper_row(name: str) -> Mapping[str, float]:
+    """The row of the paper's Tables 1 to 3 that a variant mirrors, as `table1/static`; empty for an empty name.
+
+    Raises:
+        ValueError: naming the rows that there are.
+    """
+    rows = {f"{table}/{row}": numbers for table, own in PAPER.items() for row, numbers in own.items()}
+    if name and name not in rows:
+        raise ValueError(f"--paper: the paper has no row {name!r}: there are {', '.join(rows)}.")
+    return rows[name] if name else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One way to pretrain: fairseq-train's options by name, the base's among them."""
+    """One way to pretrain: fairseq-train's options by name, those of all variants among them."""
 
     name: str
     options: Mapping[str, Any]
@@ -64,8 +89,10 @@ class Budget:
             raise ValueError(f"--equal must be one of {', '.join(EQUAL)}, got {self.equal!r}.")
         if self.amount is not None and not 0 < self.amount < math.inf:
             raise ValueError(f"--amount must be a finite number above 0, got {self.amount:g}.")
-        if not 0 <= self.warm_up < 1 or not 0 <= self.tolerance < 1:
-            raise ValueError("--warm-up and --tolerance are shares, from 0 to less than 1.")
+        for name in ("warm_up", "tolerance"):
+            if not 0 <= getattr(self, name) < 1:
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} must be a share, from 0 to less than 1, got {getattr(self, name):g}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +102,7 @@ class RateRule:
     rule: str
     """One of RULES."""
     batch_of: str
-    """The variant whose batch the base's learning rate is for."""
+    """The variant whose batch the learning rate is for."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -89,28 +116,33 @@ class PerplexityProbe:
 
     name: str
     data: Path | None = None
-    """Folder of binarized text; None: the base's."""
+    """Folder of binarized text; None: that of the first variant."""
     split: str = "valid"
     """Its split."""
     tokens_per_sample: int | None = None
-    """Tokens of a block, <s> included; None: the base's."""
+    """Tokens of a block, <s> included; None: the shortest of the variants'."""
     mask_prob: float = 0.15
     """Share of the tokens that are predicted."""
     passes: int = 1
     """Masks of each block."""
     max_tokens: int | None = None
     """About how many tokens of the split are used, spread over it; None: all."""
-    column = PERPLEXITY
+    kind = column = PERPLEXITY
     better = "smaller"
+    unit = "bits per token"
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for option in ("passes", "max_tokens", "tokens_per_sample"):
-            value, least = getattr(self, option), 3 if option == "tokens_per_sample" else 1
+        for option, least in {"passes": 1, "max_tokens": 1, "tokens_per_sample": 3}.items():
+            value = getattr(self, option)
             if value is not None and value < least:
                 raise ValueError(f"--{option.replace('_', '-')} must be {least} or more, got {value}.")
         if not 0 < self.mask_prob < 1:
             raise ValueError(f"--mask-prob must lie between 0 and 1, got {self.mask_prob:g}.")
+
+    def scaled(self, value: float) -> float:
+        """A value as it is tested and drawn: bits per token, for perplexity is exponential in them."""
+        return math.log2(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +168,14 @@ class TuningProbe:
     """Axis of the paper's grid -> the values tried instead, as `1e-4,3e-4`."""
     train: Mapping[str, str] = field(default_factory=dict)
     """Further options of fairseq-train."""
+    kind = FINE_TUNING
     better = "larger"
+    unit = "points"
 
     def __post_init__(self) -> None:
         """Check the values."""
+        if self.task not in TASKS:
+            raise ValueError(f"--task: there is no task {self.task!r}; there are {', '.join(TASKS)}.")
         if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"--epochs must be 1 or more, got {self.epochs}.")
 
@@ -148,10 +184,9 @@ class TuningProbe:
         """Of the paper's tables."""
         return self.task
 
-    @property
-    def metric(self) -> str:
-        """The official metric that is compared."""
-        return _METRICS.get(self.task, _ACCURACY)
+    def scaled(self, value: float) -> float:
+        """A value as it is tested and drawn: in percent, as it is."""
+        return value
 
 
 Probe = PerplexityProbe | TuningProbe
@@ -172,9 +207,10 @@ class Study:
     probes: tuple[Probe, ...]
     slurm: Mapping[str, Any] = field(default_factory=dict)
 
-    def variant(self, name: str) -> Variant:
-        """The variant of this name."""
-        return next(variant for variant in self.variants if variant.name == name)
+    @property
+    def tuning(self) -> list[TuningProbe]:
+        """The probes that fine-tune."""
+        return [probe for probe in self.probes if isinstance(probe, TuningProbe)]
 
     def slurm_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The section slurm with other settings that win over it, for a grid file: without values of secrets.
@@ -186,111 +222,130 @@ class Study:
         return given_settings(found)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudySettings(RunSettings):
+    """What `run_study` does.
+
+    Raises:
+        ValueError: for values that cannot work; names the command-line option.
+    """
+
+    study: Path  # study file (YAML); examples/README.studies.md has the format
+    redo_changed: bool = setting(
+        False, "if the file has changed: delete the results of what has changed, and make them again"
+    )
+    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        if self.report_only and self.redo_changed:
+            raise ValueError("--report-only changes nothing: leave out --redo-changed.")
+
+
 def read_study(path: Path) -> Study:
     """Read and check a study file.
 
     Raises:
-        FileNotFoundError: if the file, or the recipe that its base names, does not exist.
+        FileNotFoundError: if the file, or the recipe that it names, does not exist.
         ValueError: naming the file, the line where one can be found, and what to write instead.
     """
     content = {name: value for name, value in read_yaml(path).items() if not is_null(value)}
-    check_names(content, known=_SECTIONS, where=str(path))
-    for name in _NEEDED:
-        if not content.get(name):
-            raise ValueError(f"{path}: the section {name} is missing; a study has {', '.join(_NEEDED)}.")
-    base = _base_of(content["base"], path)
-    variants = tuple(_variant_of(name, own, base, path) for name, own in _named(content["variants"], path, "variants"))
-    seeds = checked_seeds(content["seeds"], where=f"{path}: seeds")
+    with in_section(path, "the study"):
+        check_names(content, known=(*SECTIONS, *_OWN_SECTIONS), where=str(path))
+    for needed in (["train", "base"], ["variants", "axes"], ["seeds"], ["probes"]):
+        if not any(content.get(name) for name in needed):
+            raise ValueError(f"{path}: the section {' or '.join(needed)} is missing.")
+    content["variants"], papers = _papers_of(content.get("variants"), path)
+    variants = tuple(_variants_of({name: value for name, value in content.items() if value is not None}, papers, path))
     names = [variant.name for variant in variants]
     reference = str(content.get("reference", names[0]))
-    rate = _section(RateRule, content["learning-rate"], path, "learning-rate") if "learning-rate" in content else None
+    rate = None
+    if "learning-rate" in content:
+        with in_section(path, "learning-rate"):
+            rate = convert(RateRule, _values(content["learning-rate"], path, "learning-rate"), where=str(path))
     for section, name in (("reference", reference), *([("batch-of", rate.batch_of)] if rate else [])):
         if name not in names:
             where = locate(path, f"--{section}")
             raise ValueError(f"{where}: there is no variant {name!r}: {section} must be one of {', '.join(names)}.")
+    with in_section(path, "budget"):
+        budget = convert(Budget, _values(content.get("budget", {}), path, "budget"), where=str(path))
+    slurm = content.get("slurm", {})
+    if not isinstance(slurm, Mapping):  # `training/resources.py` checks the rest when the command is told to use SLURM
+        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {slurm!r}.")
     return Study(
         path=path,
         title=str(content.get("title", path.stem)),
         variants=variants,
-        seeds=seeds,
+        seeds=checked_seeds(content["seeds"], where=f"{path}: seeds"),
         reference=reference,
-        budget=_section(Budget, content.get("budget", {}), path, "budget"),
+        budget=budget,
         rate=rate,
-        probes=tuple(_probe_of(name, own, path) for name, own in _named(content["probes"], path, "probes")),
-        slurm=_slurm_of(content.get("slurm", {}), path),
+        probes=tuple(_probe_of(name, own, path) for name, own in _named(content["probes"], path, "probes").items()),
+        slurm=dict(slurm),
     )
 
 
-def _base_of(content: Any, path: Path) -> dict[str, Any]:
-    """Options of the base: those of the recipe that it names, and its own, which win."""
-    own = named_options(content, where=f"{path}: base")
-    options: dict[str, Any] = {}
-    if "recipe" in own:
-        recipe = path.parent / str(own.pop("recipe"))
-        for file in reversed(recipe_files(recipe)):
-            options |= named_options(read_yaml(file).get("train", {}), where=f"{file}: train")
-    return options | own
+def _papers_of(content: Any, path: Path) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """The section variants without the key paper, and these keys."""
+    if content is None:
+        return None, {}
+    papers, variants = {}, {}
+    for name, own in _named(content, path, "variants").items():
+        options = {} if is_null(own) else named_options(own, where=f"{path}: variants, {name}")
+        papers[name] = str(options.pop("paper", ""))
+        with in_section(path, f"variants, {name}"):
+            paper_row(papers[name])
+        variants[name] = options
+    return variants, papers
 
 
-def _variant_of(name: str, content: Any, base: Mapping[str, Any], path: Path) -> Variant:
-    own = {} if is_null(content) else named_options(content, where=f"{path}: variants, {name}")
-    paper = str(own.pop("paper", ""))
-    if paper:
-        _in_file(lambda: paper_row(paper), path, "paper", f"variants, {name}")
-    options = {**base, **own}
-    if not isinstance(options.get("data"), str) or not options["data"]:
-        raise ValueError(f"{path}: the variant {name} has no data: write `data: FOLDER` under base, or under it.")
-    return Variant(name=name, options=options, own=tuple(own), paper=paper)
+def _variants_of(content: Mapping[str, Any], papers: Mapping[str, str], path: Path) -> list[Variant]:
+    """The cells of the file's axes; with other axes than the variants they are called as in `lr-1e-3+dropout-0.1`."""
+    return [
+        Variant(
+            name=cell.settings[VARIANT] if list(cell.settings) == [VARIANT] else cell.name.replace("_", "+"),
+            options=cell.options,
+            own=cell.own,
+            paper=papers.get(cell.settings.get(VARIANT, ""), ""),
+        )
+        for cell in cells_from(content, path)
+    ]
 
 
 def _probe_of(name: str, content: Any, path: Path) -> Probe:
     where = f"probes, {name}"
-    values = named_options(content, where=f"{path}: {where}")
+    values = _values(content, path, where)
     kind = values.pop("kind", None)
-    if kind not in KINDS:
+    if kind not in (PERPLEXITY, FINE_TUNING):
         place = locate(path, f"--{name}")
         raise ValueError(
-            f"{place}: {where}: there is no kind of probe {kind!r}: write kind: {' or kind: '.join(KINDS)}."
+            f"{place}: {where}: there is no kind of probe {kind!r}: write kind: {PERPLEXITY} or kind: {FINE_TUNING}."
         )
-    if kind == "perplexity":
-        return _section(PerplexityProbe, {**values, "name": name}, path, where)
-    options, train = (
-        dict(named_options(values.pop(bag, {}), where=f"{path}: {where}, {bag}")) for bag in ("options", "train")
-    )
-    grid = named_options(values.pop("grid", {}), where=f"{path}: {where}, grid")
-    seeds = checked_seeds(values.pop("seeds", ["1", "2", "3", "4", "5"]), where=f"{path}: {where}, seeds")
-    for missing in {"task", "raw", "tokenizer", "max-length"} - values.keys():
-        raise ValueError(f"{locate(path, f'--{name}')}: {where}: {missing} is missing.")
-    if values["task"] not in TASKS:
-        place = locate(path, f"--{name}")
-        raise ValueError(f"{place}: {where}: there is no task {values['task']!r}; there are {', '.join(TASKS)}.")
-    tuned = _section(TuningProbe, {**values, "name": name}, path, where)
-    for axis, found in grid.items():
-        if not all(isinstance(one, str) for one in (found if isinstance(found, list) else [found])):
+    if kind == PERPLEXITY:
+        with in_section(path, where):
+            return convert(PerplexityProbe, {**values, "name": name}, where=str(path))
+    for bag in ("options", "train", "grid"):
+        values[bag] = named_options(values.get(bag, {}), where=f"{path}: {where}, {bag}")
+    for axis, found in values["grid"].items():
+        texts = found if isinstance(found, list) else [found]
+        if not all(isinstance(one, str) for one in texts):
             place = locate(path, f"--{axis}")
             raise ValueError(f"{place}: {where}: grid: {axis} must be a value or a list of values, got {found!r}.")
-    choices = {axis: ",".join(found) if isinstance(found, list) else found for axis, found in grid.items()}
-    return replace(tuned, seeds=seeds, grid=choices, options=options, train=train)
+        values["grid"][axis] = ",".join(texts)
+    if "seeds" in values:
+        values["seeds"] = checked_seeds(values["seeds"], where=f"{path}: {where}, seeds")
+    with in_section(path, where):
+        return convert(TuningProbe, {**values, "name": name}, where=str(path))
 
 
-def _section(kind: type[T], content: Any, path: Path, section: str) -> T:
-    """A section of plain values as a dataclass; errors name the file and the line."""
-    values = {
-        name.replace("-", "_"): value for name, value in named_options(content, where=f"{path}: {section}").items()
-    }
-    return _in_file(lambda: convert(kind, values, where=str(path)), path, None, section)
+def _values(content: Any, path: Path, section: str) -> dict[str, Any]:
+    """A section's values by field name."""
+    named = named_options(content, where=f"{path}: {section}")
+    return {name.replace("-", "_"): value for name, value in named.items()}
 
 
-def _in_file(make: Callable[[], T], path: Path, key: str | None, section: str) -> T:
-    """What `make` returns; its ValueError gets the file, the line and the section in front."""
-    try:
-        return make()
-    except ValueError as error:
-        message = str(error).removeprefix(f"{path}: ")
-        raise ValueError(f"{locate(path, f'--{key}' if key else message)}: {section}: {message}") from error
-
-
-def _named(content: Any, path: Path, section: str) -> list[tuple[str, Any]]:
+def _named(content: Any, path: Path, section: str) -> Mapping[str, Any]:
     """The entries of a section, with names that can be names of folders."""
     if not isinstance(content, Mapping) or not content:
         raise ValueError(
@@ -299,11 +354,4 @@ def _named(content: Any, path: Path, section: str) -> list[tuple[str, Any]]:
     for name in content:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{path}: {section}: the name {name!r} may have letters, digits and .+- only.")
-    return list(content.items())
-
-
-def _slurm_of(content: Any, path: Path) -> dict[str, Any]:
-    """The section as it stands; `training/resources.py` checks it when the command is told to use SLURM."""
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
-    return dict(content)
+    return content

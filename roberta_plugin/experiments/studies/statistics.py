@@ -1,12 +1,13 @@
-"""Do variants differ by more than their seeds? Results by seed -> tests, and the sentences that may be concluded.
+"""Do variants differ by more than their seeds? Values by seed -> tests, and the sentences that may be concluded.
 
 Every pretraining is one observation; seeds of fine-tuning only make the value of a pretraining steadier (their median).
 
-    all variants together   exact permutation test of the sum of squares between variants (Fisher's randomisation)
-    every pair              Tukey's HSD: normal noise with the spread of all variants' seeds together; controls the
+    every pair              Games and Howell 1976: normal noise whose spread may differ between variants; controls the
                             errors of all pairs at once
     every pair, no model    exact permutation test of the difference of means: with few seeds it cannot reach 0.05, and
                             the report says so
+    all variants together   exact permutation test of the sum of squares between variants (Fisher's randomisation)
+    a variant by itself     F test of its variance against that of the others (Bonferroni): a warning
 
 The tests are scipy's.
 """
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 LEVEL = 0.05
 _RESAMPLES = 9_999  # of the test of all variants, where there are more arrangements than that
 _DIGITS = 9  # accuracies are multiples of 1 / examples: arrangements often tie, but for the rounding of their sums
+Sample = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,28 +38,30 @@ class Pair:
     difference: float
     """Of the means."""
     low: float | None
-    """Of Tukey's 95 % interval; None without a spread."""
+    """Of the 95 % interval by Games and Howell; None without a spread."""
     high: float | None
-    p_tukey: float | None
+    p_games_howell: float | None
     p_permutation: float | None
     """Exact, two-sided, of this pair alone."""
 
     @property
     def exceeds_noise(self) -> bool:
-        """Whether Tukey's test says so."""
-        return self.p_tukey is not None and self.p_tukey < LEVEL
+        """Whether the test of Games and Howell says so."""
+        return self.p_games_howell is not None and self.p_games_howell < LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """What the seeds of a probe allow to say."""
 
-    noise: float | None
-    """Standard deviation of a variant's seeds, over all variants; None if no variant has two."""
+    spreads: Mapping[str, float]
+    """Standard deviation of the seeds of each variant that has two or more."""
+    too_wide: Mapping[str, float]
+    """Variants whose seeds scatter more than those of the others -> p of the F test."""
     p_all: float | None
     """That all variants are alike, by the exact permutation test."""
     smallest_p: float | None
-    """The least that the permutation test of a pair can give with so many seeds."""
+    """The least that the permutation test of a pair can give with these numbers of seeds."""
     pairs: tuple[Pair, ...]
 
 
@@ -69,12 +73,12 @@ def compare(values: Mapping[str, Sequence[float]]) -> Comparison:
     """
     samples = {name: np.asarray(found, dtype=np.float64) for name, found in values.items() if len(found)}
     tested = {name: sample for name, sample in samples.items() if len(sample) > 1}
-    tukey = _tukey(tested)
+    by_pair = _games_howell(tested)
+    nothing = (None, None, None)
     pairs = []
     for first, second in combinations(samples, 2):
         a, b = samples[first], samples[second]
-        low, high, p_tukey = tukey.get((first, second), (None, None, None))
-        both = first in tested and second in tested
+        low, high, p = by_pair.get((first, second), nothing)
         pairs.append(
             Pair(
                 first=first,
@@ -82,30 +86,50 @@ def compare(values: Mapping[str, Sequence[float]]) -> Comparison:
                 difference=float(a.mean() - b.mean()),
                 low=low,
                 high=high,
-                p_tukey=p_tukey,
-                p_permutation=_permutation_of_pair(a, b) if both else None,
+                p_games_howell=p,
+                p_permutation=_permutation_of_pair(a, b) if first in tested and second in tested else None,
             )
         )
     sizes = sorted(len(sample) for sample in tested.values())
     return Comparison(
-        noise=pooled_deviation(list(tested.values())),
+        spreads={name: pooled_deviation([sample]) for name, sample in tested.items()},
+        too_wide=too_wide(tested),
         p_all=_permutation_of_all(list(tested.values())) if len(tested) > 1 else None,
         smallest_p=smallest_p(sizes[-2], sizes[-1]) if len(sizes) > 1 else None,
         pairs=tuple(pairs),
     )
 
 
-def pooled_deviation(samples: Sequence[NDArray[np.float64]]) -> float | None:
+def pooled_deviation(samples: Sequence[Sample]) -> float:
     """Standard deviation within samples: the root of summed squares over summed degrees of freedom.
 
     Example:
         [1, 3] and [5, 5]  ->  sqrt((2 + 0) / (1 + 1)) = 1
     """
-    freedom = sum(len(sample) - 1 for sample in samples)
-    if not freedom:
-        return None
     shifted = [sample - sample[0] for sample in samples]  # so that equal values have exactly no spread
-    return math.sqrt(sum(float(((sample - sample.mean()) ** 2).sum()) for sample in shifted) / freedom)
+    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in shifted)
+    return math.sqrt(squares / sum(len(sample) - 1 for sample in samples))
+
+
+def too_wide(samples: Mapping[str, Sample]) -> dict[str, float]:
+    """The samples (n >= 2 each) that scatter more than all others together, with their p, times the number of samples.
+
+    Example:
+        too_wide({"a": [1.0, 1.1], "b": [2.0, 2.1], "c": [5.0, 8.0]})  ->  {"c": 0.0033}
+    """
+    from scipy.stats import f
+
+    found = {}
+    for name, sample in samples.items():
+        others = [other for key, other in samples.items() if key != name]
+        noise = pooled_deviation(others) if others else 0.0
+        if noise > 0:
+            ratio = (pooled_deviation([sample]) / noise) ** 2
+            freedom = sum(len(other) - 1 for other in others)
+            p = min(1.0, len(samples) * float(f.sf(ratio, len(sample) - 1, freedom)))
+            if p < LEVEL:
+                found[name] = p
+    return found
 
 
 def smallest_p(num_first: int, num_second: int) -> float:
@@ -117,21 +141,23 @@ def smallest_p(num_first: int, num_second: int) -> float:
     return min(1.0, 2 / math.comb(num_first + num_second, num_first))
 
 
-def _tukey(samples: Mapping[str, NDArray[np.float64]]) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """Interval and p of every pair (in the order of `samples`); empty without a spread to compare with."""
+def _games_howell(samples: Mapping[str, Sample]) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """Interval and p of every pair, in the order of `samples`; without the pairs in which neither scatters."""
     from scipy.stats import tukey_hsd
 
-    if len(samples) < 2 or not pooled_deviation(list(samples.values())):
+    if len(samples) < 2:
         return {}
-    result = tukey_hsd(*samples.values())
-    interval = result.confidence_interval(confidence_level=1 - LEVEL)
-    found = {}
-    for (i, first), (j, second) in combinations(enumerate(samples), 2):
-        found[first, second] = (float(interval.low[i, j]), float(interval.high[i, j]), float(result.pvalue[i, j]))
-    return found
+    with np.errstate(divide="ignore", invalid="ignore"):  # two samples without a spread
+        result = tukey_hsd(*samples.values(), equal_var=False)
+        interval = result.confidence_interval(confidence_level=1 - LEVEL)
+    return {
+        (first, second): (float(interval.low[i, j]), float(interval.high[i, j]), float(result.pvalue[i, j]))
+        for (i, first), (j, second) in combinations(enumerate(samples), 2)
+        if np.ptp(samples[first]) or np.ptp(samples[second])
+    }
 
 
-def _permutation_of_pair(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _permutation_of_pair(a: Sample, b: Sample) -> float:
     from scipy.stats import permutation_test
 
     spread = float(np.ptp(np.concatenate([a, b]))) or 1.0
@@ -139,44 +165,28 @@ def _permutation_of_pair(a: NDArray[np.float64], b: NDArray[np.float64]) -> floa
     def difference(x: Any, y: Any, axis: int) -> Any:
         return np.round((np.mean(x, axis=axis) - np.mean(y, axis=axis)) / spread, _DIGITS)
 
-    return _p_value(permutation_test((a, b), difference, vectorized=True, n_resamples=np.inf))
+    return float(permutation_test((a, b), difference, vectorized=True, n_resamples=np.inf).pvalue)
 
 
-def _permutation_of_all(samples: Sequence[NDArray[np.float64]]) -> float:
+def _permutation_of_all(samples: Sequence[Sample]) -> float:
     """p of the sum of squares between samples; exact, or of a fixed sample where there are many arrangements."""
     from scipy.stats import permutation_test
 
     pooled = np.concatenate(samples)
     grand, total = np.mean(pooled), float(np.var(pooled)) * len(pooled) or 1.0
+    arrangements = math.factorial(len(pooled)) // math.prod(math.factorial(len(sample)) for sample in samples)
+    num_resamples: Any = np.inf if arrangements <= _RESAMPLES else _RESAMPLES
 
     def between(*arrays: Any, axis: int) -> Any:
         found = sum(array.shape[axis] * (np.mean(array, axis=axis) - grand) ** 2 for array in arrays)
         return np.round(found / total, _DIGITS)
 
-    num_resamples: Any = np.inf if _num_arrangements([len(s) for s in samples]) <= _RESAMPLES else _RESAMPLES
-    return _p_value(
-        permutation_test(
-            tuple(samples),
-            between,
-            vectorized=True,
-            n_resamples=num_resamples,
-            alternative="greater",
-            random_state=np.random.default_rng(0),
-        )
-    )
-
-
-def _num_arrangements(sizes: Sequence[int]) -> int:
-    """Ways to divide all values into samples of these sizes."""
-    return math.factorial(sum(sizes)) // math.prod(math.factorial(size) for size in sizes)
-
-
-def _p_value(result: Any) -> float:
-    return float(result.pvalue)
+    how = {"vectorized": True, "n_resamples": num_resamples, "alternative": "greater"}
+    return float(permutation_test(tuple(samples), between, **how, random_state=np.random.default_rng(0)).pvalue)
 
 
 def conclusions(
-    name: str, values: Mapping[str, Sequence[float]], found: Comparison, *, reference: str, better: str
+    name: str, values: Mapping[str, Sequence[float]], found: Comparison, *, reference: str, better: str, unit: str
 ) -> list[str]:
     """Sentences on what differs by more than the seeds' noise, and on what these seeds cannot show.
 
@@ -186,49 +196,56 @@ def conclusions(
         found: its result.
         reference: the variant that the others are compared with.
         better: values that are better, "smaller" or "larger".
+        unit: of the values.
     """
-    counts = sorted({len(seeds) for seeds in values.values() if len(seeds)})
-    if found.noise is None or len([seeds for seeds in values.values() if len(seeds) > 1]) < 2:
+    if len(found.spreads) < 2:
         return [f"{name}: with one seed a variant nothing can be said about noise; give two seeds or more."]
-    if found.noise == 0:
+    if not any(found.spreads.values()):
         return [f"{name}: the seeds of a variant give equal values, so there is no noise to compare with."]
-    number = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+    spreads = ", ".join(f"{spread:.3g} ({variant})" for variant, spread in found.spreads.items())
     sentences = [
-        f"{name}: seeds of one variant scatter by s = {found.noise:.3g} (pooled standard deviation, {number} seeds a "
-        f"variant). That all variants are alike has p = {found.p_all:.3g} (permutation test of all of them together)."
+        f"{name}: seeds of one variant scatter by s = {spreads} {unit}. That all variants are alike has "
+        f"p = {found.p_all:.3g} (permutation test of all of them together)."
     ]
+    for variant, p in found.too_wide.items():
+        sentences.append(
+            f"Warning: the seeds of {variant} scatter more than those of the others (F test, p {_shown(p)}). Its own "
+            "differences are the least certain, and it outweighs the others in the test of all variants together; the "
+            f"pairs of the others are tested by their own spreads. Give {variant} more seeds."
+        )
     beyond = [pair for pair in found.pairs if pair.exceeds_noise]
-    described = "; ".join(describe(pair, reference=reference, better=better) for pair in beyond)
-    num_pairs = sum(pair.p_tukey is not None for pair in found.pairs)
+    described = "; ".join(describe(pair, reference=reference, better=better, unit=unit) for pair in beyond)
+    num_pairs = sum(pair.p_games_howell is not None for pair in found.pairs)
+    test = f"(Games-Howell over {num_pairs} pair{'s' * (num_pairs > 1)}, p < {LEVEL})"
     sentences.append(
-        f"Beyond the seeds' noise (Tukey's HSD over {num_pairs} pair{'s' * (num_pairs > 1)}, p < {LEVEL}): {described}."
+        f"Beyond the seeds' noise {test}: {described}."
         if beyond
-        else f"No difference between two variants exceeds the seeds' noise (Tukey's HSD over {num_pairs} "
-        f"pair{'s' * (num_pairs > 1)}, p < {LEVEL})."
+        else f"No difference between two variants exceeds the seeds' noise {test}."
     )
     assert found.smallest_p is not None
     if found.smallest_p >= LEVEL:
+        counts = sorted({len(seeds) for seeds in values.values() if len(seeds)})
         sentences.append(
-            f"With {number} seeds the exact permutation test of a single pair cannot give less than p = "
-            f"{found.smallest_p:.2g}, whatever the values: statements on pairs rest on the assumption of Tukey's test "
-            "that seeds scatter normally and alike in all variants. Four seeds a variant or more free them of it."
+            f"With {' to '.join(map(str, counts))} seeds the exact permutation test of a single pair cannot give less "
+            f"than p = {found.smallest_p:.2g}, whatever the values: statements on pairs assume that seeds scatter "
+            "normally. Four seeds a variant or more free them of that."
         )
     return sentences
 
 
-def describe(pair: Pair, *, reference: str, better: str) -> str:
-    """As in `dynamic is better than static by 3.1 (95 % interval 1.2 to 5, p = 0.01)`; the reference comes second."""
+def describe(pair: Pair, *, reference: str, better: str, unit: str) -> str:
+    """As in `dynamic is better than static by 3.1 points (95 % interval 1.2 to 5, p = 0.01)`; the reference last."""
+    assert pair.low is not None
+    assert pair.high is not None
     first, second, difference, low, high = pair.first, pair.second, pair.difference, pair.low, pair.high
-    assert low is not None
-    assert high is not None
     if first == reference:
         first, second, difference, low, high = second, first, -difference, -high, -low
     is_better = (difference > 0) == (better == "larger")
     if difference < 0:
         low, high = -high, -low
     return (
-        f"{first} is {'better' if is_better else 'worse'} than {second} by {abs(difference):.3g} (95 % interval "
-        f"{low:.3g} to {high:.3g}, p {_shown(pair.p_tukey)})"
+        f"{first} is {'better' if is_better else 'worse'} than {second} by {abs(difference):.3g} {unit} (95 % interval "
+        f"{low:.3g} to {high:.3g}, p {_shown(pair.p_games_howell)})"
     )
 
 

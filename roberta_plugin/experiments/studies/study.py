@@ -1,9 +1,8 @@
 """A study: variants x seeds, pretrained, probed, and compared beside the paper's rows (`roberta study`).
 
-    study file --settings--> Study --plan, checks--> plans, or a refusal
-    plans --sweep--> pretraining/variant-NAME/seed-N --perplexity--> perplexity/PROBE/NAME/seed-N.json
-                                                     --tuning--> fine-tuning/PROBE/results/NAME/seed-N
-    all values --statistics, report, plots--> report.md, results.json, curves.png, bars.png
+    study file --settings--> Study --plan, probes--> plans, or a refusal
+    plans --sweep--> pretraining/variant-NAME/seed-N --probes--> perplexity/, fine-tuning/
+    all values --report--> report.md, results.json, curves.png, values.png
 
 The folders are the whole state: the same call goes on after any stop.
 
@@ -16,43 +15,67 @@ Example:
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import roberta_plugin
-from roberta_plugin.experiments.studies import tuning as study_tuning
-from roberta_plugin.experiments.studies.checks import check_study
 from roberta_plugin.experiments.studies.costs import (
     StudyCosts,
+    StudyProgress,
     assumed_speed,
     costs_of,
+    machine,
+    measured_costs,
     measured_speed,
-    ranks_of,
-    warnings_of,
 )
-from roberta_plugin.experiments.studies.plan import missing_data, plan_variants
+from roberta_plugin.experiments.studies.plan import VariantPlan, check_data, missing_data, plan_variants, warnings_of
+from roberta_plugin.experiments.studies.probes import (
+    Model,
+    check_probes,
+    check_tuning,
+    held_out,
+    is_prepared,
+    perplexity_of,
+    prepared_folder,
+    recipe_of,
+    results_of,
+    run_folders,
+    tuning_grid,
+)
 from roberta_plugin.experiments.studies.record import (
-    FINE_TUNING,
     PRETRAINING,
+    all_contents,
     check_record,
-    check_unchanged,
     recorded_ranks,
     settings_of,
 )
 from roberta_plugin.experiments.studies.report import write_report
-from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
-from roberta_plugin.experiments.studies.work import PlannedStudy, Work, pretraining_content
-from roberta_plugin.experiments.studies.work import StudySettings as StudySettings
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
+from roberta_plugin.experiments.studies.settings import (
+    FINE_TUNING,
+    PERPLEXITY,
+    PerplexityProbe,
+    Study,
+    StudySettings,
+    TuningProbe,
+    read_study,
+)
+from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
-from roberta_plugin.experiments.sweeps.sweep import check_options
+from roberta_plugin.experiments.sweeps.sweep import SweepSettings, check_options, sweep
+from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.json_files import read_json
 from roberta_plugin.locks import try_lock
 from roberta_plugin.prediction.opening import usable_device
+from roberta_plugin.training.log import curve
+from roberta_plugin.training.resources import Resources, read_resources
 
 Say = Callable[[str], None]
 
@@ -69,6 +92,30 @@ class StudyOutcome:
     """Why runs have failed, by their folders."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlannedStudy:
+    """A study that nothing speaks against."""
+
+    study: Study
+    plans: Sequence[VariantPlan]
+    num_ranks: int
+    prepared: Mapping[str, Prepared] = field(default_factory=dict)
+    """Probe -> data of its fine-tunings, where it is prepared."""
+
+
+def pretraining_content(planned: PlannedStudy, slurm: Mapping[str, str] | None) -> dict[str, Any]:
+    """All pretrainings as the content of a grid file, whose axis are the variants."""
+    plans = planned.plans
+    split = str(plans[0].parsed.valid_subset).split(",")[0]
+    content = {
+        "train": {"data": plans[0].options["data"]},
+        "axes": {VARIANT: {plan.variant.name: dict(plan.options) for plan in plans}},
+        "seeds": list(planned.study.seeds),
+        "metric": {"log": split, "value": "loss", "goal": "min", "at": "last"},
+    }
+    return content if slurm is None else {**content, "slurm": planned.study.slurm_with(slurm)}
+
+
 def plan_study(settings: StudySettings) -> PlannedStudy:
     """Read a study, and work out what it takes.
 
@@ -79,12 +126,20 @@ def plan_study(settings: StudySettings) -> PlannedStudy:
     roberta_plugin.register()
     study = read_study(settings.study)
     num_ranks = recorded_ranks(settings.output_dir) if settings.report_only else None
-    num_ranks = num_ranks or ranks_of(study, slurm=settings.slurm, gpus_per_run=settings.gpus_per_run)
+    if num_ranks is None and settings.slurm is not None:
+        found = read_resources({**study.slurm, **settings.slurm}, where=f"{study.path}: slurm", kind=Resources)
+        num_ranks = max(1, found.gpus_per_node)
+    elif num_ranks is None:
+        import torch
+
+        num_ranks = max(1, settings.gpus_per_run or torch.cuda.device_count())
     return PlannedStudy(study=study, plans=plan_variants(study, num_ranks=num_ranks), num_ranks=num_ranks)
 
 
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     """Do what is left of a study, and write its report; with `report_only`, write the report of what is there.
+
+    A folder that holds no more than results.json, as in examples/studies/results, gets its report from that.
 
     Args:
         settings: what to do.
@@ -95,15 +150,21 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
         ValueError: as `plan_study`; if another process works in the folder; or if its results have other settings or
             come of other data.
     """
+    root = settings.output_dir.resolve()
+    if settings.report_only and not (root / "study.json").exists() and (root / "results.json").exists():
+        return report_again(read_study(settings.study), root)
     planned = plan_study(settings)
-    study, plans, root = planned.study, planned.plans, settings.output_dir.resolve()
-    check_study(study, plans)
-    content = pretraining_content(study, plans)
-    if settings.slurm is not None:
-        content["slurm"] = study.slurm_with(settings.slurm)
-    grid = grid_from(content, study.path)
-    if settings.report_only:
-        return _report(settings, planned, grid, say)
+    study, plans = planned.study, planned.plans
+    check_data(study, plans)
+    check_probes(study, plans)
+    if settings.report_only:  # nothing else is written, so it may be asked for while the study goes on
+        check_record(root, settings_of(study, plans), only_read=True)
+        folders = [(probe, root / FINE_TUNING / probe.name) for probe in study.tuning]
+        prepared = {probe.name: prepared_folder(probe, path) for probe, path in folders if is_prepared(path)}
+        work = Work(settings=settings, planned=replace(planned, prepared=prepared), say=say)
+        work.do()
+        return work.report()
+    grid = grid_from(pretraining_content(planned, settings.slurm), study.path)
     check_options(grid)
     usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
@@ -111,40 +172,38 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     with only_one(root):
         for line in check_record(root, settings_of(study, plans), redo=settings.redo_changed):
             say(line)
-        prepared = {
-            probe.name: study_tuning.prepared_folder(probe, root / FINE_TUNING / probe.name)
-            for probe in study.probes
-            if isinstance(probe, TuningProbe)
-        }
-        for probe in study.probes:  # what does not fit the paper's grid is refused now, not after hours
-            if isinstance(probe, TuningProbe):
-                study_tuning.num_cells(probe, prepared[probe.name])
-                study_tuning.check_options_of(probe, prepared[probe.name], study.path)
-        costs = costs_of(study, plans, prepared)
+        prepared = {probe.name: prepared_folder(probe, root / FINE_TUNING / probe.name) for probe in study.tuning}
+        for probe in study.tuning:  # what does not fit the paper's grid is refused now, not after hours
+            check_tuning(probe, prepared[probe.name], study.path)
         for line in warnings_of(plans):
             say(line)
-        work = Work(settings=settings, planned=planned, root=root, grid=grid, costs=costs, prepared=prepared, say=say)
+        work = Work(settings=settings, planned=replace(planned, prepared=prepared), say=say)
         try:
             work.do()
         finally:
-            results, text = write_report(work)
-    return StudyOutcome(results=results, report=text, failures=work.failures)
+            outcome = work.report()
+    return outcome
 
 
-def _report(settings: StudySettings, planned: PlannedStudy, grid: Grid, say: Say) -> StudyOutcome:
-    """The report of what is there. Nothing else is written, so it may be asked for while the study goes on."""
-    study, plans, root = planned.study, planned.plans, settings.output_dir.resolve()
-    check_unchanged(root, settings_of(study, plans))
-    prepared = {
-        probe.name: study_tuning.prepared_folder(probe, root / FINE_TUNING / probe.name)
-        for probe in study.probes
-        if isinstance(probe, TuningProbe) and study_tuning.is_prepared(root / FINE_TUNING / probe.name)
-    }
-    costs = costs_of(study, plans, prepared)
-    work = Work(settings=settings, planned=planned, root=root, grid=grid, costs=costs, prepared=prepared, say=say)
-    work.do()
-    results, text = write_report(work)
-    return StudyOutcome(results=results, report=text, failures=work.failures)
+def report_again(study: Study, root: Path) -> StudyOutcome:
+    """The report of results.json alone.
+
+    Raises:
+        ValueError: if the study file has other variants or probes.
+    """
+    keys = ("variants", "values", "seeds", "budget", "machine", "data", "cost", "curves", "failures")
+    results = read_json(root / "results.json", keys=keys, remedy="take it from its source again") or {}
+    for section, names in (
+        ("variants", [one.name for one in study.variants]),
+        ("values", [p.name for p in study.probes]),
+    ):
+        if list(results[section]) != names:
+            raise ValueError(
+                f"{root / 'results.json'} has the {'variants' if section == 'variants' else 'probes'} "
+                f"{', '.join(results[section])}, and {study.path} has {', '.join(names)}: give the file of that study."
+            )
+    full, text = write_report(study, results, root)
+    return StudyOutcome(results=full, report=text, failures=full["failures"])
 
 
 def planned_costs(
@@ -161,20 +220,19 @@ def planned_costs(
     planned = plan_study(settings)
     study, plans = planned.study, planned.plans
     if not missing_data(plans):
-        check_study(study, plans)
+        check_data(study, plans)
+        check_probes(study, plans)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {}
-        for probe in study.probes:
-            if isinstance(probe, TuningProbe) and probe.raw.exists() and probe.tokenizer.exists():
+        for probe in study.tuning:
+            if probe.raw.exists() and probe.tokenizer.exists():
                 kept = settings.output_dir / FINE_TUNING / probe.name
-                folder = kept if (kept / "data").exists() else Path(scratch) / probe.name
-                prepared[probe.name] = study_tuning.prepared_folder(probe, folder)
-                study_tuning.check_options_of(probe, prepared[probe.name], study.path)
+                prepared[probe.name] = prepared_folder(probe, kept if is_prepared(kept) else Path(scratch) / probe.name)
+                check_tuning(probe, prepared[probe.name], study.path)
         costs = costs_of(study, plans, prepared)
     if flops_per_second is not None:
         return planned, costs, flops_per_second, "as given"
-    logs = sorted((settings.output_dir / PRETRAINING).glob("*/seed-*/log.txt"))
-    measured = measured_speed(logs)
+    measured = measured_speed(sorted((settings.output_dir / PRETRAINING).glob("*/seed-*/log.txt")))
     if measured is not None:
         return planned, costs, measured, "measured in this study's runs"
     is_cpu = any(plan.parsed.cpu for plan in plans)
@@ -197,3 +255,205 @@ def only_one(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+class Work:
+    """The steps of one call, each of which resumes where an earlier call was stopped, and what they have found."""
+
+    def __init__(self, *, settings: StudySettings, planned: PlannedStudy, say: Say) -> None:
+        self.settings, self.planned, self.study, self.say = settings, planned, planned.study, say
+        self.root = settings.output_dir.resolve()
+        self.costs = costs_of(planned.study, planned.plans, planned.prepared)
+        self.content = pretraining_content(planned, None)
+        grid = grid_from(self.content, planned.study.path)
+        self.runs = [RunFolder(self.root / PRETRAINING, run, grid.metric) for run in grid.runs]
+        self.values: dict[str, dict[str, dict[str, Any]]] = {}
+        """Probe -> variant -> seed -> what was found."""
+        self.failures: dict[str, str] = {}
+        self.progress = StudyProgress(self.costs.total)
+
+    @property
+    def models(self) -> list[Model]:
+        """The models whose pretraining is done; the checkpoint may have been deleted since."""
+        last = Path("checkpoints") / "checkpoint_last.pt"
+        return [
+            Model(variant=run.run.settings[VARIANT], seed=run.run.seed, checkpoint=run.checkpoint() or run.path / last)
+            for run in self.runs
+            if run.state() == DONE
+        ]
+
+    def do(self) -> None:
+        """Do all steps; with `report_only`, read what they have found."""
+        self.pretrain()
+        for probe in self.study.probes:
+            if isinstance(probe, PerplexityProbe):
+                self.measure(probe)
+            else:
+                self.tune(probe)
+
+    def pretrain(self) -> None:
+        """Do the pretrainings that are left."""
+        flops = {plan.variant.name: plan.flops for plan in self.planned.plans}
+        work = {run.run.name: flops[run.run.settings[VARIANT]] for run in self.runs}
+        folder = self.root / PRETRAINING
+        self._sweep(self.content, folder.with_suffix(".json"), folder, self.runs, work, name=PRETRAINING)
+
+    def measure(self, probe: PerplexityProbe) -> None:
+        """Perplexity of every model that has none yet."""
+        text = None
+        for model in self.models:
+            path = self.root / PERPLEXITY / probe.name / model.variant / f"seed-{model.seed}.json"
+            found = read_json(path, keys=("value",), remedy="delete it and run the same command again")
+            if found is None and self._is_there(model) and not self.settings.report_only:
+                from roberta_plugin.experiments.inference import default_device
+
+                text = text or held_out(probe, self.planned.plans)
+                found = perplexity_of(model.checkpoint, text, device=self.settings.device or default_device())
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path, "w") as file:
+                    json.dump(found, file, indent=2)
+                shown = "not a finite number" if found["value"] is None else f"{found['value']:.4g}"
+                self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
+            self._note(probe.name, model, found)
+
+    def tune(self, probe: TuningProbe) -> None:
+        """Fine-tune every model that is there, and evaluate it."""
+        models, folder = self.models, self.root / FINE_TUNING / probe.name
+        if not models or probe.name not in self.planned.prepared:
+            return
+        is_cpu = any(plan.parsed.cpu for plan in self.planned.plans)
+        num_gpus = 0 if is_cpu else min(1, self.planned.num_ranks)
+        prepared, path = self.planned.prepared[probe.name], folder / "grid.json"
+        metric = recipe_of(probe, prepared).compared_by
+        there = [model for model in models if model.checkpoint.is_file()]
+        for group in (there, [model for model in models if model not in there]):
+            if not group:
+                continue
+            content = tuning_grid(probe, prepared, group, num_ranks=num_gpus)
+            grid = grid_from(content, path)
+            if group is there:
+                runs = run_folders(grid, folder)
+                work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
+                self._sweep(content, path, folder / "runs", runs, work, name=probe.name, num_gpus=num_gpus)
+            how: dict[str, Any] = {
+                "device": self.settings.device,
+                "only_read": self.settings.report_only or group is not there,
+            }
+            for model in group:
+                found = results_of(probe, model, grid, folder, metric=metric, **how)
+                if found is not None or self._is_there(model):
+                    self._note(probe.name, model, found)
+
+    def _sweep(
+        self,
+        content: Mapping[str, Any],
+        path: Path,
+        folder: Path,
+        runs: Sequence[RunFolder],
+        work: Mapping[str, float],
+        *,
+        name: str,
+        num_gpus: int | None = None,
+    ) -> None:
+        """Do the runs of a grid that are left, and take note of those that fail.
+
+        With SLURM, squeue shows the study's folder and `name`, and a run gets `num_gpus`; None: as many as the study
+        says.
+        """
+        settings, is_local = self.settings, self.settings.slurm is None
+        if settings.report_only:
+            failed = {str(run.path): run.failure() for run in runs if run.state() == FAILED}
+            self.failures |= {name: failure["reason"] for name, failure in failed.items() if failure}
+            return
+        sections = dict(content)
+        if not is_local:
+            gpus = {} if num_gpus is None else {"gpus_per_node": num_gpus}  # of the type that the study asks for
+            sections["slurm"] = {**self.study.slurm_with(settings.slurm or {}), **gpus}
+        with atomic_write(path, "w") as file:
+            json.dump(sections, file, indent=2)
+        found = sweep(
+            SweepSettings(
+                grid=path,
+                output_dir=folder,
+                parallel=settings.parallel,
+                retries=settings.retries if is_local else 0,
+                gpus_per_run=settings.gpus_per_run if is_local else 0,
+                slurm=None if is_local else {},
+                job_name=f"{self.root.name}-{name}",
+                wait=not is_local,
+                keep="weights",
+            ),
+            say=self.say,
+            progress=self.progress.stage(runs, work),
+        )
+        self.progress.finish(sum(work.values()))
+        self.failures |= {str(folder / name): failure["reason"] for name, failure in found.failures.items()}
+
+    def _is_there(self, model: Model) -> bool:
+        """Whether a model that has to be measured still has its checkpoint; if not, that counts as a failure."""
+        folder = model.checkpoint.parent.parent
+        if not model.checkpoint.is_file():
+            self.failures[str(folder)] = (
+                f"{model.checkpoint} is gone, and not measured by every probe. To pretrain the model again, "
+                f"delete {folder / 'result.json'} and run the same command again."
+            )
+        return model.checkpoint.is_file()
+
+    def _note(self, probe: str, model: Model, found: dict[str, Any] | None) -> None:
+        if found is not None and found["value"] is None:
+            self.failures[f"{probe}: {model.variant}, seed {model.seed}"] = (
+                "the value is not a finite number: the model has diverged"
+            )
+        elif found is not None:
+            self.values.setdefault(probe, {}).setdefault(model.variant, {})[model.seed] = found
+
+    def report(self) -> StudyOutcome:
+        """Write the report of what there is."""
+        study, runs = self.study, self.runs
+        hours = self.root.glob(f"{FINE_TUNING}/*/runs/*/seed-*/result.json")
+        seconds = [float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0)) for path in hours]
+        losses = {run.run.name: curve(log_of(run), kind="train_inner", value="loss") for run in runs}
+        results = {
+            "title": study.title,
+            "machine": machine(),
+            "data": all_contents(study, self.planned.plans),
+            "seeds": list(study.seeds),
+            "budget": asdict(study.budget),
+            "variants": {plan.variant.name: self._facts_of(plan) for plan in self.planned.plans},
+            "values": self.values,
+            "curves": {name: found._asdict() for name, found in losses.items()},
+            "cost": {
+                "flops": self.costs.total,
+                "flops_pretraining": self.costs.pretraining,
+                "flops_fine_tuning": self.costs.tuning,
+                "fine_tuning_hours": sum(seconds) / 3600,
+            },
+            "failures": self.failures,
+        }
+        full, text = write_report(study, results, self.root)
+        return StudyOutcome(results=full, report=text, failures=self.failures)
+
+    def _facts_of(self, plan: VariantPlan) -> dict[str, Any]:
+        """Options, planned and measured costs of a variant's pretrainings."""
+        own = [run for run in self.runs if run.run.settings[VARIANT] == plan.variant.name]
+        done = [(run, result) for run in own if (result := run.result()) is not None]
+        measured = [one for run, result in done if (one := measured_costs(log_of(run), result["num_updates"]))]
+        return {
+            "options": {name: str(value) for name, value in plan.options.items()},
+            "paper": plan.variant.paper,
+            "num_updates": plan.num_updates,
+            "tokens_per_update": plan.size.tokens,
+            "tokens": plan.tokens,
+            "epochs": plan.epochs,
+            "flops": plan.flops,
+            "lr": plan.parsed.lr[0],
+            "pretrainings_done": len(done),
+            "measured_tokens": [tokens for tokens, _ in measured],
+            "hours": [hours for _, hours in measured],
+        }
+
+
+def log_of(run: RunFolder) -> list[str]:
+    """The lines of a run's log."""
+    path = run.path / "log.txt"
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []

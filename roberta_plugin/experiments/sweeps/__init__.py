@@ -1,6 +1,7 @@
 """Many trainings over a grid: on this machine or as one SLURM job array, resumable.
 
 grid          grid file      -> cells and runs: axes and seeds
+settings      what the commands can be told
 sweep         runs           -> run folders
 run           one run: its folder, its state, its fairseq-train
 local         runs on this machine, several at a time

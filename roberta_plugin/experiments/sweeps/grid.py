@@ -13,16 +13,18 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.launch.recipe import recipe_files
 from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml, to_arguments
 from roberta_plugin.training.resources import Resources, read_resources
 
-_SECTIONS = ("train", "axes", "seeds", "metric", "slurm")
+SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files
+VARIANT = "variant"
 # What the sweep sets for each run, and why a grid file must not.
 _OURS = {
     "save-dir": "every run has its own",
@@ -66,6 +68,16 @@ class Metric:
         """As in `valid ppl, last, smaller is better`."""
         where = self.file or f"{self.log} {self.value}, {self.at}"
         return f"{where}, {'smaller' if self.goal == 'min' else 'larger'} is better"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One combination of the axes."""
+
+    name: str
+    settings: Mapping[str, str]  # axis -> label
+    options: Mapping[str, Any]  # of fairseq-train, as they are written
+    own: tuple[str, ...]  # names of the options that the axes set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,23 +141,53 @@ def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
 
 def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
     """The grid of a file's content; `path` is what messages name."""
-    if set(content) - set(_SECTIONS) or not {"train", "metric"} <= set(content):
-        raise ValueError(
-            f"{path}: a grid file has the sections train and metric, and may have axes, seeds and slurm; found "
-            f"{', '.join(content)}."
-        )
-    options = _options_of(content["train"], path, "train")
-    if not isinstance(options.get("data"), str) or not options["data"]:
-        raise ValueError(f"{path}: train must hold `data`, the first argument of fairseq-train.")
     content = {name: value for name, value in content.items() if not is_null(value) or name == "metric"}
-    axes = _axes_of(content.get("axes", {}), path)
+    if set(content) - {*SECTIONS, "metric"} or "metric" not in content or not content.keys() & {"train", "base"}:
+        raise ValueError(
+            f"{path}: a grid file has the sections train and metric, and may have axes, variants, seeds and slurm; "
+            f"found {', '.join(content)}."
+        )
+    cells = cells_from(content, path)
     seeds = checked_seeds(content.get("seeds", ["1"]), where=f"{path}: seeds")
     return Grid(
         path=path,
         metric=_metric_of(content["metric"], path),
-        runs=tuple(_runs_of(options, axes, seeds, path)),
+        runs=tuple(
+            Run(cell=cell.name, seed=seed, settings=cell.settings, arguments=arguments)
+            for cell in cells
+            for arguments in [tuple(to_arguments(cell.options, where=str(path)))]
+            for seed in seeds
+        ),
         slurm=_slurm_of(content.get("slurm"), slurm or {}, path),
     )
+
+
+def cells_from(content: Mapping[str, Any], path: Path) -> list[Cell]:
+    """The cells of a grid file or a study file: the options under `train` with every combination of the axes.
+
+    `base` is another name for `train`, and `variants` for the axis `variant`. `recipe` among the options names a recipe
+    whose section train they change; its path is relative to the file.
+
+    Raises:
+        FileNotFoundError: if the recipe does not exist.
+        ValueError: naming the file, the section and what to write instead.
+    """
+    if {"train", "base"} <= content.keys():
+        raise ValueError(f"{path}: base is another name for train: leave out one of them.")
+    section = "base" if "base" in content else "train"
+    options = _options_of(content[section], path, section)
+    if "recipe" in options:
+        of_recipe: dict[str, Any] = {}
+        for file in reversed(recipe_files(path.parent / str(options.pop("recipe")))):
+            of_recipe |= named_options(read_yaml(file).get("train", {}), where=f"{file}: train")
+        options = of_recipe | options
+    variants = {VARIANT: content["variants"]} if "variants" in content else {}
+    axes = _axes_of(variants, path, of="variants") | _axes_of(content.get("axes", {}), path)
+    cells = list(_cells_of(options, axes, path))
+    for cell in cells:
+        if not isinstance(cell.options.get("data"), str) or not cell.options["data"]:
+            raise ValueError(f"{path}: {section} must hold `data`, the first argument of fairseq-train.")
+    return cells
 
 
 def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
@@ -182,16 +224,17 @@ def _list_of(content: Any, path: Path, section: str) -> list[str]:
     return content
 
 
-def _axes_of(content: Any, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+def _axes_of(content: Any, path: Path, *, of: str = "axes") -> dict[str, dict[str, dict[str, Any]]]:
     """Axis -> label -> options."""
     if not isinstance(content, dict):
         raise ValueError(f"{path}: axes must hold one axis per line, as in `lr: [1e-5, 2e-5]`, got {content!r}.")
     axes = {}
     for name, choices in content.items():
-        section = f"axes, {name}"
+        section = f"axes, {name}" if of == "axes" else of
         if isinstance(choices, dict) and choices:
             axes[name] = {
-                label: _options_of(options, path, f"{section}, {label}") for label, options in choices.items()
+                label: {} if is_null(options) else _options_of(options, path, f"{section}, {label}")
+                for label, options in choices.items()
             }
         else:
             values = _list_of(choices, path, section)
@@ -199,25 +242,21 @@ def _axes_of(content: Any, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     return axes
 
 
-def _runs_of(
-    options: dict[str, Any], axes: dict[str, dict[str, dict[str, Any]]], seeds: Sequence[str], path: Path
-) -> Iterator[Run]:
-    cells: dict[str, Mapping[str, str]] = {}
+def _cells_of(options: dict[str, Any], axes: dict[str, dict[str, dict[str, Any]]], path: Path) -> Iterator[Cell]:
+    names: dict[str, Mapping[str, str]] = {}
     for labels in itertools.product(*axes.values()):
         settings = dict(zip(axes, labels, strict=True))
-        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
         for axis, label in settings.items():
-            twice = merged.keys() & axes[axis][label].keys()
+            twice = own.keys() & axes[axis][label].keys()
             if twice:
                 raise ValueError(f"{path}: two axes set {', '.join(sorted(twice))}; an option belongs to one axis.")
-            merged.update(axes[axis][label])
-        cell = "_".join(f"{_plain(axis)}-{_plain(label)}" for axis, label in settings.items()) or "base"
-        if cell in cells:
-            raise ValueError(f"{path}: {cells[cell]} and {settings} would both be called {cell}; rename one of them.")
-        cells[cell] = settings
-        arguments = tuple(to_arguments({**options, **merged}, where=str(path)))
-        for seed in seeds:
-            yield Run(cell=cell, seed=seed, settings=settings, arguments=arguments)
+            own.update(axes[axis][label])
+        name = "_".join(f"{_plain(axis)}-{_plain(label)}" for axis, label in settings.items()) or "base"
+        if name in names:
+            raise ValueError(f"{path}: {names[name]} and {settings} would both be called {name}; rename one of them.")
+        names[name] = settings
+        yield Cell(name=name, settings=settings, options={**options, **own}, own=tuple(own))
 
 
 def _plain(text: str) -> str:

@@ -27,6 +27,7 @@ from roberta_plugin.experiments.sweeps.orphans import stop_orphan
 from roberta_plugin.experiments.sweeps.progress import SweepProgress
 from roberta_plugin.experiments.sweeps.report import write_report
 from roberta_plugin.experiments.sweeps.run import DONE, RUNNING, RunFolder
+from roberta_plugin.experiments.sweeps.settings import SweepSettings as SweepSettings
 from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit
 from roberta_plugin.experiments.sweeps.waiting import wait_for_queue
 from roberta_plugin.launch.checks import check_data, check_splits
@@ -36,46 +37,6 @@ from roberta_plugin.training import option_checks
 from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.job_environment import redacted
 from roberta_plugin.training.options_file import locate
-
-KEEP = ("best", "weights", "all")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepSettings:
-    """What a sweep trains, and how.
-
-    Raises:
-        ValueError: for values that cannot work; names the command-line option.
-    """
-
-    grid: Path  # grid file (YAML); slurm/README.md has the format
-    output_dir: Path  # folder of the runs and the report
-    parallel: int = 1  # runs at a time
-    retries: int = 0  # how often a failed run is started again at once; only on this machine
-    gpus_per_run: int = 0  # GPUs of its own for each run on this machine; 0: every run sees all GPUs
-    slurm: Mapping[str, str] | None = None  # submit a job array; its entries win over the grid file's section `slurm`
-    job_name: str | None = None  # what squeue shows; None: the name of `output_dir`
-    wait: bool = False  # with slurm: return when the runs have left the queue
-    renew_code: bool = False  # use the present code of this plugin from now on, not the copy of the first start
-    ensemble: int = 5  # members of an ensemble to list
-    keep: str = "all"  # checkpoints of finished runs: "best" (weights of each cell's best run), "weights", "all"
-    report_only: bool = False  # report what is there, train nothing
-    after: Callable[[RunFolder], None] | None = None  # with slurm: what a job does with its run when that is done
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        for name, least in {"parallel": 1, "retries": 0, "gpus_per_run": 0, "ensemble": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} must be {least} or more, got {getattr(self, name)}.")
-        if self.keep not in KEEP:
-            raise ValueError(f"--keep must be one of {', '.join(KEEP)}, got {self.keep!r}.")
-        if self.wait and self.slurm is None:
-            raise ValueError("--wait goes with --slurm: runs on this machine are waited for anyway.")
-        if self.slurm is not None and (self.gpus_per_run or self.retries):
-            raise ValueError(
-                "--gpus-per-run and --retries are for runs on this machine. With --slurm write gpus_per_node under "
-                "`slurm` in the grid file, and run the command again to repeat what failed."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,7 @@ def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> Paper
         axes={"lr": ["2e-5"] if task == "cnn_dailymail" else LRS, "batch": {str(BATCH_SIZE): updates}},
         seeds=SEEDS,
         metric={"log": "valid", "value": "rouge", "goal": "max", "at": "best"},
+        official="rouge1",
     )
 
 

@@ -30,6 +30,7 @@ def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> Paper
         "roberta_sentence_prediction",
         num_examples=len(prepared.split("train")),
         selection=row.selection,
+        official=row.metrics[0],
         starts_from=row.starts_from,
         epochs=epochs,
     )

@@ -27,7 +27,14 @@ class Training:
     """Further options of fairseq-train."""
 
     def recipe(
-        self, fairseq_task: str, *, num_examples: int, selection: str, starts_from: str = "", epochs: int | None = None
+        self,
+        fairseq_task: str,
+        *,
+        num_examples: int,
+        selection: str,
+        official: str,
+        starts_from: str = "",
+        epochs: int | None = None,
     ) -> PaperRecipe:
         """The grid for a number of training examples; `epochs` replaces epochs or updates.
 
@@ -48,6 +55,7 @@ class Training:
             },
             seeds=["1", "2", "3", "4", "5"],
             metric={"log": "valid", "value": selection, "goal": "max", "at": "best"},
+            official=official,
             starts_from=starts_from,
         )
 

@@ -22,9 +22,7 @@ def test_the_dry_run_of_the_readme_plans_anywhere_and_writes_nothing(tmp_path, m
     printed = capsys.readouterr().out
     assert "3 variants x 2 seeds, equal tokens" in printed
     assert "The data is not here: tokens are those of full blocks." in printed
-    assert (
-        "probe SST-2: fine-tuning on SST-2, accuracy, data not prepared: its hours are not in the estimate" in printed
-    )
+    assert "probe SST-2: fine-tuning on SST-2, data not prepared: its hours are not in the estimate" in printed
     assert re.search(r"^6 trainings, .* FLOPs", printed, flags=re.MULTILINE)
     assert re.search(r"^about [\d.]+ hours, with 2 run\(s\) at a time", printed, flags=re.MULTILINE)
     assert not list(tmp_path.iterdir())

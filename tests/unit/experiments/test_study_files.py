@@ -2,9 +2,8 @@
 
 import pytest
 
-from roberta_plugin.experiments.studies.paper_tables import TABLES
 from roberta_plugin.experiments.studies.plan import plan_variants
-from roberta_plugin.experiments.studies.settings import read_study
+from roberta_plugin.experiments.studies.settings import PAPER, read_study
 from roberta_plugin.training.resources import Resources, read_resources
 from tests.conftest import REPOSITORY
 
@@ -23,7 +22,7 @@ def test_a_shipped_study_can_be_planned(path, tmp_path, monkeypatch):
     plans = plan_variants(study, num_ranks=1 if is_small else 8)
     table = path.stem.removesuffix("_small")
     rows = [variant.paper for variant in study.variants if variant.paper]
-    assert set(rows) <= {f"{table}/{row}" for row in TABLES[table]}
+    assert set(rows) <= {f"{table}/{row}" for row in PAPER[table]}
     assert len(set(rows)) == len(rows) >= 2
     if table == "table3" and not is_small:
         assert [plan.size.sequences for plan in plans] == [256, 2048, 8192]

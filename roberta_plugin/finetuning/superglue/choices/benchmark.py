@@ -24,8 +24,10 @@ def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> Paper
 
     The checkpoint is chosen by accuracy; for ReCoRD that of the first right answer of each query.
     """
-    num_examples = len(prepared.split("train"))
-    return TASKS[task].training.recipe("race", num_examples=num_examples, selection="accuracy", epochs=epochs)
+    row, num_examples = TASKS[task], len(prepared.split("train"))
+    return row.training.recipe(
+        "race", num_examples=num_examples, selection="accuracy", official=row.metrics[0], epochs=epochs
+    )
 
 
 def score(

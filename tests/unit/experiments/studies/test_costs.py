@@ -1,12 +1,18 @@
-"""Costs of a study: FLOPs and hours, the speed of earlier runs, notes on masks, and processes of a run."""
+"""Costs of a study: FLOPs and hours, the speed of earlier runs, notes on masks, and how much is done."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.experiments.studies.costs import StudyCosts, costs_of, measured_speed, ranks_of, warnings_of
-from roberta_plugin.experiments.studies.plan import START_UP_S, plan_variants
+from roberta_plugin.experiments.studies.costs import (
+    START_UP_S,
+    StudyCosts,
+    StudyProgress,
+    costs_of,
+    measured_costs,
+    measured_speed,
+)
+from roberta_plugin.experiments.studies.plan import plan_variants, warnings_of
 from roberta_plugin.experiments.studies.settings import read_study
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -41,8 +47,30 @@ def test_static_masks_that_never_come_back_are_noted_and_pretraining_is_counted_
     assert costs.pretraining == 2 * sum(plan.flops for plan in plans) and costs.num_runs == 6
 
 
-def test_processes_of_a_pretraining_are_the_gpus_that_slurm_gives(tmp_path):
-    study = SimpleNamespace(path=tmp_path / "study.yaml", slurm={"gpus_per_node": "8", "time": "1:00:00"})
-    assert ranks_of(study, slurm={}, gpus_per_run=0) == 8
-    assert ranks_of(study, slurm={"gpus_per_node": "2"}, gpus_per_run=0) == 2
-    assert ranks_of(study, slurm=None, gpus_per_run=3) == 3
+def test_costs_of_a_resumed_run_count_each_update_once():
+    records = [(10, 100, 50), (20, 100, 50), (10, 100, 50), (20, 200, 100)]  # killed, and again from the beginning
+    lines = [
+        f"| train_inner | {json.dumps({'num_updates': str(update), 'wpb': str(batch), 'wps': str(speed)})}"
+        for update, batch, speed in records
+    ]
+    tokens, hours = measured_costs(lines, 25)
+    assert tokens == 25 / 20 * (10 * 100 + 10 * 200)
+    assert hours == pytest.approx(25 / 20 * (10 * 2 + 10 * 2) / 3600)
+    assert measured_costs([], 25) is None
+
+
+def test_time_left_counts_the_work_of_this_start_only():
+    seconds = 100.0
+    progress = StudyProgress(1000.0, now=lambda: seconds)
+    progress.begin(0.4)  # 40 % were done before
+    assert progress.describe(0.4) == "study: 40 % of the work done"
+    seconds = 160.0  # 20 % in a minute: the other 40 % take two
+    assert progress.describe(0.6) == "study: 60 % of the work done, about 0:02:00 left"
+
+
+def test_the_work_of_earlier_stages_counts():
+    progress = StudyProgress(10.0)
+    progress.finish(4.0)
+    assert progress.share(1.0) == 0.5
+    assert progress.share(99.0) == 1.0
+    assert StudyProgress(0.0).share(0.0) == 1.0

@@ -112,8 +112,8 @@ def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, 
         ({"variants": {"a": {"disable-validation": "true"}}}, "variant a sets disable-validation"),
         ({"variants": {"a": {"update-freq": "0"}}}, "variant a: --update-freq must be 1 or more, got 0"),
         ({"variants": {"a": {"update-freq": "1,8"}}}, "variant a sets update-freq to 1,8"),
-        ({"variants": {"a": None}, "budget": {"amount": "inf"}}, "--amount is .*, which is not a finite number"),
-        ({"variants": {"a": None}, "budget": {"amount": "nan"}}, "--amount is .*, which is not a finite number"),
+        ({"variants": {"a": None}, "budget": {"amount": "inf"}}, "budget: amount is .*, which is not a finite number"),
+        ({"variants": {"a": None}, "budget": {"amount": "nan"}}, "budget: amount is .*, which is not a finite number"),
     ],
 )
 def test_options_that_cannot_work_are_refused(tmp_path, data, content, message):

@@ -8,7 +8,6 @@ from roberta_plugin.data.manifest import file_record, write_manifest
 from roberta_plugin.experiments.studies.plan import plan_variants
 from roberta_plugin.experiments.studies.record import (
     check_record,
-    check_unchanged,
     contents_of,
     differences,
     recorded_ranks,
@@ -127,9 +126,9 @@ def test_data_that_was_binarized_again_from_another_text_is_named_and_refused(tm
     with pytest.raises(ValueError, match=r"variant a: \S+/train\.bin sha256 \w{16} is now sha256 \w{16}.*variant b: "):
         check_record(tmp_path, settings(), redo=False)
     with pytest.raises(ValueError, match=r"other settings or data.*probe held-out: \S+/valid\.bin sha256"):
-        check_unchanged(tmp_path, settings())
+        check_record(tmp_path, settings(), only_read=True)
     assert check_record(tmp_path, settings(), redo=True) == [], "nothing was trained"
-    check_unchanged(tmp_path, settings())
+    check_record(tmp_path, settings(), only_read=True)
 
 
 def test_data_without_a_manifest_is_known_by_its_size(tmp_path):
@@ -140,10 +139,10 @@ def test_data_without_a_manifest_is_known_by_its_size(tmp_path):
 
 def test_a_report_needs_a_study_that_was_begun_and_writes_nothing(tmp_path):
     with pytest.raises(FileNotFoundError, match="no study was begun there"):
-        check_unchanged(tmp_path, SETTINGS)
+        check_record(tmp_path, SETTINGS, only_read=True)
     check_record(tmp_path, SETTINGS, redo=False)
     before = (tmp_path / "study.json").read_bytes()
-    check_unchanged(tmp_path, changed("variants", "third", lr="2"))
+    check_record(tmp_path, changed("variants", "third", lr="2"), only_read=True)
     with pytest.raises(ValueError, match="variant static: lr 1 is now 2"):
-        check_unchanged(tmp_path, changed("variants", "static", lr="2"))
+        check_record(tmp_path, changed("variants", "static", lr="2"), only_read=True)
     assert (tmp_path / "study.json").read_bytes() == before

@@ -1,13 +1,17 @@
-"""The report: cells, the paper's numbers and signs beside ours, and costs by the log of a resumed run."""
+"""The report: cells, the paper's numbers and signs beside ours, plots, and the reports of the shipped results."""
 
 import json
-from types import SimpleNamespace
+import shutil
+import warnings
 
 import pytest
+from matplotlib.figure import Figure
 
-from roberta_plugin.experiments.studies.report import measured_costs, pair_table, result_table, show
+from roberta_plugin.cli import main
+from roberta_plugin.experiments.studies.report import _draw_probe, pair_table, result_table, show
 from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.statistics import compare
+from tests.conftest import REPOSITORY
 from tests.tiny_study import write_study
 
 
@@ -22,7 +26,7 @@ def study(tmp_path):
 VALUES = {
     "held-out": {"fixed": {"1": {"value": 20.04}, "2": {"value": 30.0}}},
     "sentiment": {
-        "fixed": {"1": {"value": 90.0}, "2": {"value": 91.0}},
+        "fixed": {"1": {"value": 90.0, "metric": "accuracy"}, "2": {"value": 91.0, "metric": "accuracy"}},
         "own": {"1": {"value": 92.5}},
         "dynamic": {"1": {"value": 80.0}, "2": {"value": 81.0}},
     },
@@ -36,7 +40,7 @@ def test_a_cell_is_median_range_and_number():
 
 
 def test_the_table_has_the_paper_s_number_of_the_mirrored_row_only(study):
-    head, _, *lines = result_table(study, VALUES).splitlines()
+    head, _, *lines = result_table(study, {"values": VALUES}).splitlines()
     rows = {line.split(" | ")[0]: line for line in lines}
     assert head == "| variant | held-out (perplexity) | sentiment (accuracy) | paper |"
     assert rows["| fixed"] == "| fixed | 25.0 (20.0 to 30.0), n = 2 | 90.5 (90.0 to 91.0), n = 2 | 92.5 |"
@@ -62,15 +66,31 @@ def test_a_difference_within_the_noise_is_not_said_to_agree_or_to_disagree(study
     assert of_one_seed.endswith("| -0.4, same sign, noise unknown |")
 
 
-def test_costs_of_a_resumed_run_count_each_update_once(tmp_path):
-    records = [(10, 100, 50), (20, 100, 50), (10, 100, 50), (20, 200, 100)]  # killed, and again from the beginning
-    lines = [
-        f"| train_inner | {json.dumps({'num_updates': str(update), 'wpb': str(batch), 'wps': str(speed)})}\n"
-        for update, batch, speed in records
-    ]
-    (tmp_path / "log.txt").write_text("".join(lines))
-    run = SimpleNamespace(path=tmp_path, result=lambda: {"num_updates": 25})
-    found = measured_costs(run)
-    assert found["tokens"] == 25 / 20 * (10 * 100 + 10 * 200)
-    assert found["hours"] == pytest.approx(25 / 20 * (10 * 2 + 10 * 2) / 3600)
-    assert measured_costs(SimpleNamespace(path=tmp_path, result=lambda: None)) is None
+@pytest.mark.parametrize("values", [[-3.0, -1.0], [-3.0, 60.0], [90.0, 91.0], [0.5, 20.0], [7.0, 7.0]])
+def test_every_value_is_inside_of_the_panel(study, values):
+    """Also correlations, which may be negative."""
+    axes = Figure().add_subplot()
+    _draw_probe(axes, study.probes[1], {"fixed": values[:1], "own": values[1:]}, study)
+    low, high = axes.get_ylim()
+    assert low < min(values) <= max(values) < high and axes.get_ylabel() == "score (percent)"
+    assert not axes.containers, "bars that do not start at 0 exaggerate: dots it is"
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_shipped_reports_are_what_the_command_says_of_the_shipped_results(tmp_path, capsys, number):
+    """`--report-only` where nothing but results.json was kept; its warnings are printed, matplotlib's are not."""
+    shipped = REPOSITORY / "examples" / "studies" / "results" / f"table{number}_small_cpu2_202611"
+    shutil.copy(shipped / "results.json", tmp_path)
+    file = REPOSITORY / "examples" / "studies" / f"table{number}_small.yaml"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["study", str(file), "--output-dir", str(tmp_path), "--report-only"]) == 0
+    report = (tmp_path / "report.md").read_text()
+    assert report == (shipped / "report.md").read_text() and report in capsys.readouterr().out
+    assert json.loads((tmp_path / "results.json").read_text()) == json.loads((shipped / "results.json").read_text())
+    assert "Warning: the seeds of" in report and "Games-Howell" in report and "bits per token" in report
+    for name in ("values.png", "curves.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    other = REPOSITORY / "examples" / "studies" / f"table{number % 3 + 1}_small.yaml"
+    assert main(["study", str(other), "--output-dir", str(tmp_path), "--report-only"]) == 2
+    assert "give the file of that study" in capsys.readouterr().err

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.experiments.studies.settings import PerplexityProbe, TuningProbe, read_study
+from roberta_plugin.experiments.studies.settings import (
+    PAPER,
+    PERPLEXITY,
+    PerplexityProbe,
+    TuningProbe,
+    paper_row,
+    read_study,
+)
+from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.finetuning.benchmarks import TASKS
+from roberta_plugin.training.options_file import to_arguments
 
 TEXT = """\
 title: Masks
@@ -54,7 +64,21 @@ def test_a_study_is_read(tmp_path):
     assert sentiment.seeds == ("7", "8")
     assert sentiment.grid == {"lr": "1e-4,3e-4", "batch": "32"}
     assert sentiment.train == {"max-update": "100"}
-    assert sentiment.metric == "accuracy"
+
+
+def test_a_study_and_a_grid_have_one_schema(tmp_path):
+    """The cells of a grid file's options, axes and seeds are the variants of a study with the same sections."""
+    common = "train: {data: d, task: masked_lm}\naxes: {lr: [1e-3, 2e-3], mask: {few: {mask-prob: 0.1}, many:}}\nseeds: [1]\n"
+    (tmp_path / "grid.yaml").write_text(common + "metric: {log: valid, value: ppl, goal: min}\n")
+    grid = read_grid(tmp_path / "grid.yaml")
+    study = study_of(tmp_path, common + "probes: {ppl: {kind: perplexity}}\n")
+    assert [variant.name for variant in study.variants] == [cell.replace("_", "+") for cell in grid.cells]
+    for variant, run in zip(study.variants, grid.runs, strict=True):
+        assert tuple(to_arguments(variant.options, where="")) == run.arguments
+    assert study.variants[2].own == ("lr", "mask-prob") and study.reference == "lr-1e-3+mask-few"
+    of_variants = common.replace("axes: {lr: [1e-3, 2e-3], mask: ", "variants: ").replace("many:}}", "many:}")
+    (tmp_path / "grid.yaml").write_text(of_variants + "metric: {log: valid, value: ppl, goal: min}\n")
+    assert read_grid(tmp_path / "grid.yaml").cells == ["variant-few", "variant-many"]
 
 
 def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
@@ -72,11 +96,16 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
         ("reference: static", "reference: statik", "line 7: there is no variant 'statik': .*static, dynamic"),
         ("batch-of: static", "batch-of: other", "line 9: there is no variant 'other'"),
         ("kind: perplexity", "kind: perplexiti", "line 11: probes, held-out: there is no kind of probe 'perplexiti'"),
-        ("task: SST-2", "task: SST2", "line 12: probes, sentiment: there is no task 'SST2'"),
-        ("paper: table1/static", "paper: table9/static", "variants, static: The paper has no row 'table9/static'"),
-        ("equal: tokens", "equal: steps", "line 8: budget: --equal must be one of tokens, updates, flops"),
-        ("rule: linear", "rule: cubic", "line 9: learning-rate: --rule must be one of sqrt, linear"),
-        ("passes: 2", "passes: two", "probes, held-out: --passes is 'two', which is not a whole number"),
+        ("task: SST-2", "task: SST2", "line 14: probes, sentiment: task: there is no task 'SST2'"),
+        (
+            "paper: table1/static",
+            "paper: table9/static",
+            "line 4: variants, static: paper: the paper has no row 'table9/static'",
+        ),
+        ("equal: tokens", "equal: epochs", "line 8: budget: equal must be one of tokens, updates, flops, got 'epochs'"),
+        ("warm-up: 0.1", "warm-up: 2", "line 8: budget: warm-up must be a share"),
+        ("rule: linear", "rule: cubic", "line 9: learning-rate: rule must be one of sqrt, linear"),
+        ("passes: 2", "passes: two", "probes, held-out: passes is 'two', which is not a whole number"),
         ("passes: 2", "passis: 2", "unknown key 'passis'"),
         ("    raw: glue\n", "", "probes, sentiment: raw is missing"),
         ("seeds: [1, 2]", "seeds: [1, 1]", "seeds must be a list of different whole numbers"),
@@ -84,13 +113,13 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
         ("seeds: [1, 2]", "seeds: [1, 01]", "without leading zeros, got 1, 01"),
         ("seeds: [1, 2]", "seeds: [4294967296]", "below 2.32"),
         ("seeds: [1, 2]", "seeds: [[1]]", "seeds must be a list of different whole numbers"),
-        ("passes: 2", "max-tokens: 0", "probes, held-out: --max-tokens must be 1 or more, got 0"),
-        ("passes: 2", "tokens-per-sample: 2", "probes, held-out: --tokens-per-sample must be 3 or more, got 2"),
+        ("passes: 2", "max-tokens: 0", "probes, held-out: max-tokens must be 1 or more, got 0"),
+        ("passes: 2", "tokens-per-sample: 2", "probes, held-out: tokens-per-sample must be 3 or more, got 2"),
         ("raw: glue", "raw:", "probes, sentiment: raw is missing"),
         ("lr: [1e-4, 3e-4]", "lr: [[1e-4]]", "probes, sentiment: grid: lr must be a value or a list of values"),
-        ("epochs: 3", "epochs: 0", "probes, sentiment: --epochs must be 1 or more, got 0"),
+        ("epochs: 3", "epochs: 0", "probes, sentiment: epochs must be 1 or more, got 0"),
         (", batch-of: static", "", "learning-rate: batch-of is missing"),
-        ("data: data-bin, ", "", "the variant static has no data"),
+        ("data: data-bin, ", "", "base must hold `data`"),
         ("  static: {num", "  sta/tic: {num", "the name 'sta/tic' may have letters, digits"),
         ("seeds: [1, 2]\n", "", "the section seeds is missing"),
         ("title:", "titel:", "unknown key 'titel'"),
@@ -100,4 +129,10 @@ def test_what_is_wrong_is_named(tmp_path, before, after, message):
     assert before in TEXT
     with pytest.raises(ValueError, match=message) as error:
         study_of(tmp_path, TEXT.replace(before, after, 1))
-    assert "masks.yaml" in str(error.value)
+    assert "masks.yaml" in str(error.value) and "--" not in str(error.value)  # the file has keys and no options
+
+
+def test_the_paper_s_columns_are_tasks_or_perplexity():
+    columns = {column for rows in PAPER.values() for row in rows.values() for column in row}
+    assert columns - {PERPLEXITY} <= set(TASKS) and PERPLEXITY in columns
+    assert paper_row("table3/2K") == {"perplexity": 3.68, "MNLI": 85.2, "SST-2": 92.9}

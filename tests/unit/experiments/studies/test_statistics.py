@@ -12,13 +12,13 @@ from scipy import stats
 from roberta_plugin.experiments.studies.statistics import compare, conclusions, pooled_deviation, smallest_p
 
 APART = {"a": [1.0, 1.2], "b": [5.0, 5.3], "c": [5.1, 5.2]}
+FAR = {"a": [1.0, 1.2], "b": [41.1, 41.4], "c": [41.1, 41.2]}
 ALIKE = {"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 2.0]}
 
 
 def test_the_noise_is_that_within_variants():
     assert pooled_deviation([np.array([1.0, 3.0]), np.array([5.0, 5.0])]) == pytest.approx(1.0)
-    assert pooled_deviation([np.array([1.0]), np.array([5.0])]) is None
-    assert compare(APART).noise == pytest.approx(np.sqrt((0.02 + 0.045 + 0.005) / 3))
+    assert compare(APART).spreads == pytest.approx({"a": 0.2 / 2**0.5, "b": 0.3 / 2**0.5, "c": 0.1 / 2**0.5})
 
 
 def test_the_least_p_counts_the_ways_to_divide_the_seeds():
@@ -92,56 +92,96 @@ def test_the_test_of_all_variants_can_be_significant_with_two_seeds():
     assert four.p_all == pytest.approx(24 / 2520)
 
 
-def test_pairs_are_those_of_tukeys_test():
-    reference = stats.tukey_hsd(*APART.values())
-    interval = reference.confidence_interval(0.95)
-    pairs = {(pair.first, pair.second): pair for pair in compare(APART).pairs}
-    assert list(pairs) == [("a", "b"), ("a", "c"), ("b", "c")]
-    for (first, second), pair in pairs.items():
-        i, j = "abc".index(first), "abc".index(second)
-        assert pair.p_tukey == pytest.approx(reference.pvalue[i, j])
-        assert (pair.low, pair.high) == pytest.approx((interval.low[i, j], interval.high[i, j]))
-    assert [pair.exceeds_noise for pair in pairs.values()] == [True, True, False]
+# The samples of the example in scipy's documentation of tukey_hsd.
+UNEQUAL = {
+    "a": [24.5, 23.5, 26.4, 27.1, 29.9],
+    "b": [28.4, 34.2, 29.5, 32.2, 30.1],
+    "c": [26.1, 28.3, 24.3, 26.2, 27.8],
+}
+
+
+def games_howell(a, b, *, num_samples):
+    """The test in plain float64: Welch's degrees of freedom and the studentized range (Games and Howell 1976)."""
+    (mean_a, of_a), (mean_b, of_b) = ((sum(x) / len(x), sample_variance(x) / len(x)) for x in (a, b))
+    freedom = (of_a + of_b) ** 2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1))
+    error = ((of_a + of_b) / 2) ** 0.5
+    p = stats.studentized_range.sf(abs(mean_a - mean_b) / error, num_samples, freedom)
+    half = error * stats.studentized_range.ppf(0.95, num_samples, freedom)
+    return mean_a - mean_b - half, mean_a - mean_b + half, p
+
+
+def sample_variance(values):
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+@pytest.mark.parametrize(
+    "samples", [APART, UNEQUAL, {**ALIKE, "wide": [-50.0, 80.0]}], ids=["apart", "scipy's", "wide"]
+)
+def test_pairs_are_those_of_games_and_howell(samples):
+    pairs = compare(samples).pairs
+    assert [(pair.first, pair.second) for pair in pairs] == list(itertools.combinations(samples, 2))
+    for pair in pairs:
+        expected = games_howell(samples[pair.first], samples[pair.second], num_samples=len(samples))
+        assert (pair.low, pair.high, pair.p_games_howell) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        assert pair.exceeds_noise == (expected[2] < 0.05)
+
+
+def test_two_variants_are_told_by_welchs_test():
+    (pair,) = compare({name: UNEQUAL[name] for name in "ab"}).pairs
+    assert pair.p_games_howell == pytest.approx(stats.ttest_ind(UNEQUAL["a"], UNEQUAL["b"], equal_var=False).pvalue)
+
+
+def test_one_wild_variant_does_not_blind_the_others_and_is_named():
+    """The first published study of masks: pooled over raw perplexities, static - dynamic had p = 1."""
+    raw = {"one-mask": [241862.74, 188478.79], "static": [1476.07, 1439.05], "dynamic": [1234.83, 1222.06]}
+    bits = {name: list(np.log2(values)) for name, values in raw.items()}
+    assert stats.tukey_hsd(*raw.values()).pvalue[1, 2] > 0.999
+    found = compare(bits)
+    assert found.pairs[2].p_games_howell == pytest.approx(0.0398, abs=1e-3) and found.too_wide.keys() == {"one-mask"}
+    sentences = conclusions("ppl", bits, found, reference="static", better="smaller", unit="bits per token")
+    assert any(line.startswith("Warning: the seeds of one-mask scatter more") for line in sentences)
+    assert any("dynamic is better than static by 0.247 bits per token" in line for line in sentences)
+    assert not any("Warning" in line for line in say(ALIKE)) and not compare(ALIKE).too_wide
+
+
+def say(values, *, reference="a", better="larger"):
+    return conclusions("x", values, compare(values), reference=reference, better=better, unit="points")
 
 
 def test_what_exceeds_the_noise_is_said_against_the_reference():
-    first, beyond, limits = conclusions("ppl", APART, compare(APART), reference="a", better="smaller")
-    assert "s = 0.153" in first
-    assert "b is worse than a by 4.05 (95 % interval" in beyond
+    first, beyond, limits = say(FAR, better="smaller")
+    assert "s = 0.141 (a), 0.212 (b), 0.0707 (c) points" in first
+    assert "b is worse than a by 40.1 points (95 % interval" in beyond
     assert "c is worse than a" in beyond
-    assert "b is" in beyond and "than c" not in beyond
+    assert "than c" not in beyond
     assert "With 2 seeds the exact permutation test of a single pair cannot give less than p = 0.33" in limits
 
 
 def test_intervals_are_turned_with_the_sign():
-    """a - b = -4.05: `a is worse than b by 4.05`, from the smaller to the larger distance."""
-    (beyond,) = [
-        line for line in conclusions("f1", APART, compare(APART), reference="b", better="larger") if "Beyond" in line
-    ]
-    pair = compare(APART).pairs[0]
-    assert pair.high < pair.difference + 2 < 0
-    assert f"a is worse than b by 4.05 (95 % interval {-pair.high:.3g} to {-pair.low:.3g}" in beyond
+    """a - b = -40.15: `a is worse than b by 40.1`, from the smaller to the larger distance."""
+    (beyond,) = [line for line in say(FAR, reference="b") if "Beyond" in line]
+    pair = compare(FAR).pairs[0]
+    assert pair.low < pair.difference < pair.high < 0
+    assert f"a is worse than b by 40.1 points (95 % interval {-pair.high:.3g} to {-pair.low:.3g}" in beyond
 
 
 def test_differences_within_the_noise_are_called_so():
-    sentences = conclusions("f1", ALIKE, compare(ALIKE), reference="a", better="larger")
+    sentences = say(ALIKE)
     assert any(line.startswith("No difference between two variants exceeds the seeds' noise") for line in sentences)
 
 
 def test_one_seed_and_equal_seeds_allow_no_statement():
     one = {"a": [1.0], "b": [2.0]}
-    assert compare(one).noise is None
+    assert not compare(one).spreads
     assert compare(one).p_all is None
     assert compare(one).pairs[0].p_permutation is None
-    assert (
-        "with one seed a variant nothing can be said"
-        in conclusions("x", one, compare(one), reference="a", better="larger")[0]
-    )
+    assert "with one seed a variant nothing can be said" in say(one)[0]
     equal = {"a": [1.0, 1.0], "b": [2.0, 2.0]}
-    assert compare(equal).pairs[0].p_tukey is None
+    assert compare(equal).pairs[0].p_games_howell is None
     assert np.std([92.1] * 3) > 0, "rounding alone"
-    assert compare({"a": [92.1] * 3, "b": [92.1] * 3}).noise == 0
-    assert "no noise to compare with" in conclusions("x", equal, compare(equal), reference="a", better="larger")[0]
+    assert compare({"a": [92.1] * 3, "b": [92.1] * 3}).spreads == {"a": 0, "b": 0}
+    assert "no noise to compare with" in say(equal)[0]
 
 
 def test_five_seeds_need_no_caveat():
@@ -149,6 +189,4 @@ def test_five_seeds_need_no_caveat():
     values = {"a": list(rng.normal(0, 1, 5)), "b": list(rng.normal(9, 1, 5))}
     found = compare(values)
     assert found.pairs[0].p_permutation == pytest.approx(2 / 252)
-    assert not any(
-        "cannot give less" in line for line in conclusions("x", values, found, reference="a", better="larger")
-    )
+    assert not any("cannot give less" in line for line in say(values))

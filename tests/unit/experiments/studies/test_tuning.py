@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.experiments.studies import tuning as study_tuning
+from roberta_plugin.experiments.studies import probes as study_probes
+from roberta_plugin.experiments.studies.probes import Model, results_of, run_folders, tuning_grid
 from roberta_plugin.experiments.studies.settings import TuningProbe
-from roberta_plugin.experiments.studies.tuning import Model, results_of, run_folders, tuning_grid
 from roberta_plugin.experiments.sweeps.grid import grid_from
 from tests.tiny_benchmarks import write_prepared
 
@@ -38,11 +38,11 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
         members = [{"metrics": {"accuracy": 60.0 + number}} for number in range(len(settings.checkpoints))]
         return [SimpleNamespace(members=members)]
 
-    monkeypatch.setattr(study_tuning, "evaluate", evaluate)
-    monkeypatch.setattr(study_tuning, "store_outputs", lambda settings: stored.extend(settings.checkpoints))
+    monkeypatch.setattr(study_probes, "evaluate", evaluate)
+    monkeypatch.setattr(study_probes, "store_outputs", lambda settings: stored.extend(settings.checkpoints))
 
     def result():
-        return results_of(probe, model, grid, tmp_path / "probe", device=None)
+        return results_of(probe, model, grid, tmp_path / "probe", metric="accuracy", device=None, only_read=False)
 
     for number, folder in enumerate(folders[:-1]):
         assert result() is None, "runs are left to do"

@@ -49,6 +49,7 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
 
     outputs = [logits_for(prepared, "train", noise=2.6, seed=seed) for seed in range(4)]
     found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
+    assert benchmark.recipe("custom", prepared).compared_by in found
     single = benchmark.score("custom", prepared, "train", outputs[:1], folder=None, options=NONE)
     details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
     assert found[FIRST[kind]] > single[FIRST[kind]], "an ensemble averages the noise away"

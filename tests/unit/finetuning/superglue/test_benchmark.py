@@ -196,6 +196,10 @@ def test_the_grids_are_those_of_their_sources(prepared):
     assert recipes["WinoGrande"].axes["batch"]["32"]["max-update"] == "19"  # one update per epoch of 24 rows
     assert recipes["CommonsenseQA"].axes["batch"]["8"]["max-update"] == "3000"
     assert recipes["CommonsenseQA"].train["task"] == recipes["COPA"].train["criterion"] == "race"
+    official = {"MultiRC": "f1a", "ReCoRD": "f1"}
+    assert {task: recipe.compared_by for task, recipe in recipes.items()} == {
+        task: official.get(task, "accuracy") for task in TASKS
+    }
     assert recipes["CB"].starts_from == "MNLI"
     assert recipes["MultiRC"].metric["value"] == "f1"
     assert benchmark.recipe("WSC", prepared["WSC"], epochs=2).axes["batch"]["8"]["max-update"] == str(

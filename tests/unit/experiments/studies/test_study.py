@@ -1,19 +1,14 @@
 """What the steps of a study ask of `sweep`: here, and on a cluster."""
 
 import json
-import math
 from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.experiments.studies import perplexity as study_perplexity
-from roberta_plugin.experiments.studies import work as study_work
-from roberta_plugin.experiments.studies.costs import StudyCosts
+from roberta_plugin.experiments.studies import study as study_study
 from roberta_plugin.experiments.studies.plan import plan_variants
-from roberta_plugin.experiments.studies.report import write_report
-from roberta_plugin.experiments.studies.settings import read_study
-from roberta_plugin.experiments.studies.work import PlannedStudy, StudySettings, Work, pretraining_content
-from roberta_plugin.experiments.sweeps.grid import grid_from
+from roberta_plugin.experiments.studies.settings import StudySettings, read_study
+from roberta_plugin.experiments.studies.study import PlannedStudy, Work
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
 
@@ -37,20 +32,14 @@ def asked(tmp_path, monkeypatch):
             calls.append((given, json.loads(given.grid.read_text())))
             return SimpleNamespace(failures={"b": {"reason": "out of memory"}})
 
-        monkeypatch.setattr(study_work, "sweep", sweep)
-        content = pretraining_content(study, planned.plans)
-        costs = StudyCosts(pretraining=1.0, of_tuning_run={}, num_tuning_runs={}, num_pretrainings=2)
+        monkeypatch.setattr(study_study, "sweep", sweep)
         work = Work(
             settings=StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings),
             planned=planned,
-            root=tmp_path,
-            grid=grid_from(content, path),
-            costs=costs,
-            prepared={},
             say=print,
         )
         work.pretrain()
-        work._sweep(content, tmp_path / "tuning.json", tmp_path / "runs", [], {}, name="MNLI", num_gpus=1)
+        work._sweep(work.content, tmp_path / "tuning.json", tmp_path / "runs", [], {}, name="MNLI", num_gpus=1)
         return work, calls
 
     return ask
@@ -80,20 +69,20 @@ def test_a_value_that_is_not_finite_is_a_failure_and_not_a_value(asked, tmp_path
     """A diverged model: neither tests nor plots can use its perplexity."""
     work, _ = asked()
     probe = work.study.probes[0]
-    for run, found in zip(work.runs, (math.inf, 20.0), strict=True):
+    for run, found in zip(work.runs, (None, 20.0), strict=True):
         save(run)
-        monkeypatch.setattr(study_perplexity, "held_out", lambda *args, **options: "text")
-        score = study_perplexity.Perplexity(found, 1.0, 9)
-        monkeypatch.setattr(study_perplexity, "perplexity_of", lambda *args, score=score, **options: score)
+        monkeypatch.setattr(study_study, "held_out", lambda *_: "text")
+        score = {"value": found, "accuracy": 1.0, "num_predicted": 9}
+        monkeypatch.setattr(study_study, "perplexity_of", lambda *_, score=score, **__: score)
         work.measure(probe)
     work.failures.clear()
     work.values.clear()
-    monkeypatch.setattr(study_perplexity, "perplexity_of", None)  # not asked again
+    monkeypatch.setattr(study_study, "perplexity_of", None)  # not asked again
     work.measure(probe)
     assert {seed: found["value"] for seed, found in work.values["held-out"]["a"].items()} == {"2": 20.0}
     (reason,) = work.failures.items()
     assert reason == ("held-out: a, seed 1", "the value is not a finite number: the model has diverged")
-    _, text = write_report(work)
+    text = work.report().report
     assert "| a | 20.0 (20.0 to 20.0), n = 1 |" in text and "the model has diverged" in text
     json.loads((tmp_path / "results.json").read_text(), parse_constant=pytest.fail)
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
-from roberta_plugin.experiments.studies.checks import check_study
-from roberta_plugin.experiments.studies.formats import structure_of
-from roberta_plugin.experiments.studies.plan import plan_variants
+from roberta_plugin.experiments.studies.plan import check_data, plan_variants, structure_of
+from roberta_plugin.experiments.studies.probes import check_probes
 from roberta_plugin.experiments.studies.settings import read_study
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import write_data_bin
@@ -22,7 +21,9 @@ def data(tmp_path_factory):
 
 def check(tmp_path, data, **content):
     study = read_study(write_study(tmp_path / "study.yaml", data=data, **{"variants": {"a": None}, **content}))
-    check_study(study, plan_variants(study, num_ranks=1))
+    plans = plan_variants(study, num_ranks=1)
+    check_data(study, plans)
+    check_probes(study, plans)
 
 
 def rewrite(data, folder, *, keep_blank, lines_per_document=100):
@@ -86,7 +87,7 @@ def test_all_data_must_have_one_vocabulary(tmp_path, data):
     (other / "dict.txt").write_text("\n".join([text[1], text[0], *text[2:]]) + "\n")
     with pytest.raises(ValueError, match="the data of a and b have different vocabularies"):
         check(tmp_path, data, variants={"a": None, "b": {"data": str(other)}})
-    with pytest.raises(ValueError, match=r"probes, ppl: .* has another dict\.txt than the pretraining data"):
+    with pytest.raises(ValueError, match=r"probes, ppl: .*dict\.txt is not the dict\.txt of the pretraining data"):
         check(tmp_path, data, probes={"ppl": {"kind": "perplexity", "data": str(other)}})
 
 

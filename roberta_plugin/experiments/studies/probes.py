@@ -1,0 +1,331 @@
+"""What a pretrained model is measured by: perplexity on held-out text, and fine-tuning.
+
+**Perplexity.** The split is cut into whole sentences (FULL-SENTENCES of section 4.2) whatever the model was trained on;
+a block's mask is a function of the seed here, the pass and the block, so it is the same for all models.
+
+**Fine-tuning.** All models x the paper's grid x seeds are one sweep, so that many runs go on at a time. For each model
+the cell with the best median on the development set counts, as in the paper (section 5.1).
+
+    OUTPUT/perplexity/PROBE/VARIANT/seed-N.json
+    OUTPUT/fine-tuning/PROBE/ data/                          the prepared folder, shared by all models
+                              grid.json                      the grid file
+                              runs/model-VARIANT-seed-N_.../ as in every sweep; weights go when outputs are stored
+                              results/VARIANT/seed-N/        evaluations and predictions of the best cell
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from roberta_plugin.data.block_tables import open_blocks
+from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.experiments.evaluation import PREFIX, EvaluateSettings, Evaluation, evaluate, store_outputs
+from roberta_plugin.experiments.finetuning_grid import grid_of
+from roberta_plugin.experiments.finetuning_start import check_model, starting_model
+from roberta_plugin.experiments.studies.plan import VariantPlan
+from roberta_plugin.experiments.studies.settings import PerplexityProbe, Study, TuningProbe
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
+from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, OUTPUTS, RunFolder
+from roberta_plugin.experiments.sweeps.sweep import check_options
+from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of, checked_options, options_for
+from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.prepared import NAME, Prepared
+from roberta_plugin.models.checkpoints.building import build_model
+from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.tasks.block_task import load_vocabulary
+from roberta_plugin.training.settings import convert
+
+MASK_SEED = 20190726
+MODEL_AXIS = "model"
+_TOKENS_IN_BATCH = 8192
+_LARGEST_EXPONENT = 709.0  # of exp in float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A pretrained model of the study."""
+
+    variant: str
+    seed: str
+    checkpoint: Path
+
+    @property
+    def label(self) -> str:
+        """Its label on the axis of models."""
+        return f"{self.variant}-seed-{self.seed}"
+
+
+def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
+    """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if vocabularies or lengths do not fit each other.
+    """
+    for probe in study.probes:
+        where = f"{study.path}: probes, {probe.name}"
+        if isinstance(probe, PerplexityProbe):
+            option, length, folder = "tokens-per-sample", block_length(probe, plans), data_of(probe, plans)
+            remedy = "binarize it with the tokenizer and dictionary of the pretraining data"
+            if not (folder / f"{probe.split}.idx").is_file():
+                missing = folder / f"{probe.split}.idx"
+                raise FileNotFoundError(f"{where}: {missing} does not exist: name other data, or a split that it has.")
+        else:
+            option, length, folder = "max-length", probe.max_length, probe.tokenizer
+            remedy = "give the tokenizer of the pretraining data"
+            if not probe.raw.exists():
+                raise FileNotFoundError(
+                    f"{where}: raw, {probe.raw}, does not exist: give the folder of the official files."
+                )
+            benchmark_of(probe.task).raw_files(probe.task, probe.raw, task_options(probe))
+        dictionary = folder / "dict.txt"
+        if not dictionary.is_file():
+            raise FileNotFoundError(f"{where}: {dictionary} does not exist: {remedy}.")
+        if Vocabulary.load(dictionary).sha256 != plans[0].dictionary:
+            raise ValueError(f"{where}: {dictionary} is not the dict.txt of the pretraining data: {remedy}.")
+        for plan in plans:
+            if plan.shape.max_positions < length:
+                raise ValueError(
+                    f"{where}: {option} is {length}, and the variant {plan.variant.name} has "
+                    f"{plan.shape.max_positions} positions: lower it, or give max-positions under train."
+                )
+
+
+def data_of(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> Path:
+    """The folder whose split is predicted: the same for all variants."""
+    return probe.data or plans[0].folders[0]
+
+
+def block_length(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> int:
+    """Tokens of a block, <s> included: the same for all variants."""
+    return probe.tokens_per_sample or min(int(plan.parsed.tokens_per_sample) for plan in plans)
+
+
+class HeldOut(NamedTuple):
+    """Blocks of a split, their masks, and what the model is asked there."""
+
+    vocabulary: Vocabulary
+    dictionary: Any
+    """fairseq's, with <mask>."""
+    dataset: MaskedLMDataset
+    batches: list[tuple[int, np.ndarray[Any, np.dtype[np.int64]]]]
+    """Pass (from 1) and blocks (B,) of each batch."""
+
+
+def held_out(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> HeldOut:
+    """The blocks and masks of a probe; with `max_tokens`, blocks that are evenly spread over the split.
+
+    Raises:
+        ValueError: if the split has no block.
+    """
+    folder, length = data_of(probe, plans), block_length(probe, plans)
+    dictionary, vocabulary = load_vocabulary(folder)
+    tokens = MmapTokens(folder / probe.split)
+    dataset = MaskedLMDataset(
+        [SplitFile(tokens, open_blocks(tokens, block_length=length - 1, break_mode="complete"))],
+        Masker.of(vocabulary, MaskingRecipe(mask_prob=probe.mask_prob)),
+        bos_id=vocabulary.bos_id,
+        pad_id=vocabulary.pad_id,
+        vocab_size=len(vocabulary),
+        seed=MASK_SEED,
+    )
+    if not len(dataset):
+        raise ValueError(f"{folder / probe.split}.bin holds no text: name another split for the perplexity.")
+    share = min(1.0, (probe.max_tokens or math.inf) / (tokens.num_tokens + len(dataset)))
+    blocks = np.unique(np.linspace(0, len(dataset) - 1, max(1, round(share * len(dataset)))).astype(np.int64))
+    size = max(1, _TOKENS_IN_BATCH // length)
+    parts = [blocks[start : start + size] for start in range(0, len(blocks), size)]
+    return HeldOut(
+        vocabulary, dictionary, dataset, [(number + 1, part) for number in range(probe.passes) for part in parts]
+    )
+
+
+@torch.no_grad()
+def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, Any]:
+    """The perplexity of a checkpoint, ours or fairseq's roberta, in fp32.
+
+    Returns:
+        "value": None if the model has diverged; "accuracy": percent of the predicted tokens whose most probable token
+        is right; "num_predicted".
+
+    Raises:
+        FileNotFoundError: if the checkpoint does not exist.
+        ValueError: if it cannot be loaded safely, or nothing could be masked.
+    """
+    model: Any = build_model(load_state(checkpoint), checkpoint, dictionary=text.dictionary).to(device).eval()
+    log_prob, num_correct, num_predicted = 0.0, 0, 0
+    for number, blocks in text.batches:
+        batch = text.dataset.make_batch(np.full(len(blocks), number), blocks)
+        tokens = torch.from_numpy(batch["net_input"]["src_tokens"].astype(np.int64)).to(device)  # (B, T)
+        targets = torch.from_numpy(batch["target"].astype(np.int64)).to(device)  # (B, T)
+        is_predicted = targets.ne(text.vocabulary.pad_id)
+        labels = targets[is_predicted]  # (B, T) -> (M,)
+        scores = model(tokens, masked_tokens=is_predicted)[0].float().log_softmax(dim=-1)  # (M, V)
+        log_prob += float(scores.gather(1, labels[:, None]).double().sum())
+        num_correct += int(scores.argmax(dim=-1).eq(labels).sum())
+        num_predicted += len(labels)
+    if not num_predicted:
+        raise ValueError("No token of the held-out text could be masked: take a longer split.")
+    loss = -log_prob / num_predicted
+    value = math.exp(loss) if loss < _LARGEST_EXPONENT else None  # also for nan
+    return {"value": value, "accuracy": 100.0 * num_correct / num_predicted, "num_predicted": num_predicted}
+
+
+def task_options(probe: TuningProbe) -> TaskOptions:
+    """The options of the task, typed."""
+    given = {name.replace("-", "_"): value for name, value in probe.options.items()}
+    return checked_options(probe.task, convert(type(options_for(probe.task)), given, where=f"The probe {probe.name}"))
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether a probe's data is there."""
+    return (folder / "data" / NAME).is_file()
+
+
+def prepared_folder(probe: TuningProbe, folder: Path) -> Prepared:
+    """The prepared data of a probe, made from the official files if they are not there.
+
+    Raises:
+        FileNotFoundError: if official files or the tokenizer are missing.
+        ValueError: if they cannot be used, or the folder was prepared with other settings.
+    """
+    settings: dict[str, Any] = {"raw": probe.raw, "tokenizer": probe.tokenizer, "max_length": probe.max_length}
+    options = task_options(probe)
+    if not is_prepared(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return prepare(PrepareSettings(task=probe.task, output_dir=folder / "data", options=options, **settings))
+    prepared = Prepared.open(folder / "data")
+    check_same(prepared, options=options, **settings)
+    return prepared
+
+
+def recipe_of(probe: TuningProbe, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
+    """The paper's recipe for the probe's data, with the probe's or other epochs."""
+    return benchmark_of(probe.task).recipe(probe.task, prepared, epochs=epochs or probe.epochs)
+
+
+def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:
+    """The content of the grid file: axes are the models, then those of the paper's grid.
+
+    Of a model whose checkpoint is not there any more, only the names of the runs are right: enough to read results.
+
+    Raises:
+        ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
+    """
+    choices = {}
+    for model in models:
+        choices[model.label] = {"finetune-from-model": str(model.checkpoint.resolve())}
+        if model.checkpoint.is_file():
+            start = starting_model(model.checkpoint)
+            check_model(start, prepared)
+            choices[model.label] = {**start.options, **choices[model.label]}
+    content = grid_of(
+        recipe_of(probe, prepared),
+        data=prepared.folder,
+        model={},
+        checkpoint=None,
+        changes={**({} if num_ranks else {"cpu": "true"}), **probe.train},
+        only=probe.grid,
+        seeds=probe.seeds,
+        slurm=None,
+        num_ranks=max(1, num_ranks),
+    )
+    return {**content, "axes": {MODEL_AXIS: choices, **content["axes"]}}
+
+
+def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
+    """Refuse options that fairseq-train does not know, before a model is there to start from; return a model's cells.
+
+    Raises:
+        ValueError: naming the study file `path` and the probe.
+    """
+    try:
+        content = tuning_grid(probe, prepared, [], num_ranks=0)
+        content["axes"] = {**content["axes"], MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}}
+        grid = grid_from(content, path)
+        check_options(grid)
+    except ValueError as error:
+        message = str(error).replace("--only ", "grid, ").replace("--set ", "train, ")  # as the file has them
+        raise ValueError(f"{path}: probes, {probe.name}: {message}") from error
+    return len(grid.cells)
+
+
+def run_folders(grid: Grid, folder: Path) -> list[RunFolder]:
+    """The folders of all runs."""
+    return [RunFolder((folder / "runs").resolve(), run, grid.metric) for run in grid.runs]
+
+
+def results_of(
+    probe: TuningProbe, model: Model, grid: Grid, folder: Path, *, metric: str, device: str | None, only_read: bool
+) -> dict[str, Any] | None:
+    """Official metrics of a model's best cell; None while runs of it are left to do.
+
+    A cell with a failed run is left out: a learning rate at which a run diverges is not the best one.
+    The raw outputs of every run are stored first, and then the weights are deleted: more cells or seeds may be added.
+    With `only_read` nothing is written or deleted, and a cell that is not evaluated yet gives None as well.
+
+    Returns:
+        "value": the median over seeds of `metric`; "seeds": the value of each; "cell"; "medians" of all cells by the
+        log's metric.
+    """
+    folders = [one for one in run_folders(grid, folder) if one.run.settings[MODEL_AXIS] == model.label]
+    cells = [cell for cell in cells_of(grid, folders) if cell.values and cell.is_complete]
+    best = best_cell(cells, grid.metric)
+    if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
+        return None
+
+    def of(runs: Sequence[RunFolder]) -> EvaluateSettings:
+        return EvaluateSettings(
+            data=folder / "data",
+            checkpoints=[one.checkpoint() or one.path / "checkpoints" / "checkpoint_best.pt" for one in runs],
+            output_dir=folder / "results" / model.variant / f"seed-{model.seed}",
+            splits=["valid"],
+            options=task_options(probe),
+            device=device,
+            stored=[one.path / OUTPUTS for one in runs],
+        )
+
+    chosen = [one for one in folders if one.run.cell == best.name]
+    evaluation = stored_evaluation(of(chosen)) if only_read else evaluate(of(chosen))[0]
+    if evaluation is None:
+        return None
+    if not only_read:
+        done = [one for one in folders if one.state() == DONE]
+        others = [one for one in done if one not in chosen and one.checkpoint() is not None]
+        if others:
+            store_outputs(of(others))
+        for one in done:
+            for path in sorted((one.path / "checkpoints").glob("checkpoint*.pt")):
+                path.unlink()
+    seeds = {one.run.seed: found["metrics"][metric] for one, found in zip(chosen, evaluation.members, strict=True)}
+    return {
+        "value": statistics.median(seeds.values()),
+        "seeds": seeds,
+        "metric": metric,
+        "cell": {name: label for name, label in chosen[0].run.settings.items() if name != MODEL_AXIS},
+        "medians": {cell.name: cell.median for cell in cells},
+    }
+
+
+def stored_evaluation(settings: EvaluateSettings) -> Evaluation | None:
+    """What an earlier `evaluate` of the same runs found on the development set; None if there was none."""
+    path = settings.output_dir / f"{PREFIX}valid.json"
+    if not path.is_file():
+        return None
+    found = Evaluation.read(path)
+    # CELL/seed-N only: the study may have moved
+    runs = [Path(member["checkpoint"]).parts[-4:-2] for member in found.members]
+    return found if runs == [checkpoint.parts[-4:-2] for checkpoint in settings.checkpoints] else None

@@ -1,0 +1,38 @@
+"""PNG files by matplotlib, without a display and without its warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def picture(file: Any, *, width: float, height: float) -> Iterator[Any]:
+    """A figure of matplotlib, written as a PNG when the block ends.
+
+    Args:
+        file: path or open binary file.
+        width: in inches, at 120 dots.
+        height: the same.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    yield figure
+    figure.savefig(file, format="png")
+
+
+def drawable(text: str) -> str:
+    """A label as matplotlib can draw it: `$` as it stands, and characters that its font lacks by their code points.
+
+    Example:
+        drawable("\\u65e5 for $5")  ->  "U+65E5 for \\\\$5"
+    """
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    font = get_font(findfont(FontProperties()))
+    known = (one if one.isspace() or font.get_char_index(ord(one)) else f"U+{ord(one):04X}" for one in text)
+    return "".join(known).replace("$", r"\$")
