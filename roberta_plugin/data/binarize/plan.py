@@ -131,7 +131,7 @@ def _remember_plan(folder: Path, plan: Plan) -> None:
         if manifest and plan.split in manifest["splits"]:
             splits = manifest.pop("splits")
             splits[plan.split]["plan_sha256"] = sha256_of_json(plan.as_json())
-            manifest.pop("format")
+            manifest.pop("sha256", None)  # of an earlier version
             write_manifest(folder, manifest, splits)
 
 
