@@ -44,7 +44,7 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         metadata={
             "help": "how text becomes blocks: none = every --tokens-per-sample tokens; complete = whole sentences that "
             "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
-            "(DOC-SENTENCES); eos = one sentence"
+            "(DOC-SENTENCES); eos = one sentence (blank lines are left out)"
         },
     )
     input_format: Optional[INPUT_FORMAT_CHOICES] = field(  # type: ignore[valid-type]
@@ -200,13 +200,30 @@ def check_format(cfg: RobertaMaskedLMConfig) -> None:
         )
 
 
+def check_folders(folders: list[Path]) -> None:
+    """Refuse a data folder that is none.
+
+    Raises:
+        FileNotFoundError: naming it, what is wrong with it, and the remedy.
+    """
+    for folder in folders:
+        if folder.is_file():
+            raise FileNotFoundError(
+                f"{folder} is a file, and the data are a folder: make one of a text by `roberta binarize --train "
+                f"{folder} --tokenizer TOKENIZER --output-dir FOLDER`."
+            )
+        if not (folder / "dict.txt").is_file():
+            fault = "has no dict.txt" if folder.is_dir() else "does not exist"
+            raise FileNotFoundError(
+                f"The data folder {folder} {fault}: give one that `roberta binarize` or fairseq-preprocess has written."
+            )
+
+
 def check_same_vocabulary(folders: list[Path]) -> None:
     """Refuse data folders whose dict.txt differ: the same id would mean different symbols."""
     first = (folders[0] / "dict.txt").read_bytes()
     for folder in folders[1:]:
         path = folder / "dict.txt"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: every data folder needs the dict.txt it was made with.")
         if path.read_bytes() != first:
             raise ValueError(
                 f"{path} differs from {folders[0] / 'dict.txt'}: data folders that are trained on together must be "
@@ -240,6 +257,8 @@ def check_criterion(name: str | None, cfg: Any) -> None:
         ValueError: naming the criterion.
     """
     criterion = CRITERION_REGISTRY.get(name)
+    if name == "cross_entropy":
+        raise ValueError("--criterion is missing: give --criterion roberta_masked_lm with --task roberta_masked_lm.")
     if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
         raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
     if name == "masked_lm" and cfg.next_sentence_prediction:
