@@ -15,6 +15,7 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
+from roberta_plugin.data.bert_pairs import BertPairs, open_bert_pairs
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker
@@ -193,11 +194,18 @@ class RobertaMaskedLMTask(BlockTask):
         dataset.update_sequences = getattr(self.cfg, "update_sequences", None) if is_training else None
         self.datasets[split] = dataset
 
-    def open(self, prefix: str) -> SplitFile | PairSource:
+    def open(self, prefix: str) -> SplitFile | PairSource | BertPairs:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""
         tokens = MmapTokens(prefix)
         if self.pair_format is not None:
             targets = Targets(self.cfg.tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
+            if num_draws := getattr(self.cfg, "bert_pairs", 0):
+                drawn = open_bert_pairs(tokens, targets=targets, num_draws=num_draws, seed=self.cfg.seed)
+                logger.info(
+                    f"{prefix}: {len(drawn):,} pairs in {num_draws} draws over the text, "
+                    f"{1 - drawn.num_following / max(1, len(drawn)):.1%} random"
+                )
+                return drawn
             return open_pairs(tokens, pair_format=self.pair_format, targets=targets)
         blocks = open_blocks(
             tokens,
@@ -275,9 +283,9 @@ def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets)
     return source
 
 
-def num_blocks(source: SplitFile | PairSource) -> int:
+def num_blocks(source: SplitFile | PairSource | BertPairs) -> int:
     """Blocks, or pairs, of one .bin file."""
-    return len(source) if isinstance(source, PairSource) else len(source.blocks)
+    return len(source.blocks) if isinstance(source, SplitFile) else len(source)
 
 
 def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:
