@@ -3,8 +3,9 @@
 Stage of the flow in `roberta_plugin/data/__init__.py`. The break modes and their results are those of fairseq's
 TokenBlockDataset; in the paper's words (section 4.2), `complete` is FULL-SENTENCES and `complete_doc` DOC-SENTENCES.
 Items longer than a block are cut into pieces of `block_length` and a remainder, which are then packed like items;
-fairseq drops such items from training. In `eos` no block is </s> alone, as there would be nothing to predict:
-blank lines, which fairseq's TokenBlockDataset keeps, have no block. A block's length counts the tokens of the file, without the <s> put before it.
+fairseq drops such items from training. In `eos` no block is </s> alone, as there would be nothing to predict: blank
+lines, which TokenBlockDataset keeps, have no block. A block's length counts the tokens of the file, without the <s> put
+before it.
 
 Example: items of 3, 2, 1 (a blank line), 2 and 7 tokens in blocks of at most 5 tokens, as [first token, length]:
 
@@ -228,7 +229,8 @@ def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64]
 
 def count_item_blocks(sizes: NDArray[np.int32], block_length: int, separator_length: int = 1) -> NDArray[np.int64]:
     """Blocks of each item (I,) in `eos`: none of a blank line, and none for a remainder that is </s> alone."""
-    return ceil_div(np.maximum(sizes.astype(np.int64) - separator_length, 0), block_length)
+    counts: NDArray[np.int64] = ceil_div(np.maximum(sizes.astype(np.int64) - separator_length, 0), block_length)
+    return counts
 
 
 def _one_item_a_block(sizes: Sizes, block_length: int, separator_length: int) -> Iterator[Part]:

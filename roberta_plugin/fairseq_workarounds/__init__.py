@@ -73,12 +73,12 @@ Each fault has a number and the file that works around it:
 23. **Importing fairseq imports scikit-learn and `scipy.stats`** (`fairseq_import`) for a few metrics of its own: 800
    modules of 3,000, 30 % of the time, 70 MB per process. In programs of ours (jobs of `roberta launch`, `roberta`,
    `RobertaHub`) the first call of such a metric imports them.
-24. **A mistyped option or data folder is a line after a page of log and a traceback** (`refusals`). Our tasks and models
-   check options and data before fairseq-train logs anything; what they refuse is one line, and the exit code is 1.
 24. **A training goes on with other data, or with another head** (`resumed_training`). A second start in one --save-dir
    takes the checkpoint over if the shapes fit, whatever it was trained on and by whichever dict.txt; heads of other
    shapes are left out, with which the optimizer's state does not fit any more. We compare both and say what differs;
    of fine-tuning data also the hash of the examples.
+25. **A mistyped option or data folder ends in a page of log and a traceback** (`refusals`). Our tasks and models check
+   options and data before fairseq-train logs anything; what they refuse is one line, and the exit code is 1.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.

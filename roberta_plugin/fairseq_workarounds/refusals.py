@@ -1,4 +1,4 @@
-"""Fault 24: a mistyped option or data folder is a line after a page of log and a traceback."""
+"""Fault 25: a mistyped option or data folder ends in a page of log and a traceback."""
 
 from __future__ import annotations
 

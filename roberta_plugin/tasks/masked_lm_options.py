@@ -62,8 +62,8 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     bert_pairs: int = field(
         default=0,
         metadata={
-            "help": "for segment pairs: draw them N times over the text, exactly as BERT's create_pretraining_data does "
-            "(BERT: 10); an epoch is all of them. 0: new pairs in every epoch, of which half are consecutive"
+            "help": "for segment pairs: draw them N times over the text, exactly as BERT's create_pretraining_data "
+            "does (BERT: 10); an epoch is all of them. 0: new pairs in every epoch, of which half are consecutive"
         },
     )
     next_sentence_prediction: bool = field(

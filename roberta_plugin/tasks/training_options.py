@@ -38,13 +38,16 @@ def check_training_options(cfg: Any) -> None:
             if not float(number) >= smallest:  # the namespace has some as text
                 raise ValueError(f"--{name.replace('_', '-')} must be {smallest:g} or more, got {float(number):g}.")
     common = getattr(cfg, "common", cfg)
-    # Only what fairseq flattens goes through a GPU. (A machine without one may submit a job to another.)
-    if _is_given(common, "fp16") and _is_given(common, "cpu"):
-        if not _is_given(common, "fp16_no_flatten_grads") and not _is_given(common, "memory_efficient_fp16"):
-            raise ValueError(
-                "--fp16 does not work with --cpu, because fairseq collects the gradients on a GPU: give --bf16 instead, "
-                "or --fp16-no-flatten-grads as well."
-            )
+    given_of_fp16 = [
+        name
+        for name in ("cpu", "fp16", "fp16_no_flatten_grads", "memory_efficient_fp16")
+        if getattr(common, name, None) is True
+    ]
+    if given_of_fp16 == ["cpu", "fp16"]:
+        raise ValueError(
+            "--fp16 does not work with --cpu, because fairseq collects the gradients on a GPU: give --bf16 instead, or "
+            "--fp16-no-flatten-grads as well."
+        )
     given = [
         getattr(getattr(cfg, section, None), name, getattr(cfg, name, False))
         for section, name in (("task", "background_checkpoints"), ("checkpoint", "write_checkpoints_asynchronously"))
@@ -53,7 +56,3 @@ def check_training_options(cfg: Any) -> None:
         raise ValueError(
             "--background-checkpoints and --write-checkpoints-asynchronously are both given: leave out the second."
         )
-
-
-def _is_given(options: Any, name: str) -> bool:
-    return getattr(options, name, None) is True

@@ -1,8 +1,8 @@
 """Tasks of a binarization, and the part files that they write.
 
 Used by the other files of `binarize`. A part file is a line of JSON with its counts and the SHA-256 of its text, then
-the tokens of each item (int32), then the ids of all items in the integer type of the .bin and, where sentences are split, a byte for each item
-that says whether it begins a line of the text.
+the tokens of each item (int32), then the ids of all items in the integer type of the .bin and, where sentences are
+split, a byte for each item that says whether it begins a line of the text.
 """
 
 from __future__ import annotations

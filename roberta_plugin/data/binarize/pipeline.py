@@ -6,8 +6,8 @@ Stage of the flow in `roberta_plugin/data/__init__.py`:
 
 With the default rules .bin, .idx and dict.txt are those of fairseq's multiprocessing_bpe_encoder --keep-empty and
 fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped resumes with the
-part files in {split}.parts, whose text it compares; existing files stay untouched until the new ones are complete. While the parts are merged,
-the disk holds the tokens twice.
+part files in {split}.parts, whose text it compares; existing files stay untouched until the new ones are complete.
+While the parts are merged, the disk holds the tokens twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The prepared folder: what is written is read, and nothing is half there."""
 
-import json
-
 import numpy as np
 import pytest
 

@@ -109,7 +109,9 @@ def test_eos_makes_no_block_of_a_blank_line(tiny_data_bin, caplog):
     sizes = MmapTokens(str(Path(tiny_data_bin) / "train")).sizes
     assert len(dataset) == (sizes > 1).sum() < len(sizes)
     assert f"{(sizes == 1).sum():,} blank lines are in no block" in caplog.text
-    assert all(dataset.__getitems__(list(batch))["predicted"]["number"] for batch in dataset.batches(1, max_sentences=8))
+    assert all(
+        dataset.__getitems__(list(batch))["predicted"]["number"] for batch in dataset.batches(1, max_sentences=8)
+    )
 
 
 def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
