@@ -88,6 +88,7 @@ STAGES = [
     "batches",
     "pair_chunks",
     "pairs",
+    "bert_pairs",
     "pair_batches",
     "dynamic_masking",
     "packing",
