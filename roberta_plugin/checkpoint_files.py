@@ -31,7 +31,8 @@ REMEDY = "Use another checkpoint, or bring this one back from a copy."
 def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) -> str | None:
     """What is wrong with a checkpoint file; None if every part of it has the checksum that was written with it.
 
-    Files of torch < 1.6 are plain pickles without checksums: only an empty one is detected.
+    Files of torch < 1.6, such as the released models of fairseq, are plain pickles without checksums: only an empty
+    one is detected.
 
     Args:
         path: the file.
@@ -49,8 +50,6 @@ def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) ->
             return None
         try:
             with zipfile.ZipFile(file) as archive:
-                if min((entry.header_offset for entry in archive.infolist()), default=0):
-                    return "other bytes stand before its contents"
                 wrong = archive.testzip() if used is None else _wrong_part(archive, used)
         except Exception as error:  # damage raises nearly anything: BadZipFile, EOFError, EINVAL of a seek ...
             if isinstance(error, OSError) and error.errno != errno.EINVAL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,3 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
 def sha256_of_json(value: Any) -> str:
     """SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """`content` with the SHA-256 of all the rest as the entry "sha256"."""
-    written = json.loads(json.dumps({key: value for key, value in content.items() if key != "sha256"}))
-    return {**written, "sha256": sha256_of_json(written)}
-
-
-def checksum_fits(content: Mapping[str, Any]) -> bool:
-    """Whether the entry "sha256" is that of the rest."""
-    return bool(content.get("sha256") == with_checksum(content)["sha256"])

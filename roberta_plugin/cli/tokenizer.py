@@ -135,11 +135,15 @@ class Heartbeat:
 def run_show(args: argparse.Namespace) -> int:
     """Print the tokens of a text with their ids."""
     from roberta_plugin.data.tokenizers import load_tokenizer
+    from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
     from roberta_plugin.data.vocabulary import Vocabulary
 
     tokenizer, vocabulary = load_tokenizer(args.folder), Vocabulary.load(args.folder / "dict.txt")
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     print("tokenizer id   model id   token")
     for index in tokenizer.encode(args.text):
-        print(f"{index:>12}   {to_model[index]:>8}   {tokenizer.decode([index])!r}")
+        token = repr(tokenizer.decode([index]))
+        if "\ufffd" in token and isinstance(tokenizer, ByteLevelBpe):
+            token = f"'{tokenizer.decode([index], errors='backslashreplace')}'"  # bytes of a character, such as \xc3
+        print(f"{index:>12}   {to_model[index]:>8}   {token}")
     return 0

@@ -24,6 +24,7 @@ In every epoch, by `fairseq-train`:
     batches              blocks                                  -> padded arrays of ids (B, T)
     pair_chunks          lines of the .bin                       -> sentences that become a pair (--input-format)
     pairs                (seed, pass, pair)                      -> two texts: consecutive, or of two documents
+    bert_pairs           BERT's own pairs -> a table of them     in place of the last two (--bert-pairs)
     pair_batches         pairs                                   -> padded arrays of ids and segments (B, T)
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
     packing              a padded batch                          -> one row without padding (--pack-sequences)

@@ -1,21 +1,21 @@
 """The blocks of a .bin file of any size: a table, made once, kept in a file and memory-mapped from then on.
 
 Part of the stage `blocks` of the flow in `roberta_plugin/data/__init__.py`. Mode `none` needs no table. The table of
-`eos` lists the lines that are longer than a block and is usually empty: every other block is a line, which the .idx
-lists. The table of `complete` and `complete_doc` has the start and length of each block, 10 bytes per block.
+`eos` lists the lines that are blank or longer than a block: every other line is a block, and the .idx lists those.
+The table of `complete` and `complete_doc` has the start and length of each block, 10 bytes per block.
 
 The file lies beside the data or, if that folder is not writable, in the user's cache folder. It belongs to one .idx,
 identified by size and modification time; a changed .idx gets a new table. The processes of a machine make it once,
 under a lock; without working locks each makes its own, and the last one stays.
 
-    4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length),
-        "crc32" of the arrays, "sha256" of all these entries
+    4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length)
     the arrays, one after the other, each padded to a multiple of 8 bytes
 
-Example: items of 3, 12 and 4 tokens, blocks of 5, mode `eos`: item 1 is long; its first block is number 1 and the block
-after its last is number 4, so items = [1], first = [1], after = [4].
+Example: items of 3, 12, 1 and 4 tokens, blocks of 5, mode `eos`: item 1 is long; its first block is number 1 and the
+block after its last is number 4. Item 2 is a blank line without a block. So items = [1, 2], first = [1, 4],
+after = [4, 4].
 
-Shapes: n blocks, L long items.
+Shapes: n blocks, L items that are not one block.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,6 +42,7 @@ from roberta_plugin.data.blocks import (
     EqualBlocks,
     UnequalBlocks,
     check_break_mode,
+    count_item_blocks,
     count_items,
     cut_items,
     make_blocks,
@@ -50,14 +51,13 @@ from roberta_plugin.data.blocks import (
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.rounding import round_up
 from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import checksum_fits, with_checksum
 from roberta_plugin.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
 
 _ITEMS_WITHOUT_TABLE = 2**20  # up to this many are cut in a moment and need no file
 _HEAD_BYTES = 4096
-_FORMAT = 3
+_FORMAT = 4
 
 
 def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode) -> Blocks:
@@ -75,7 +75,7 @@ def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode)
         return make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode)
     made_of = describe_table(tokens, block_length, break_mode)
     if break_mode == "eos":
-        found = open_table(made_of, tokens.prefix, lambda file: _write_long_items(file, made_of, tokens))
+        found = open_table(made_of, tokens.prefix, lambda file: _write_unusual_items(file, made_of, tokens))
         return ItemBlocks(tokens, found, block_length=block_length)
     found = open_table(made_of, tokens.prefix, lambda file: _write_packed(file, made_of, tokens))
     return UnequalBlocks(found.arrays["starts"], found.arrays["lengths"], **found.numbers)
@@ -89,20 +89,20 @@ class Table(NamedTuple):
 
 
 class ItemBlocks:
-    """Break mode `eos`: each block is an item, except that a long item is several blocks."""
+    """Break mode `eos`: each block is an item, except that a long item is several blocks and a blank line none."""
 
-    num_separators = 0
     are_equal_in_length = False
 
-    def __init__(self, tokens: MmapTokens, long_items: Table, *, block_length: int) -> None:
+    def __init__(self, tokens: MmapTokens, unusual: Table, *, block_length: int) -> None:
         self._tokens = tokens
         self._block_length = block_length
-        # Of each long item (L,): its number, its first block, and the block after its last.
-        self._items, self._first, self._after = (long_items.arrays[name] for name in ("items", "first", "after"))
-        self.num_split = len(self._items)
-        self.longest = long_items.numbers["longest"]
+        # Of each item that is not one block (L,): its number, its first block, and the block after its last.
+        self._items, self._first, self._after = (unusual.arrays[name] for name in ("items", "first", "after"))
+        self.num_split, self.num_separators, self.longest = (
+            unusual.numbers[name] for name in ("num_split", "num_separators", "longest")
+        )
         self._num_blocks = tokens.num_items
-        if self.num_split:
+        if len(self._items):
             self._num_blocks += int(self._after[-1]) - int(self._items[-1]) - 1
 
     def __len__(self) -> int:
@@ -125,16 +125,14 @@ class ItemBlocks:
 
     def _items_of(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The item of each block (n,), and which piece of the item the block is (n,)."""
-        if not self.num_split:
+        if not len(self._items):
             return indices, np.zeros_like(indices)
-        before = (
-            np.searchsorted(self._first, indices, side="right") - 1
-        )  # the last long item that is not after the block
+        before = np.searchsorted(self._first, indices, side="right") - 1  # the last item of them not after the block
         at = np.maximum(before, 0)
         first, after = take_mapped(self._first, at), take_mapped(self._after, at)
-        long_item = take_mapped(self._items, at)
+        item = take_mapped(self._items, at)
         is_piece = (before >= 0) & (indices < after)
-        items = np.where(is_piece, long_item, long_item + 1 + indices - after)
+        items = np.where(is_piece, item, item + 1 + indices - after)
         items = np.where(before >= 0, items, indices)
         return items, np.where(is_piece, indices - first, 0)
 
@@ -147,8 +145,7 @@ def describe_table(tokens: MmapTokens, block_length: int, break_mode: str) -> di
         "break_mode": break_mode,
         "block_length": block_length,
         "index_bytes": index.st_size,
-        # The time of the last change of the inode as well: copying tools restore the other one.
-        "index_changed_ns": [index.st_mtime_ns, index.st_ctime_ns],
+        "index_changed_ns": index.st_mtime_ns,
         "tokens": tokens.num_tokens,
     }
 
@@ -167,17 +164,19 @@ def _write_packed(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) 
     write_table(file, made_of, numbers, {"lengths": length_type, "starts": np.dtype("<i8")}, parts())
 
 
-def _write_long_items(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) -> None:
+def _write_unusual_items(file: IO[bytes], made_of: dict[str, Any], tokens: MmapTokens) -> None:
     check_sizes(tokens)
     block_length = made_of["block_length"]
-    numbers = {"longest": 0}
+    counts = count_items(tokens.sizes_on_disk, block_length=block_length, break_mode="eos")
+    numbers = {**counts._asdict(), "longest": 0}
 
     def parts() -> Iterator[dict[str, NDArray[Any]]]:
         extra = 0  # blocks of earlier items beyond one each
         for start, sizes in windows(tokens.sizes_on_disk):
             numbers["longest"] = max(numbers["longest"], min(int(sizes.max(initial=0)), block_length))
-            items = np.flatnonzero(sizes > block_length)
-            extras = (sizes[items].astype(np.int64) - 1) // block_length
+            num_blocks = count_item_blocks(sizes, block_length)
+            items = np.flatnonzero(num_blocks != 1)
+            extras = num_blocks[items] - 1
             after = start + items + 1 + extra + np.cumsum(extras)
             yield {"items": start + items, "first": after - 1 - extras, "after": after}
             extra += int(extras.sum())
@@ -193,7 +192,7 @@ def write_table(
     parts: Iterator[dict[str, NDArray[Any]]],
 ) -> None:
     """Write a table to an empty file; `numbers` are complete once `parts` is exhausted."""
-    lengths, checksum = dict.fromkeys(types, 0), 0
+    lengths = dict.fromkeys(types, 0)
     with ExitStack() as stack:
         files = {name: stack.enter_context(_temporary_file_beside(file)) for name in types}
         for part in parts:
@@ -203,20 +202,15 @@ def write_table(
         file.seek(_HEAD_BYTES)
         for part_file in files.values():
             part_file.seek(0)
-            while piece := part_file.read(2**20):
-                checksum = zlib.crc32(piece, checksum)
-                file.write(piece)
-            padding = bytes(-file.tell() % 8)
-            checksum = zlib.crc32(padding, checksum)
-            file.write(padding)
+            shutil.copyfileobj(part_file, file)
+            file.write(bytes(-file.tell() % 8))
         head = {
             "made_of": made_of,
             "numbers": numbers,
             "arrays": [[name, type_.str, lengths[name]] for name, type_ in types.items()],
-            "crc32": checksum,
         }
         file.seek(0)
-        file.write(json.dumps(with_checksum(head)).encode().ljust(_HEAD_BYTES))
+        file.write(json.dumps(head).encode().ljust(_HEAD_BYTES))
     file.flush()
 
 
@@ -229,7 +223,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
     """The table in a file, or None if it is damaged or belongs to other data or another version."""
     try:
         head = json.loads(file.read(_HEAD_BYTES))
-        if head["made_of"] != made_of or not checksum_fits(head):
+        if head["made_of"] != made_of:
             return None
         offset, arrays = _HEAD_BYTES, {}
         for name, type_, length in head["arrays"]:
@@ -238,20 +232,11 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
             if length:
                 arrays[name] = np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(length,)))
             offset += round_up(length * dtype.itemsize, 8)
-        if os.fstat(file.fileno()).st_size != offset or _checksum(file) != head["crc32"]:
+        if os.fstat(file.fileno()).st_size != offset:
             return None
         return Table(head["numbers"], arrays)
     except (ValueError, KeyError, TypeError, AttributeError):  # JSON's error is a ValueError
         return None
-
-
-def _checksum(file: IO[bytes]) -> int:
-    """CRC-32 of the arrays: a fifth of a second for 640 MB, the table of 33 billion tokens in blocks of 512."""
-    file.seek(_HEAD_BYTES)
-    checksum = 0
-    while piece := file.read(2**20):
-        checksum = zlib.crc32(piece, checksum)
-    return checksum
 
 
 def open_table(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]], None]) -> Table:

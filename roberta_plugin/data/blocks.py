@@ -3,12 +3,14 @@
 Stage of the flow in `roberta_plugin/data/__init__.py`. The break modes and their results are those of fairseq's
 TokenBlockDataset; in the paper's words (section 4.2), `complete` is FULL-SENTENCES and `complete_doc` DOC-SENTENCES.
 Items longer than a block are cut into pieces of `block_length` and a remainder, which are then packed like items;
-fairseq drops such items from training. A block's length counts the tokens of the file, without the <s> put before it.
+fairseq drops such items from training. In `eos` no block is </s> alone, as there would be nothing to predict: blank
+lines, which TokenBlockDataset keeps, have no block. A block's length counts the tokens of the file, without the <s> put
+before it.
 
 Example: items of 3, 2, 1 (a blank line), 2 and 7 tokens in blocks of at most 5 tokens, as [first token, length]:
 
     none           [0, 5]  [5, 5]  [10, 5]                    every 5 tokens
-    eos            [0, 3]  [3, 2]  [5, 1]  [6, 2]  [8, 5]  [13, 2]     one item each; the last item is cut
+    eos            [0, 3]  [3, 2]  [6, 2]  [8, 5]  [13, 2]    one item each, but blank lines; the last item is cut
     complete       [0, 5]  [5, 3]  [8, 5]  [13, 2]            as many whole items as fit
     complete_doc   [0, 5]  [6, 2]  [8, 5]  [13, 2]            the same, but no block contains the blank line
 
@@ -35,7 +37,7 @@ class Blocks(Protocol):
 
     Attributes:
         num_split: items longer than a block, which were cut.
-        num_separators: blank lines, which separate documents and belong to no block (complete_doc only).
+        num_separators: blank lines, which separate documents and belong to no block (complete_doc and eos only).
         longest: tokens of the longest block.
     """
 
@@ -127,7 +129,8 @@ def make_blocks(
         sizes: tokens of each item (I,).
         block_length: maximum number of tokens in a block.
         break_mode: `none`: a block every block_length tokens; `complete`: as many whole items as fit; `complete_doc`:
-            the same, but never across a blank line; `eos`: one item per block. See the example above.
+            the same, but never across a blank line; `eos`: one item per block, blank lines left out. See the example
+            above.
         separator_length: tokens of a blank line's item, which is </s> alone.
 
     Raises:
@@ -168,7 +171,7 @@ class Sizes(Protocol):
 
 
 class ItemCounts(NamedTuple):
-    """How many items are longer than a block, and how many are blank lines (`complete_doc` only)."""
+    """How many items are longer than a block, and how many are blank lines (`complete_doc` and `eos` only)."""
 
     num_split: int
     num_separators: int
@@ -179,7 +182,7 @@ def count_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separ
     num_split = num_separators = 0
     for _, window in windows(sizes):
         num_split += int((window > block_length).sum())
-        if break_mode == "complete_doc":
+        if break_mode in ("complete_doc", "eos"):
             num_separators += int((window == separator_length).sum())
     if break_mode == "complete_doc" and not num_separators:
         raise ValueError(
@@ -199,7 +202,7 @@ def windows(sizes: Sizes) -> Iterator[tuple[int, NDArray[np.int32]]]:
 def cut_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separator_length: int = 1) -> Iterator[Part]:
     """The blocks of every break mode but `none`, in parts, from left to right; arguments as in `make_blocks`."""
     if break_mode == "eos":
-        return _one_item_a_block(sizes, block_length)
+        return _one_item_a_block(sizes, block_length, separator_length)
     return _packed_items(sizes, block_length, separator_length if break_mode == "complete_doc" else None)
 
 
@@ -224,12 +227,21 @@ def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64]
     return pieces, items
 
 
-def _one_item_a_block(sizes: Sizes, block_length: int) -> Iterator[Part]:
+def count_item_blocks(sizes: NDArray[np.int32], block_length: int, separator_length: int = 1) -> NDArray[np.int64]:
+    """Blocks of each item (I,) in `eos`: none of a blank line, and none for a remainder that is </s> alone."""
+    counts: NDArray[np.int64] = ceil_div(np.maximum(sizes.astype(np.int64) - separator_length, 0), block_length)
+    return counts
+
+
+def _one_item_a_block(sizes: Sizes, block_length: int, separator_length: int) -> Iterator[Part]:
     position = 0
     for _, window in windows(sizes):
-        pieces, _ = _cut(window.astype(np.int64), block_length)
-        ends = position + np.cumsum(pieces)
-        yield Part(ends - pieces, pieces.astype(np.int32))
+        num_blocks = count_item_blocks(window, block_length, separator_length)
+        ends = position + np.cumsum(window, dtype=np.int64)
+        items = np.repeat(np.arange(len(window)), num_blocks)
+        pieces = np.arange(len(items)) - np.repeat(np.cumsum(num_blocks) - num_blocks, num_blocks)
+        starts = (ends - window)[items] + pieces * block_length
+        yield Part(starts, np.minimum(ends[items] - starts, block_length).astype(np.int32))
         position = int(ends[-1])
 
 

@@ -191,7 +191,7 @@ def _parts(
     """The arrays of `_types` in parts, from left to right; `counts` grows with them."""
     pairs_before = odd_before = 0
     for start, window, ends_file in _whole_documents(sizes):
-        first, num_sentences = _find_documents(window)
+        first, num_sentences = find_documents(window)
         num_tokens = window.astype(np.int64) - 1
         counts["num_sentences"] += int(num_sentences.sum())
         counts["num_tokens"] += int(num_tokens.sum())
@@ -234,7 +234,7 @@ def _whole_documents(sizes: Sizes) -> Iterator[tuple[int, NDArray[np.int32], boo
         yield begin, np.concatenate(rest), True
 
 
-def _find_documents(sizes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def find_documents(sizes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First item (D,) and number of sentences (D,) of the documents that are not empty.
 
     Example: sizes 4 5 1 1 3 -> [0, 4] and [2, 1].

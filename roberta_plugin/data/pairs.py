@@ -9,7 +9,7 @@ those of BERT's create_pretraining_data.py (Devlin et al. 2019, appendix A.2):
     - Too long a pair loses tokens one by one, the longer text first, from its front or its back at random.
 
 BERT reads documents in order, draws as it goes, and writes the pairs to a file. Here a pair is computed from its index,
-so no pair has to be stored and any process can make any of them. What this changes:
+so no pair has to be stored and any process can make any of them (`bert_pairs` stores BERT's own). What this changes:
 
     - The chunks are fixed (`pair_chunks`). What BERT puts back becomes the beginning of its next chunk; here it is A of
       a second pair, with a random text of its own. A pass of J chunks of several sentences and K single sentences has
@@ -106,13 +106,8 @@ class PairSource:
             starts, limits = self._random_sentences(document[random], bits[random])
             wanted = self._wanted(begins[random], stops[random])
             items[1, random], item_ends[1, random] = starts, self._enough(starts, limits, wanted)
-        ends = item_ends.ravel() - 1  # the last sentence of each text
-        starts = self.tokens.starts_of(items.ravel())
-        spans = self.tokens.starts_of(ends) + self.tokens.sizes_of(ends) - starts
-        contents = spans.reshape(2, -1) - (item_ends - items)
-        lengths = shorten(contents, longest=self.chunks.targets.longest)
-        fronts = fronts_of(contents - lengths, bits[:, _FRONT])
-        return Pairs(starts.reshape(2, -1), spans.reshape(2, -1), contents, fronts, lengths, follows)
+        longest = self.chunks.targets.longest
+        return cut_texts(self.tokens, items, item_ends, bits[:, _FRONT], longest=longest, follows=follows)
 
     def _keys(self, passes: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.uint64]:
         """A key for each purpose and each pass (3, n)."""
@@ -185,6 +180,25 @@ class PairSource:
             items[open_rows] += _SENTENCES_AT_ONCE
             open_rows = open_rows[is_open]
         return ends
+
+
+def cut_texts(
+    tokens: MmapTokens,
+    items: NDArray[np.int64],
+    item_ends: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    *,
+    longest: int,
+    follows: NDArray[np.bool_],
+) -> Pairs:
+    """The texts of the items from `items` to `item_ends` (2, n), cut to fit, with 64 random bits for each pair (n,)."""
+    ends = item_ends.ravel() - 1  # the last sentence of each text
+    starts = tokens.starts_of(items.ravel())
+    spans = tokens.starts_of(ends) + tokens.sizes_of(ends) - starts
+    contents = spans.reshape(2, -1) - (item_ends - items)
+    lengths = shorten(contents, longest=longest)
+    fronts = fronts_of(contents - lengths, bits)
+    return Pairs(starts.reshape(2, -1), spans.reshape(2, -1), contents, fronts, lengths, follows)
 
 
 def scale(bits: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -77,6 +77,8 @@ Each fault has a number and the file that works around it:
    takes the checkpoint over if the shapes fit, whatever it was trained on and by whichever dict.txt; heads of other
    shapes are left out, with which the optimizer's state does not fit any more. We compare both and say what differs;
    of fine-tuning data also the hash of the examples.
+25. **A mistyped option or data folder ends in a page of log and a traceback** (`refusals`). Our tasks and models check
+   options and data before fairseq-train logs anything; what they refuse is one line, and the exit code is 1.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.
@@ -96,6 +98,7 @@ from roberta_plugin.fairseq_workarounds import (
     log_transfers,
     lost_ranks,
     master_weights,
+    refusals,
     resumed_training,
     save_dir_lock,
     state_names,
@@ -126,6 +129,7 @@ _WORKAROUNDS = (
     log_transfers,
     finished_training,
     lost_ranks,
+    refusals,
 )
 
 

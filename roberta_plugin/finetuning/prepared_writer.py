@@ -23,7 +23,6 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared_files import FORMAT, NAME, OFFSETS, records_of_files
-from roberta_plugin.json_files import with_checksum
 from roberta_plugin.locks import is_locked_by_us
 
 CUT, DIVIDED = "cut", "divided into windows"  # what happens to texts that are too long
@@ -200,5 +199,5 @@ class PreparedWriter:
             "files": records_of_files(self._partial),
         }
         with atomic_write(self._partial / NAME, "w") as file:
-            file.write(json.dumps(with_checksum(content), indent=2, ensure_ascii=False) + "\n")
+            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         self._partial.replace(self.folder)

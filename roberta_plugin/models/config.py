@@ -27,6 +27,13 @@ class FastRobertaConfig(FairseqDataclass):
     dropout: float = field(default=0.1, metadata={"help": "dropout after embeddings, attention and feed-forward"})
     attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the attention weights"})
     activation_dropout: float = field(default=0.0, metadata={"help": "dropout inside the feed-forward layers"})
+    encoder_layerdrop: float = field(
+        default=0.0,
+        metadata={
+            "help": "probability to leave out a layer in a training step (LayerDrop). Several ranks then need "
+            "--find-unused-parameters, or --ddp-backend legacy_ddp"
+        },
+    )
     pooler_dropout: float = field(default=0.0, metadata={"help": "dropout in classification and token heads"})
     activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
         default="gelu", metadata={"help": "activation function of the feed-forward layers and the LM head"}
@@ -140,7 +147,9 @@ def check_config(cfg: FastRobertaConfig) -> None:
     for name in ("compile_layers", "checkpoint_activations") if cfg.cuda_graphs else ():
         if getattr(cfg, name):
             raise ValueError(f"--cuda-graphs and {_option(name)} do not go together: give one of them.")
-    for name in ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"):
+    if cfg.encoder_layerdrop and cfg.cuda_graphs:
+        raise ValueError("--cuda-graphs and --encoder-layerdrop do not go together: give one of them.")
+    for name in ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "pooler_dropout"):
         value = getattr(cfg, name)
         if not 0.0 <= value < 1.0:
             raise ValueError(f"{_option(name)} must be at least 0 and below 1, got {value}.")

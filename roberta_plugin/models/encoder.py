@@ -87,10 +87,11 @@ class SentenceEncoder(nn.Module):
         checkpoint_activations: bool = False,
         num_segments: int = 0,
         cuda_graphs: bool = False,
+        layerdrop_prob: float = 0.0,
     ) -> None:
         super().__init__()
         self.pad_id = pad_id
-        self.checkpoint_activations = checkpoint_activations
+        self.checkpoint_activations, self.layerdrop_prob = checkpoint_activations, layerdrop_prob
         self.embed_tokens = nn.Embedding(vocab_size, dim, padding_idx=pad_id)
         self.embed_positions = LearnedPositions(max_positions, dim, pad_id=pad_id)
         # As in BERT; fairseq's first encoder had the same name for it.
@@ -160,18 +161,22 @@ class SentenceEncoder(nn.Module):
         In a packed row there are `sequences`, and `of_wanted` those of the wanted positions; outputs of layers are
         added to `hidden`.
         """
-        *layers, last = self.layers
-        for layer in layers:
+        layers = self._kept_layers()
+        for layer in layers if wanted is None else layers[:-1]:
             x = self._run(layer, x, is_padding, sequences)
             if hidden is not None:
                 hidden.append(x)
-        if wanted is not None:
-            queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
-            return self._run(last, x, is_padding, of_wanted, queries)
-        x = self._run(last, x, is_padding, sequences)
-        if hidden is not None:
-            hidden.append(x)
-        return x
+        if wanted is None:
+            return x
+        queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
+        return self._run(layers[-1], x, is_padding, of_wanted, queries) if layers else queries
+
+    def _kept_layers(self) -> list[nn.Module]:
+        """All layers; in training those that LayerDrop keeps, by the random numbers that fairseq's would draw."""
+        if not (self.training and self.layerdrop_prob):
+            return list(self.layers)
+        drawn = torch.empty(len(self.layers)).uniform_()
+        return [layer for layer, number in zip(self.layers, drawn, strict=True) if number > self.layerdrop_prob]
 
     def _run(self, layer: nn.Module, *inputs: Tensor | Sequences | None) -> Tensor:
         if self.checkpoint_activations and self.training:

@@ -41,6 +41,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
             cuda_graphs=cfg.cuda_graphs,
+            layerdrop_prob=cfg.encoder_layerdrop,
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(

@@ -49,6 +49,20 @@ class BlockTask(FairseqTask):  # type: ignore[misc]
         """
         raise NotImplementedError
 
+    @classmethod
+    def check_start(cls, cfg: Any) -> None:
+        """Refuse options and data that cannot work, before fairseq builds or logs anything.
+
+        Args:
+            cfg: fairseq's whole configuration.
+
+        Raises:
+            ValueError: naming the option, its value and what would be right.
+            OSError: naming the data that are missing.
+        """
+        check_training_options(cfg)
+        cls.check_options(cfg.task)
+
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
         """Refuse blocks that the model or a batch cannot hold, naming the option."""
         raise NotImplementedError

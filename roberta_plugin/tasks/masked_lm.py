@@ -15,6 +15,7 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
+from roberta_plugin.data.bert_pairs import BertPairs, open_bert_pairs
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker
@@ -35,6 +36,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     break_mode,
     check_config,
     check_criterion,
+    check_folders,
     check_not_empty,
     check_positions,
     check_same_vocabulary,
@@ -74,10 +76,21 @@ class RobertaMaskedLMTask(BlockTask):
         check_criterion(getattr(cfg, "criterion", None), cfg)
 
     @classmethod
+    def check_start(cls, cfg: Any) -> None:
+        """See `BlockTask`; also the criterion, the data folders, and the splits in them."""
+        super().check_start(cfg)
+        check_criterion(getattr(cfg.criterion, "_name", None), cfg.task)
+        check_folders(data_folders(cfg.task.data))
+        turns = parse_turns(cfg.task.data)
+        for split in [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(","):
+            corpora_with(split, turns)
+
+    @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
         """Check the options and load the vocabulary, which all data folders must share."""
         cls.check_options(cfg)
         folders = data_folders(cfg.data)
+        check_folders(folders)
         if cfg.corpus_alpha != 1.0 and not any(is_mixed_by_size(turn) for turn in parse_turns(cfg.data)):
             logger.warning(
                 f"--corpus-alpha {cfg.corpus_alpha} has no effect on {cfg.data!r}: it applies to several corpora "
@@ -181,11 +194,18 @@ class RobertaMaskedLMTask(BlockTask):
         dataset.update_sequences = getattr(self.cfg, "update_sequences", None) if is_training else None
         self.datasets[split] = dataset
 
-    def open(self, prefix: str) -> SplitFile | PairSource:
+    def open(self, prefix: str) -> SplitFile | PairSource | BertPairs:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""
         tokens = MmapTokens(prefix)
         if self.pair_format is not None:
             targets = Targets(self.cfg.tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
+            if num_draws := getattr(self.cfg, "bert_pairs", 0):
+                drawn = open_bert_pairs(tokens, targets=targets, num_draws=num_draws, seed=self.cfg.seed)
+                logger.info(
+                    f"{prefix}: {len(drawn):,} pairs in {num_draws} draws over the text, "
+                    f"{1 - drawn.num_following / max(1, len(drawn)):.1%} random"
+                )
+                return drawn
             return open_pairs(tokens, pair_format=self.pair_format, targets=targets)
         blocks = open_blocks(
             tokens,
@@ -193,6 +213,8 @@ class RobertaMaskedLMTask(BlockTask):
             break_mode=break_mode(self.cfg),  # type: ignore[arg-type]
         )
         logger.info(f"{prefix}: {len(tokens):,} lines, {tokens.num_tokens:,} tokens, {len(blocks):,} blocks")
+        if blocks.num_separators:
+            logger.info(f"{prefix}: {blocks.num_separators:,} blank lines are in no block")
         if blocks.num_split:
             logger.info(
                 f"{prefix}: {blocks.num_split:,} lines were longer than --tokens-per-sample "
@@ -206,8 +228,8 @@ class RobertaMaskedLMTask(BlockTask):
         taken = blocks_to_take(sizes, weights=weights or None, alpha=self.cfg.corpus_alpha)
         for number, (corpus, count, size) in enumerate(zip(corpora, taken, sizes, strict=True)):
             logger.info(
-                f"{corpus.folder}: {count:,} of its {size:,} blocks an epoch, "
-                f"{100 * count / sum(taken):.4f} % of the training data"
+                f"{corpus.folder}: {count:,} blocks in an epoch, drawn from its {size:,}: "
+                f"{100 * count / sum(taken):.1f} % of the training data"
             )
             if weights and weights[number] * sum(sizes) < sum(weights):
                 logger.warning(
@@ -261,9 +283,9 @@ def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets)
     return source
 
 
-def num_blocks(source: SplitFile | PairSource) -> int:
+def num_blocks(source: SplitFile | PairSource | BertPairs) -> int:
     """Blocks, or pairs, of one .bin file."""
-    return len(source) if isinstance(source, PairSource) else len(source.blocks)
+    return len(source.blocks) if isinstance(source, SplitFile) else len(source)
 
 
 def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:

@@ -44,7 +44,7 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         metadata={
             "help": "how text becomes blocks: none = every --tokens-per-sample tokens; complete = whole sentences that "
             "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
-            "(DOC-SENTENCES); eos = one sentence"
+            "(DOC-SENTENCES); eos = one sentence (blank lines are left out)"
         },
     )
     input_format: Optional[INPUT_FORMAT_CHOICES] = field(  # type: ignore[valid-type]
@@ -58,6 +58,13 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     short_seq_prob: float = field(
         default=0.0,
         metadata={"help": "share of segment pairs that are shorter, of random length (BERT: 0.1)"},
+    )
+    bert_pairs: int = field(
+        default=0,
+        metadata={
+            "help": "for segment pairs: draw them N times over the text, exactly as BERT's create_pretraining_data "
+            "does (BERT: 10); an epoch is all of them. 0: new pairs in every epoch, of which half are consecutive"
+        },
     )
     next_sentence_prediction: bool = field(
         default=False,
@@ -186,6 +193,12 @@ def check_format(cfg: RobertaMaskedLMConfig) -> None:
         raise ValueError(
             f"--short-seq-prob {cfg.short_seq_prob} is for --input-format segment-pair only: leave it out."
         )
+    bert_pairs = getattr(cfg, "bert_pairs", 0)
+    if bert_pairs < 0 or (bert_pairs and str(given) != "segment-pair"):
+        raise ValueError(
+            f"--bert-pairs {bert_pairs} must be 0 or more, and is for --input-format segment-pair only: leave it out, "
+            "or give that format."
+        )
     if pair_format(cfg) is None:
         for option in ("next_sentence_prediction", "no_segment_embeddings"):
             if getattr(cfg, option):
@@ -200,13 +213,30 @@ def check_format(cfg: RobertaMaskedLMConfig) -> None:
         )
 
 
+def check_folders(folders: list[Path]) -> None:
+    """Refuse a data folder that is none.
+
+    Raises:
+        FileNotFoundError: naming it, what is wrong with it, and the remedy.
+    """
+    for folder in folders:
+        if folder.is_file():
+            raise FileNotFoundError(
+                f"{folder} is a file, and the data are a folder: make one of a text by `roberta binarize --train "
+                f"{folder} --tokenizer TOKENIZER --output-dir FOLDER`."
+            )
+        if not (folder / "dict.txt").is_file():
+            fault = "has no dict.txt" if folder.is_dir() else "does not exist"
+            raise FileNotFoundError(
+                f"The data folder {folder} {fault}: give one that `roberta binarize` or fairseq-preprocess has written."
+            )
+
+
 def check_same_vocabulary(folders: list[Path]) -> None:
     """Refuse data folders whose dict.txt differ: the same id would mean different symbols."""
     first = (folders[0] / "dict.txt").read_bytes()
     for folder in folders[1:]:
         path = folder / "dict.txt"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: every data folder needs the dict.txt it was made with.")
         if path.read_bytes() != first:
             raise ValueError(
                 f"{path} differs from {folders[0] / 'dict.txt'}: data folders that are trained on together must be "
@@ -240,6 +270,8 @@ def check_criterion(name: str | None, cfg: Any) -> None:
         ValueError: naming the criterion.
     """
     criterion = CRITERION_REGISTRY.get(name)
+    if name == "cross_entropy":
+        raise ValueError("--criterion is missing: give --criterion roberta_masked_lm with --task roberta_masked_lm.")
     if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
         raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
     if name == "masked_lm" and cfg.next_sentence_prediction:

@@ -37,6 +37,17 @@ def check_training_options(cfg: Any) -> None:
         for number in [value] if isinstance(value, int | float | str) else value:
             if not float(number) >= smallest:  # the namespace has some as text
                 raise ValueError(f"--{name.replace('_', '-')} must be {smallest:g} or more, got {float(number):g}.")
+    common = getattr(cfg, "common", cfg)
+    given_of_fp16 = [
+        name
+        for name in ("cpu", "fp16", "fp16_no_flatten_grads", "memory_efficient_fp16")
+        if getattr(common, name, None) is True
+    ]
+    if given_of_fp16 == ["cpu", "fp16"]:
+        raise ValueError(
+            "--fp16 does not work with --cpu, because fairseq collects the gradients on a GPU: give --bf16 instead, or "
+            "--fp16-no-flatten-grads as well."
+        )
     given = [
         getattr(getattr(cfg, section, None), name, getattr(cfg, name, False))
         for section, name in (("task", "background_checkpoints"), ("checkpoint", "write_checkpoints_asynchronously"))

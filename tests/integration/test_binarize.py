@@ -73,6 +73,21 @@ def test_same_bytes_for_any_number_of_workers(corpus, whole, tmp_path, workers):
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
+def test_two_of_the_same_command_at_once_both_end_well(corpus, whole, tmp_path):
+    """The second waits for the first, also when it takes long, and when it has just begun."""
+    arguments = binarize_command(corpus, tmp_path / "data", "--workers", "1")
+    starts = []
+    for delay in (0.3, 0):
+        starts.append(subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        time.sleep(delay)
+    for process in starts:
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors.decode()
+        assert output.startswith(b"train: ")
+    assert (tmp_path / "data" / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
 def start_and_kill(arguments, folder, *, at_least):
     """Start the command, kill -9 its first process when so many part files are there; return them with their times."""
     process = subprocess.Popen(arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

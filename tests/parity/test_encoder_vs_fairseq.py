@@ -53,6 +53,32 @@ def test_outputs_and_gradients_are_fairseqs(lengths, backend):
     assert any(float(parameter.grad.abs().max()) > 0.1 for parameter in theirs.parameters())
 
 
+def test_layerdrop_leaves_out_fairseqs_layers_in_training_and_none_otherwise():
+    theirs, ours = pair(encoder_layerdrop=0.5)
+    tokens, masked, targets = make_batch()
+    losses = set()
+    for seed in range(20):
+        for model in (theirs, ours):
+            model.zero_grad()
+            model.train()
+        torch.manual_seed(seed)
+        loss = F.cross_entropy(theirs(tokens, masked_tokens=masked)[0], targets, reduction="sum")
+        torch.manual_seed(seed)
+        our_loss, _ = ours(tokens, predicted=gathered(masked, targets))
+        torch.testing.assert_close(our_loss, loss, **TOLERANCE)
+        loss.backward()
+        our_loss.backward()
+        gradients = dict(ours.named_parameters())
+        for name, parameter in theirs.named_parameters():
+            assert (parameter.grad is None) == (gradients[name].grad is None)
+            if parameter.grad is not None:
+                torch.testing.assert_close(gradients[name].grad, parameter.grad, **TOLERANCE)
+        losses.add(round(loss.item(), 3))
+    assert len(losses) == 8, "each subset of the three layers, none and all of them included"
+    with torch.no_grad():
+        torch.testing.assert_close(ours.eval()(tokens)[0], theirs.eval()(tokens)[0], **TOLERANCE)
+
+
 @pytest.mark.parametrize("changes", [{"activation_fn": "relu"}, {"untie_weights_roberta": True}], ids=str)
 def test_other_options_mean_the_same(changes):
     theirs, ours = pair(**changes)

@@ -97,6 +97,7 @@ STAGES = [
     "batches",
     "pair_chunks",
     "pairs",
+    "bert_pairs",
     "pair_batches",
     "dynamic_masking",
     "packing",

@@ -6,10 +6,11 @@ while files shared by all splits are read and written. Both are hidden files tha
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,38 +20,40 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.locks import try_lock, wait_for_lock
 
+logger = logging.getLogger(__name__)
+
 _LOCK = ".lock"
 _SECONDS_OF_ORPHANS = 3.0  # the workers of a killed run hold its lock for a moment, until they have noticed
 
 
 @contextmanager
-def split_lock(folder: Path, split: str) -> Iterator[None]:
-    """Keep other runs from writing a split.
+def split_lock(folder: Path, split: str, *, waits_if: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Keep other runs from writing a split; wait for one that has the lock as long as `waits_if` says so.
 
     Raises:
         OSError: if another run has the lock.
     """
-    with _lock(folder / f".{split}{_LOCK}", waits=False):
+    with _lock(folder / f".{split}{_LOCK}", waits_if=waits_if):
         yield
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Wait for exclusive access to the files that all splits of a folder share."""
-    with _lock(folder / f".folder{_LOCK}", waits=True):
+    with _lock(folder / f".folder{_LOCK}", waits_if=None):
         yield
 
 
 @contextmanager
-def _lock(path: Path, *, waits: bool) -> Iterator[None]:
+def _lock(path: Path, *, waits_if: Callable[[], bool] | None) -> Iterator[None]:
     while True:
         file = open(path, "a")  # noqa: SIM115
-        if waits:
+        name = path.parent / path.name.removeprefix(".").removesuffix(_LOCK)
+        if waits_if is None:
             wait_for_lock(file.fileno())
-        elif not _got_lock(file.fileno()):
+        elif not _got_lock(file.fileno(), name, waits_if):
             file.close()
-            name = path.name.removeprefix(".").removesuffix(_LOCK)
-            raise OSError(f"Another process is writing {path.parent / name}: wait until it has finished.")
+            raise OSError(f"Another process is writing {name}: wait until it has finished.")
         if _is_same_file(path, file.fileno()):
             break
         file.close()  # its last owner deleted it: lock the file that has the name now
@@ -61,12 +64,18 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
         file.close()
 
 
-def _got_lock(descriptor: int) -> bool:
-    """Lock an open file, unless a process holds it for longer than orphans do."""
-    deadline = time.monotonic() + _SECONDS_OF_ORPHANS
-    while not (is_ours := try_lock(descriptor)) and time.monotonic() < deadline:
+def _got_lock(descriptor: int, name: Path, waits_if: Callable[[], bool]) -> bool:
+    """Lock an open file, unless a process holds it for longer than orphans do and is not to be waited for."""
+    deadline, is_told = time.monotonic() + _SECONDS_OF_ORPHANS, False
+    while not try_lock(descriptor):
+        if time.monotonic() > deadline:
+            if not waits_if():
+                return False
+            if not is_told:
+                logger.warning(f"Another process is writing {name} from the same text: waiting until it has finished.")
+            is_told = True
         time.sleep(0.1)
-    return is_ours
+    return True
 
 
 def _is_same_file(path: Path, descriptor: int) -> bool:

@@ -1,8 +1,8 @@
 """Tasks of a binarization, and the part files that they write.
 
-Used by the other files of `binarize`. A part file is a line of JSON with its counts, then the tokens of each item
-(int32), then the ids of all items in the integer type of the .bin and, where sentences are split, a byte for each item
-that says whether it begins a line of the text.
+Used by the other files of `binarize`. A part file is a line of JSON with its counts and the SHA-256 of its text, then
+the tokens of each item (int32), then the ids of all items in the integer type of the .bin and, where sentences are
+split, a byte for each item that says whether it begins a line of the text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,13 +83,30 @@ def finished_parts(folder: Path, tasks: Sequence[Task]) -> Iterator[Path | None]
 def read_counts(path: Path) -> Counts:
     """Counts of a part."""
     with open(path, "rb") as file:
-        return Counts(**json.loads(file.readline()))
+        return _read_head(file)[0]
+
+
+def text_sha256(path: Path) -> str | None:
+    """SHA-256 of the text that a part was made from."""
+    with open(path, "rb") as file:
+        return _read_head(file)[1]
+
+
+def write_head(file: IO[bytes], counts: Counts, digest: str) -> None:
+    """Write the counts of a part and the SHA-256 of its text."""
+    file.write(json.dumps({**asdict(counts), "text_sha256": digest}).encode() + b"\n")
+
+
+def _read_head(file: IO[bytes]) -> tuple[Counts, str | None]:
+    head = json.loads(file.readline())
+    digest: str | None = head.pop("text_sha256", None)
+    return Counts(**head), digest
 
 
 def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDArray[np.integer[Any]]]:
     """Tokens of each item (items,), and ids of all items (tokens,) of a part."""
     with open(path, "rb") as file:
-        counts = Counts(**json.loads(file.readline()))
+        counts, _ = _read_head(file)
         sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
         return sizes, np.fromfile(file, dtype=dtype, count=counts.tokens)
 
@@ -97,7 +114,7 @@ def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDAr
 def read_ids(path: Path, dtype: np.dtype[Any]) -> NDArray[np.integer[Any]]:
     """Ids of all items of a part."""
     with open(path, "rb") as file:
-        counts = Counts(**json.loads(file.readline()))
+        counts, _ = _read_head(file)
         file.seek(4 * counts.items, 1)
         return np.fromfile(file, dtype=dtype, count=counts.tokens)
 
@@ -105,7 +122,7 @@ def read_ids(path: Path, dtype: np.dtype[Any]) -> NDArray[np.integer[Any]]:
 def read_begins(path: Path, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
     """Whether each item of a part begins a line of the text (items,)."""
     with open(path, "rb") as file:
-        counts = Counts(**json.loads(file.readline()))
+        counts, _ = _read_head(file)
         file.seek(4 * counts.items + dtype.itemsize * counts.tokens, 1)
         return np.fromfile(file, dtype=np.uint8, count=counts.items)
 

@@ -1,7 +1,8 @@
 """Text -> tasks for worker processes -> part files.
 
 Used by `pipeline`. Tasks depend only on the sizes of the inputs, and the parts of a task only on its text. The result
-is therefore the same for any number of workers, and an existing part file need not be made again.
+is therefore the same for any number of workers, and an existing part file of the same text need not be made
+again.
 
 Example: files of 3, 4 and 25 bytes with part_bytes = 10 -> one task for the first two files, and three tasks for the
 pieces [0, 10), [10, 20) and [20, 25) of the third.
@@ -9,18 +10,19 @@ pieces [0, 10), [10, 20) and [20, 25) of the third.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.binarize.part_files import Counts, Span, Task, done_path, part_path, read_counts
+from roberta_plugin.data.binarize.part_files import Counts, Span, Task, done_path, part_path, text_sha256, write_head
 from roberta_plugin.data.binarize.sharing import Sharing
 from roberta_plugin.data.sentences import split_lines
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
@@ -130,7 +132,7 @@ def encode_task(
     on_data: Callable[[bytes], None] = lambda data: None,
     sharing: Sharing | None = None,
 ) -> None:
-    """Write the missing part files of a task, then the file with their number.
+    """Write the missing part files of a task, then the file with their number; compare the others with their text.
 
     Args:
         job: settings shared by all tasks.
@@ -145,7 +147,7 @@ def encode_task(
         path = part_path(job.folder, task.number, number)
         blocks = (block for _, block in numbered)
         if path.exists():
-            _skip_part(path, blocks)  # this input can only be read from its beginning
+            _check_part(path, list(blocks))
         elif sharing is not None and task.may_share and sharing.claim():
             try:
                 part = SharedPart(path, list(blocks))
@@ -188,21 +190,30 @@ def numbered_blocks(
             line += count_lines(block)
 
 
-def _skip_part(path: Path, blocks: Iterable[Block]) -> None:
-    if read_counts(path).text_bytes != sum(len(block.data) for block in blocks):
+def _check_part(path: Path, blocks: Sequence[Block]) -> None:
+    """Refuse a finished part if its text has changed since, though the size and time of its file have not."""
+    if text_sha256(path) != _hash_of(blocks):
         raise ValueError(
-            f"{path} was made from text that another version of a library cut differently: delete its folder and run "
-            "the same command again."
+            f"{blocks[0].source.name} has changed since an earlier run, which was stopped, made {path} of it: delete "
+            f"{path.parent} and run the same command again."
         )
+
+
+def _hash_of(blocks: Sequence[Block]) -> str:
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block.data)
+    return digest.hexdigest()
 
 
 def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
     """Encode blocks of text into a part file; see `part_files` for its format."""
-    counts = Counts()
+    counts, digest = Counts(), hashlib.sha256()
     paragraphs: list[NDArray[np.uint8]] = []
     sizes: list[NDArray[np.int32]] = []
     ids: list[NDArray[np.integer[Any]]] = []
     for block in blocks:
+        digest.update(block.data)
         lines, begins, num_bad = items_of(block, job.rules)
         paragraphs.append(begins)
         block_ids, block_sizes = encode_items(job, lines)
@@ -217,7 +228,7 @@ def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
             bad_lines=num_bad,
         )
     with atomic_write(path) as file:
-        file.write(json.dumps(asdict(counts)).encode() + b"\n")
+        write_head(file, counts, digest.hexdigest())
         for array in itertools.chain(sizes, ids, paragraphs):
             file.write(array.data)
 

@@ -6,8 +6,8 @@ Stage of the flow in `roberta_plugin/data/__init__.py`:
 
 With the default rules .bin, .idx and dict.txt are those of fairseq's multiprocessing_bpe_encoder --keep-empty and
 fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped resumes with the
-part files in {split}.parts; existing files stay untouched until the new ones are complete. While the parts are merged,
-the disk holds the tokens twice.
+part files in {split}.parts, whose text it compares; existing files stay untouched until the new ones are complete.
+While the parts are merged, the disk holds the tokens twice.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from roberta_plugin.data.binarize.folder import (
     write_vocabulary,
 )
 from roberta_plugin.data.binarize.merge import PartsInOrder
-from roberta_plugin.data.binarize.part_files import Counts, Task, is_done, read_begins
+from roberta_plugin.data.binarize.part_files import Counts, Task, read_begins
 from roberta_plugin.data.binarize.parts import Job, plan_tasks
-from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, make_plan, prepare_parts
+from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, is_planned, make_plan, prepare_parts
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_file, write_manifest
 from roberta_plugin.data.mmap_tokens import best_dtype
@@ -109,15 +109,17 @@ def binarize(
         del all_rules["split_sentences"]  # as in the manifests of earlier versions
     plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, part_bytes)
     parts = folder / f"{split}.parts"
-    manifest = read_manifest(folder)
-    may_be_made = manifest is not None and not overwrite
-    if may_be_made and not parts.exists() and not leftovers(folder, split) and is_made(folder, plan, workers):
+    if not (overwrite or parts.exists() or leftovers(folder, split)) and is_made(folder, plan, workers):
         return read_manifest(folder) or {}
     folder.mkdir(parents=True, exist_ok=True)
-    with _full_disk_explained(folder), split_lock(folder, split):
+
+    def another_makes_it() -> bool:
+        return is_planned(parts, plan) is not False
+
+    with _full_disk_explained(folder), split_lock(folder, split, waits_if=another_makes_it):
         with folder_lock(folder):
             remove_leftovers(folder, split)
-        if may_be_made and is_made(folder, plan, workers):
+        if not overwrite and is_made(folder, plan, workers):
             shutil.rmtree(parts, ignore_errors=True)
             return read_manifest(folder) or {}
         with folder_lock(folder):
@@ -164,13 +166,12 @@ def _run(
     """Encode what is missing, merge the parts, write the manifest."""
     sizes = [size for _, size, _, _ in plan.inputs]
     tasks = plan_tasks(plan.sources, sizes, plan.part_bytes)
-    left = [task for task in tasks if not is_done(job.folder, task)]
     done = PartsInOrder(job.folder, tasks, job.to_model.dtype)
-    with start_workers(job, left, workers=workers, progress=progress) as pool:
+    with start_workers(job, tasks, workers=workers, progress=progress) as pool:
         digests = pool.encode(
-            left,
+            tasks,
             [source for source in plan.sources if not source.is_stream],
-            num_bytes=None if plan.has_streams else _bytes_to_read(left),
+            num_bytes=None if plan.has_streams else _bytes_to_read(tasks),
             meanwhile=done.count_and_hash,
         )
         check_unchanged(plan)

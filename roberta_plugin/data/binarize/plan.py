@@ -131,16 +131,24 @@ def _remember_plan(folder: Path, plan: Plan) -> None:
         if manifest and plan.split in manifest["splits"]:
             splits = manifest.pop("splits")
             splits[plan.split]["plan_sha256"] = sha256_of_json(plan.as_json())
-            manifest.pop("format")
+            manifest.pop("sha256", None)  # of an earlier version
             write_manifest(folder, manifest, splits)
+
+
+def is_planned(parts: Path, plan: Plan) -> bool | None:
+    """Whether the folder of part files is that of the same plan; None if it has no plan."""
+    try:
+        return bool(json.loads((parts / "plan.json").read_bytes()) == plan.as_json())
+    except FileNotFoundError:
+        return None
 
 
 def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> None:
     """Prepare the folder of part files: new, or left by a run of the same plan."""
-    is_same = (parts / "plan.json").exists() and json.loads((parts / "plan.json").read_bytes()) == plan.as_json()
+    is_same = is_planned(parts, plan)
     if not is_same and not overwrite:
         present = [name for name in (f"{plan.split}.bin", f"{plan.split}.idx") if (folder / name).exists()]
-        if present or (parts / "plan.json").exists():
+        if present or is_same is not None:
             what = f"{present[0]} of another corpus" if present else f"an unfinished {plan.split} of another corpus"
             raise FileExistsError(
                 f"{folder} contains {what}, or one made with other options. Write to another folder, or replace it "

@@ -166,8 +166,10 @@ class ByteLevelBpe:
         ids, _ = self.encode_lines([text])
         return locate_bytes(text, ids, self._num_bytes[ids])
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, errors: str = "replace") -> str:
         """Text of ids; bytes that are not valid UTF-8, such as half of a character, become U+FFFD as in fairseq.
+
+        `errors` is that of `bytes.decode`.
 
         Raises:
             ValueError: if an id is not one of the tokenizer's.
@@ -176,7 +178,7 @@ class ByteLevelBpe:
             if not 0 <= index < len(self.pieces):
                 raise ValueError(f"Token id {index} is not one of the {len(self.pieces)} ids of this tokenizer.")
         characters = "".join(self.pieces[index] for index in ids)
-        return bytes(_BYTE_OF_CHARACTER[character] for character in characters).decode("utf-8", errors="replace")
+        return bytes(_BYTE_OF_CHARACTER[character] for character in characters).decode("utf-8", errors=errors)
 
     def word_starts(self) -> NDArray[np.bool_]:
         """Whether each id begins a word: its piece begins with a space (number of ids,)."""

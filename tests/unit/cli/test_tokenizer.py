@@ -22,6 +22,9 @@ def test_train_then_show(text_file, tmp_path, capsys):
     assert main(["tokenizer", "show", str(tmp_path / "bpe"), "the cat"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("   ")[-1] for line in shown[1:]] == ["'the'", "' cat'"]
+    assert main(["tokenizer", "show", str(tmp_path / "bpe"), "\u00e9 \u65e5"]) == 0
+    shown = [line.split("   ")[-1] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert shown == [r"'\xc3'", r"'\xa9'", "' '", r"'\xe6'", r"'\x97'", r"'\xa5'"]
 
 
 def test_a_tokenizer_is_not_replaced_by_accident(text_file, tmp_path, capsys):

@@ -85,18 +85,7 @@ def test_a_table_of_other_data_is_made_anew(tmp_path):
     assert content(found) == content(make_blocks(other.sizes, block_length=20, break_mode="complete"))
 
 
-def test_a_table_of_other_data_with_the_same_time_of_change_is_made_anew(tmp_path):
-    """As tar and rsync leave it."""
-    open_blocks(write(tmp_path / "data", seed=1), block_length=20, break_mode="complete")
-    index = tmp_path / "data" / "train.idx"
-    before = index.stat().st_mtime_ns
-    other = write(tmp_path / "data", seed=2)
-    os.utime(index, ns=(before, before))
-    found = open_blocks(other, block_length=20, break_mode="complete")
-    assert content(found) == content(make_blocks(other.sizes, block_length=20, break_mode="complete"))
-
-
-@pytest.mark.parametrize("damage", ["cut", "emptied", "garbled head", "of another version", "longer", "one bit"])
+@pytest.mark.parametrize("damage", ["cut", "emptied", "garbled head", "of another version", "longer"])
 def test_a_damaged_table_is_made_anew(tmp_path, damage):
     tokens = write(tmp_path / "data")
     expected = content(open_blocks(tokens, block_length=20, break_mode="complete"))
@@ -106,35 +95,12 @@ def test_a_damaged_table_is_made_anew(tmp_path, damage):
         "cut": good[:-8],
         "emptied": b"",
         "garbled head": b"x" * 100 + good[100:],
-        "of another version": good.replace(b'"format": 3', b'"format": 2'),
+        "of another version": good.replace(b'"format": 4', b'"format": 3'),
         "longer": good + bytes(8),
-        "one bit": good[:5000] + bytes([good[5000] ^ 1]) + good[5001:],
     }[damage]
     path.write_bytes(bad)
     assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected
     assert path.read_bytes() == good != bad
-
-
-def test_no_flipped_bit_of_a_table_goes_unnoticed(tmp_path, monkeypatch):
-    """Of the head, which has no blank beside its JSON, and of the arrays; a zeroed stretch and exchanged ones too."""
-    tokens = write(tmp_path / "data", num_items=40)
-    expected = content(open_blocks(tokens, block_length=20, break_mode="complete"))
-    path = tmp_path / "data" / TABLE
-    good = path.read_bytes()
-    made = []
-    monkeypatch.setattr(block_tables, "_make", lambda path, write: made.append(path) or path.write_bytes(good))
-    rng = np.random.default_rng(0)
-    json_bytes = len(good[:4096].rstrip())
-    assert json_bytes > 300
-    places = [*rng.choice(json_bytes, 150, replace=False), 4000, *rng.integers(4096, len(good), 50)]
-    damaged = [good[:at] + bytes([good[at] ^ (1 << int(rng.integers(8)))]) + good[at + 1 :] for at in places]
-    damaged += [good[:at] + bytes(40) + good[at + 40 :] for at in (0, 100, 4096)]
-    damaged.append(good[:4096] + good[4104:4112] + good[4096:4104] + good[4112:])
-    for number, bad in enumerate(damaged, start=1):
-        assert bad != good
-        path.write_bytes(bad)
-        assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected
-        assert len(made) == number, f"taken as it is: {bad[:json_bytes]!r}"
 
 
 def cannot_write_to(monkeypatch, *folders):
@@ -177,7 +143,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(block_tables.zlib, "crc32", full)  # as a write would fail
+        patch.setattr(block_tables.shutil, "copyfileobj", full)  # as a write would fail
         with pytest.raises(OSError, match="No space left"):
             open_blocks(tokens, block_length=20, break_mode="complete")
     assert sorted(os.listdir(tmp_path / "data")) == [f".{TABLE}.lock", "train.bin", "train.idx"]

@@ -1,15 +1,21 @@
 """The pretraining task: which files an epoch reads, mixtures, ranks, and what is refused before training."""
 
+import copy
 import hashlib
 import json
 import logging
 import shutil
 from argparse import Namespace
 from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fairseq import options as fairseq_options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
 
 from roberta_plugin.data.binarize.pipeline import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
@@ -73,6 +79,41 @@ def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpor
         assert Counter(first + second) == Counter(expected)
 
 
+def test_what_is_wrong_with_the_command_line_is_refused_by_name(tiny_data_bin, tmp_path):
+    (tmp_path / "empty").mkdir()
+    words = [str(tiny_data_bin), "--task", RobertaMaskedLMTask.name, "--criterion", "roberta_masked_lm", "--cpu"]
+    words += ["--optimizer", "adam", "--arch", "roberta_base", "--max-tokens", "1000"]
+    parsed = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), words)
+    whole = convert_namespace_to_omegaconf(parsed)
+    for changes, message in (
+        ({"task.mask_prob": 1.5}, "--mask-prob .* 1.5"),
+        ({"dataset.valid_subset": "dev"}, "dev.idx is missing .*--valid-subset"),
+        ({"common.log_interval": 0}, "--log-interval must be 1"),
+        ({"common.fp16": True}, "--fp16 does not work with --cpu.*--bf16"),
+        ({"task.data": str(tmp_path / "empty")}, "empty has no dict.txt.*roberta binarize"),
+        ({"task.data": f"{tiny_data_bin}:{tmp_path / 'none'}"}, "none does not exist.*roberta binarize"),
+        ({"common.fp16": True, "common.fp16_no_flatten_grads": True}, None),
+        ({"common.bf16": True}, None),
+    ):
+        cfg = copy.deepcopy(whole)
+        for name, value in changes.items():
+            OmegaConf.update(cfg, name, value)
+        with pytest.raises((ValueError, OSError), match=message) if message else nullcontext():
+            RobertaMaskedLMTask.check_start(cfg)
+
+
+def test_eos_makes_no_block_of_a_blank_line(tiny_data_bin, caplog):
+    """A batch of blank lines would have nothing to predict."""
+    with caplog.at_level(logging.INFO):
+        dataset = load(make_task(tiny_data_bin, sample_break_mode="eos", tokens_per_sample=32))
+    sizes = MmapTokens(str(Path(tiny_data_bin) / "train")).sizes
+    assert len(dataset) == (sizes > 1).sum() < len(sizes)
+    assert f"{(sizes == 1).sum():,} blank lines are in no block" in caplog.text
+    assert all(
+        dataset.__getitems__(list(batch))["predicted"]["number"] for batch in dataset.batches(1, max_sentences=8)
+    )
+
+
 def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
     large, small = two_corpora
     with caplog.at_level(logging.INFO):
@@ -84,7 +125,7 @@ def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
     from_small = sum(index >= num_large for index in order)
     assert from_small == pytest.approx(0.75 * total, abs=1)
     assert (
-        f"{small}: {from_small:,} of its {total - num_large:,} blocks an epoch, {100 * from_small / total:.4f} %"
+        f"{small}: {from_small:,} blocks in an epoch, drawn from its {total - num_large:,}: {100 * from_small / total:.1f} % of"
         in caplog.text
     )
     assert max(Counter(order).values()) > 1, "the small corpus is repeated"
@@ -234,9 +275,9 @@ def test_missing_and_disagreeing_dictionaries_are_named(two_corpora):
     with pytest.raises(ValueError, match=r"small/dict\.txt differs from .*large/dict\.txt"):
         make_task(f"{large},{small}")
     (small / "dict.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"small/dict\.txt does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"small has no dict\.txt"):
         make_task(f"{large}:{small}")
-    with pytest.raises(FileNotFoundError, match=r"small/dict\.txt"):
+    with pytest.raises(FileNotFoundError, match=r"small has no dict\.txt"):
         make_task(small)
 
 

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,8 +245,18 @@ def two_inputs(tmp_path, first, second):
     return paths
 
 
-def test_a_second_run_at_the_same_time_is_refused(make, tmp_path):
-    (tmp_path / "data").mkdir()
+def test_a_changed_input_with_the_old_size_and_time_is_not_mixed_with_its_old_parts(make, tmp_path):
+    text = "".join(f"line {number} of the text\n" for number in range(400))
+    with pytest.raises(BadLineError):
+        make(inputs=two_inputs(tmp_path, text, b"\xff"), part_bytes=500)
+    changed = two_inputs(tmp_path, text.replace("line 7 ", "lime 7 "), b"x")
+    with pytest.raises(ValueError, match=r"first\.txt has changed .*delete .*train\.parts"):
+        make(inputs=changed, part_bytes=500)
+
+
+def test_a_second_run_of_another_text_at_the_same_time_is_refused(make, tmp_path):
+    (tmp_path / "data" / "train.parts").mkdir(parents=True)
+    (tmp_path / "data" / "train.parts" / "plan.json").write_text("{}")
     code = (
         "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
         "print('locked', flush=True); time.sleep(60)"
@@ -261,6 +272,7 @@ def test_a_second_run_at_the_same_time_is_refused(make, tmp_path):
         other.kill()
         other.wait()
         other.stdout.close()
+    shutil.rmtree(tmp_path / "data" / "train.parts")
     make()  # what is left of a process that was killed does not matter
     assert len(texts_of(tmp_path / "data")) == 4
     assert not (tmp_path / "data" / ".train.lock").exists()
