@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -51,7 +52,6 @@ VERBS = {
 }
 MODULES = {"import": "import_model"}  # where the verb is a word of Python
 USER_ERROR = 2
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,9 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = args.run
     try:
         return run(args)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return 128 + getattr(stop, "number", signal.SIGINT)  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
     except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

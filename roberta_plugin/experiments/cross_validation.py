@@ -80,6 +80,7 @@ def settings_of_folds(settings: FinetuneSettings, num_folds: int) -> list[Finetu
         replace(
             settings,
             output_dir=settings.output_dir / f"fold-{number}-of-{num_folds}",
+            code=settings.output_dir,
             options=replace(options, fold=f"{number}/{num_folds}"),
         )
         for number in range(1, num_folds + 1)

@@ -1,6 +1,6 @@
 """Code and packed environment -> each node's own disk, before the ranks start.
 
-    RUN-DIR/snapshots/NUMBER/code ---+
+    RUN-DIR/.snapshots/NUMBER/code --+
                                      +--> NODE-LOCAL/roberta-RUN/JOB-ATTEMPT/{code,environment}, on every node
     environment.tar.gz --------------+
 
