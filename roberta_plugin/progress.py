@@ -41,7 +41,7 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=self.total, unit="B", unit_scale=True, desc=self.label, file=self._stream, ncols=terminal_width()
+                total=self.total, unit="B", unit_scale=True, desc=self.label, file=self._stream, **terminal_size()
             )
         return self
 
@@ -67,18 +67,17 @@ class Progress:
             self._stream.flush()
 
 
-def terminal_width() -> int:
-    """Columns of the terminal; 80 where it does not say, as under `script` or `docker exec`: tqdm would draw nothing."""
-    return shutil.get_terminal_size().columns
+def terminal_size() -> dict[str, int]:
+    """tqdm's options of the terminal's size; 80 x 24 where it is unknown (`script`), and tqdm would draw nothing."""
+    size = shutil.get_terminal_size()
+    return {"ncols": size.columns, "nrows": size.lines}
 
 
 def progress_bar(label: str, **options: Any) -> Any:
     """A tqdm bar on stderr with tqdm's own `options`; where stderr is not a terminal, it prints a line every 20 s."""
     from tqdm import tqdm
 
-    return tqdm(
-        desc=f"      {label}", mininterval=0.5 if sys.stderr.isatty() else 20.0, ncols=terminal_width(), **options
-    )
+    return tqdm(desc=f"      {label}", mininterval=0.5 if sys.stderr.isatty() else 20.0, **terminal_size(), **options)
 
 
 def terminal_bar(steps: Iterable[Step], label: str, *, unit: str) -> Iterator[Step]:
@@ -86,7 +85,7 @@ def terminal_bar(steps: Iterable[Step], label: str, *, unit: str) -> Iterator[St
     from tqdm import tqdm
 
     # With `disable=None`, tqdm writes to terminals only
-    yield from tqdm(steps, desc=label, unit=unit, mininterval=1.0, leave=False, disable=None, ncols=terminal_width())
+    yield from tqdm(steps, desc=label, unit=unit, mininterval=1.0, leave=False, disable=None, **terminal_size())
 
 
 def describe(label: str, num_bytes: int, total: int | None, elapsed: float) -> str:

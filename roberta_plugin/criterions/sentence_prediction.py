@@ -189,8 +189,8 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         """Log loss and padding, and after a validation GLUE's metrics, times 100.
 
         Classification and ranking log `accuracy`, `macro_f1` and `mcc`, with two classes also `f1` and `acc_and_f1`;
-        regression logs `pearson`, `spearman` and `pearson_spearman`, and in units of the label `mae` and `rmse`; several labels log `tuned_micro_f1`, and the
-        threshold at which it is reached.
+        regression logs `pearson`, `spearman` and `pearson_spearman`, and in units of the label `mae` and `rmse`;
+        several labels log `tuned_micro_f1`, and the threshold at which it is reached.
         """
         outputs = list(logging_outputs)
         metrics.log_finetuning_loss(outputs)

@@ -215,14 +215,14 @@ def save_histogram(path: str | os.PathLike[str], statistics: dict[str, SplitStat
 
     figure = Figure(figsize=(11, 4), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, title in zip(figure.subplots(1, 2), ("item (line)", "document"), strict=True):
+    for axes, title in zip(figure.subplots(1, 2), ("an item (line)", "a document"), strict=True):
         longest = max((max(c.item_lengths.longest, c.document_lengths.longest) for c in statistics.values()), default=1)
         edges = np.unique(np.round(np.geomspace(1, max(2, longest + 1), 60)).astype(np.int64))
         for split, counts in statistics.items():
-            lengths = counts.document_lengths if title == "document" else counts.item_lengths
+            lengths = counts.document_lengths if title == "a document" else counts.item_lengths
             heights, _ = np.histogram(lengths.lengths, edges, weights=lengths.numbers)
             axes.stairs(heights, edges, label=split)
-        axes.set(xscale="log", yscale="log", xlabel=f"tokens of a {title}", ylabel="number")
+        axes.set(xscale="log", yscale="log", xlabel=f"tokens of {title}", ylabel="number")
         axes.legend()
     figure.savefig(path, dpi=120, format="png")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.experiments.baseline import shown
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.learning_curve import PLOT as LEARNING_CURVE
 from roberta_plugin.files import atomic_write
@@ -52,9 +53,6 @@ def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
     yield _metrics(evaluation)
     if "threshold" in evaluation.ensemble:
         yield f"Threshold: a probability of {evaluation.ensemble['threshold']:g}."
-    if details.get("errors"):
-        rows = [[name, *(f"{value:.4g}" for value in values.values())] for name, values in details["errors"].items()]
-        yield _table(["in units of the label", *next(iter(details["errors"].values()))], rows)
     if details.get("classes"):
         rows = [
             [row["label"], *(_percent(row[name]) for name in ("precision", "recall", "f1")), f"{row['support']:,}"]
@@ -71,7 +69,12 @@ def _metrics(evaluation: Evaluation) -> str:
     baseline: Mapping[str, float] = evaluation.details.get("baseline") or {}
     of_what = "ensemble" if len(evaluation.members) > 1 else "model"
     rows = [
-        [name, f"{evaluation.ensemble[name]:.1f}", f"{low:.1f} to {high:.1f}", *_baseline(name, baseline)]
+        [
+            name,
+            shown(name, evaluation.ensemble[name]),
+            f"{shown(name, low)} to {shown(name, high)}",
+            *_baseline(name, baseline),
+        ]
         for name, (low, high) in intervals.items()
     ]
     rows += [
@@ -81,7 +84,7 @@ def _metrics(evaluation: Evaluation) -> str:
 
 
 def _baseline(name: str, baseline: Mapping[str, float]) -> list[str]:
-    return [f"{baseline[name]:.1f}"] if baseline else []
+    return [shown(name, baseline[name])] if baseline else []
 
 
 def _percent(value: float | None) -> str:
@@ -102,6 +105,16 @@ def _plot_name(evaluation: Evaluation) -> str:
     return f"confusion_{evaluation.split}.png"
 
 
+def _drawable(name: str) -> str:
+    """A label as matplotlib can draw it: $...$ is no formula, and what its font lacks is written as U+1F642."""
+    from matplotlib.font_manager import findfont, get_font
+
+    font = get_font(findfont("DejaVu Sans"))
+    has = [font.get_char_index(ord(character)) for character in name]
+    written = [each if index else f"U+{ord(each):X}" for each, index in zip(name, has, strict=True)]
+    return "".join(written).replace("$", r"\$")
+
+
 def plot_confusion(labels: Sequence[str], counts: Any, file: Any, *, title: str) -> None:
     """Draw counts (C, C) as a PNG: a row per right label, coloured by its shares, a column per predicted one."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -117,7 +130,7 @@ def plot_confusion(labels: Sequence[str], counts: Any, file: Any, *, title: str)
         color = "white" if shares[row, column] > 0.6 else "black"
         axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color, fontsize=7)
     names = [label if len(label) <= 24 else label[:21] + "..." for label in labels]
-    names = [name.replace("$", r"\$") for name in names]  # matplotlib reads $...$ as mathematics
+    names = [_drawable(name) for name in names]
     axes.set_xticks(range(len(labels)), names, rotation=45, ha="right", fontsize=7)
     axes.set_yticks(range(len(labels)), names, fontsize=7)
     axes.set_xlabel("predicted")

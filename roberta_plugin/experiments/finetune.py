@@ -318,7 +318,8 @@ def evaluate_best(
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
     evaluations = evaluate(of(members))
     if any(evaluation.details for evaluation in evaluations):
-        write_learning_curve(members, grid.metric, settings.output_dir / "results")
+        in_bits = "mae" not in selectable(prepared)
+        write_learning_curve(members, grid.metric, settings.output_dir / "results", in_bits=in_bits)
     table = write_report(evaluations, settings.output_dir / "results")
     if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
         store_outputs(of(not_best(folders, grid.metric)))

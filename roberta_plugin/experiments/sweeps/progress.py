@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RUNNING, RunFolder
-from roberta_plugin.progress import terminal_width
+from roberta_plugin.progress import terminal_size
 from roberta_plugin.training.log import Record, parse_line, show_on
 
 _LOOK_EVERY_S = 1.0
@@ -28,11 +28,9 @@ class SweepProgress:
         self._folders = folders
         self._num_ended = 0
         self._looked = time.monotonic()
-        self._width = terminal_width()
+        self._size = terminal_size()
         is_hidden = not sys.stderr.isatty()
-        self._bar = tqdm(
-            total=len(folders), desc="all", smoothing=0, bar_format=_BAR, disable=is_hidden, ncols=self._width
-        )
+        self._bar = tqdm(total=len(folders), desc="all", smoothing=0, bar_format=_BAR, disable=is_hidden, **self._size)
         self._bar_of: dict[str, Any] = {}  # by the run's name
 
     def __enter__(self) -> SweepProgress:
@@ -67,7 +65,7 @@ class SweepProgress:
             name = folder.run.name
             if name not in self._bar_of:
                 self._bar_of[name] = tqdm(
-                    total=_num_updates(folder), desc=name, bar_format=_RUN, leave=False, ncols=self._width
+                    total=_num_updates(folder), desc=name, bar_format=_RUN, leave=False, **self._size
                 )
             last = {record.kind: record for record in _records(folder)}
             for record in sorted(last.values(), key=lambda record: record.values["num_updates"]):
