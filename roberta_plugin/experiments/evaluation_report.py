@@ -14,6 +14,8 @@ from roberta_plugin.files import atomic_write, files_below
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.finetuning.glue.tasks import split_name
 
+_OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
+
 
 class MetricRow(NamedTuple):
     """One metric of one evaluation."""
@@ -92,7 +94,8 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
 def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     """Write results.md and results.json into a folder; return the table, and below it what was cut or is of no use.
 
-    And report.md with further plots, if there are details of the evaluations (`evaluation_details`).
+    The rows of each type of entities are in the files only. With details of the evaluations (`evaluation_details`),
+    report.md and further plots are written too.
     """
     rows = list(rows_of(evaluations))
     remarks = [f"- {found.task}, {remark}\n" for found in evaluations for remark in found.remarks]
@@ -103,4 +106,9 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     with atomic_write(folder / "results.json", "w") as file:
         file.write(json.dumps([row._asdict() for row in rows], indent=2) + "\n")
     write_details(evaluations, folder, table=table)
-    return table
+    short = [row for row in rows if not row.metric.startswith(_OF_A_TYPE)]
+    if len(short) == len(rows):
+        return table
+    return table.replace(
+        as_markdown(rows), f"{as_markdown(short)}\nThe rows of each type are in {folder / 'results.md'}.\n"
+    )

@@ -167,7 +167,8 @@ class Benchmark(Protocol):
             JSON values, of which `experiments/evaluation_details.py` shows: `num_examples`; `intervals`, metric -> the
             ends of its confidence interval; `not_measured`, metrics that the split cannot tell; `baseline`, metric ->
             what a constant answer gets; `classes`, a row per label with `label`, `precision`, `recall` and `f1`, which
-            are None if no example has the label, and `support`; `confusion`, `labels` and `counts`. Empty for a split without labels.
+            are None if no example has the label, and `support`; `confusion`, `labels` and `counts`. Empty for a
+            split without labels.
         """
 
     def prediction_files(self, task: str, split: str) -> Sequence[str]:
