@@ -63,9 +63,9 @@ def opinions(number, *, seed=0):
     return [row for row in rows_of("classification", number, seed=seed) if row["label"] != "none"]
 
 
-def finetune(work, name, *options, task="custom", start=run):
+def finetune(work, name, *options, task="custom", lr="3e-3", start=run):
     words = ["--model", str(work / "pretrained" / "checkpoint_last.pt")]  # whose tokenizer is found with its data
-    words += ["--output-dir", str(work / name), "--max-length", "64", "--only", "lr=3e-3", "--set", *NO_DROPOUT[:1]]
+    words += ["--output-dir", str(work / name), "--max-length", "64", "--only", f"lr={lr}", "--set", *NO_DROPOUT[:1]]
     words += [word for each in NO_DROPOUT[1:] for word in ("--set", each)]
     return start([*command("roberta"), "finetune", task, *words, *options])
 
@@ -137,8 +137,8 @@ def test_what_is_refused_in_a_new_folder_is_named(work, options, messages):
 
 def test_a_model_that_gives_one_label_only_is_named_beside_the_baseline(work):
     raw = write_task(work / "glue", "SST-2", train=80, dev=40)
-    options = ("--raw", str(raw), "--only", "lr=1e-9", "--quick", "--epochs", "1")
-    done = finetune(work, "SST-2", *options, task="SST-2")
+    options = ("--raw", str(raw), "--quick", "--epochs", "1")
+    done = finetune(work, "SST-2", *options, task="SST-2", lr="1e-9")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     sentence = re.search(r"SST-2, valid: the model (gives the label [01] to every input|is no better).*", done.stdout)
     assert sentence, done.stdout
