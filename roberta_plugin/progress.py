@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,9 @@ class Progress:
         if self._is_shown and self._stream.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=self.total, unit="B", unit_scale=True, desc=self.label, file=self._stream)
+            self._bar = tqdm(
+                total=self.total, unit="B", unit_scale=True, desc=self.label, file=self._stream, **terminal_size()
+            )
         return self
 
     def __exit__(
@@ -64,11 +67,17 @@ class Progress:
             self._stream.flush()
 
 
+def terminal_size() -> dict[str, int]:
+    """tqdm's options of the terminal's size; 80 x 24 where it is unknown (`script`), and tqdm would draw nothing."""
+    size = shutil.get_terminal_size()
+    return {"ncols": size.columns, "nrows": size.lines}
+
+
 def progress_bar(label: str, **options: Any) -> Any:
     """A tqdm bar on stderr with tqdm's own `options`; where stderr is not a terminal, it prints a line every 20 s."""
     from tqdm import tqdm
 
-    return tqdm(desc=f"      {label}", mininterval=0.5 if sys.stderr.isatty() else 20.0, **options)
+    return tqdm(desc=f"      {label}", mininterval=0.5 if sys.stderr.isatty() else 20.0, **terminal_size(), **options)
 
 
 def terminal_bar(steps: Iterable[Step], label: str, *, unit: str) -> Iterator[Step]:
@@ -76,7 +85,7 @@ def terminal_bar(steps: Iterable[Step], label: str, *, unit: str) -> Iterator[St
     from tqdm import tqdm
 
     # With `disable=None`, tqdm writes to terminals only
-    yield from tqdm(steps, desc=label, unit=unit, mininterval=1.0, leave=False, disable=None)
+    yield from tqdm(steps, desc=label, unit=unit, mininterval=1.0, leave=False, disable=None, **terminal_size())
 
 
 def describe(label: str, num_bytes: int, total: int | None, elapsed: float) -> str:

@@ -23,6 +23,7 @@ import argparse
 import errno
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -58,7 +59,6 @@ REMEDIES = {
     errno.EPERM: "Change its permissions, or name another file or folder.",
 }
 USER_ERROR = 2
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run(args)
         sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return 128 + getattr(stop, "number", signal.SIGINT)  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
     except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
         help="evaluate fine-tuned models by the official metrics, beside the paper's numbers",
         description="With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction "
         "files into --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one "
-        "table of everything that was evaluated in these folders, as results.md, results.json and results.png in "
+        "table of everything that was evaluated in these folders, as results.md and results.json in "
         "--output-dir; and with --submission the zip file for a leaderboard.",
     )
     parser.add_argument("--data", type=Path, help="prepared folder")

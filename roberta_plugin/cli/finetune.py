@@ -80,6 +80,12 @@ def add_parser(subparsers: Any) -> None:
         help="option of fairseq-train, such as bf16=true; batch-size=N is what a GPU takes at once, and update-freq "
         "follows from it so that the batch of the cell does not change",
     )
+    parser.add_argument(
+        "--select",
+        metavar="METRIC",
+        help="choose checkpoint and cell by this metric on the development set, instead of the recipe's: such as "
+        "macro_f1, mcc, f1, mae or loss; a name that the task does not have lists those that it has",
+    )
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time (1)")
     parser.add_argument(
         "--gpus-per-run",
@@ -176,6 +182,7 @@ def settings_of(args: argparse.Namespace) -> FinetuneSettings:
         epochs=args.epochs,
         only=named_values(args.only, "--only"),
         train_options=named_values(args.set, "--set"),
+        select=args.select,
         num_parallel=args.parallel,
         gpus_per_run=args.gpus_per_run,
         retries=args.retries,

@@ -16,6 +16,14 @@ from typing import Any
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP has come; `number` is the signal's, from which the exit code follows."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 @contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
     """Let SIGTERM, sent by SLURM and `kill`, and SIGHUP of a closed terminal raise KeyboardInterrupt as Ctrl-C does.
@@ -93,5 +101,5 @@ def _exit_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
+def _interrupt(number: int, _: Any) -> None:
+    raise Terminated(number)

@@ -83,15 +83,23 @@ def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.Path
 
 def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike[str] | None) -> Tokenizer:
     """The tokenizer of `folder` if given, else of the folder of dict.txt, of the one above, or of the checkpoint's."""
-    if folder is not None:
-        return load_tokenizer(folder)
+    return load_tokenizer(folder) if folder is not None else load_tokenizer(tokenizer_folder(checkpoint, dictionary))
+
+
+def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
+    """The folder of a model's tokenizer: that of dict.txt, the one above, or the checkpoint's.
+
+    Raises:
+        FileNotFoundError: if none of them holds a tokenizer.
+    """
     above = [dictionary.parent.parent] if dictionary.parent.name == "input0" else []
     candidates = [dictionary.parent, *above, checkpoint.parent]
     for candidate in candidates:
         try:
-            return load_tokenizer(candidate)
+            load_tokenizer(candidate)
         except FileNotFoundError:
             continue
+        return candidate
     raise FileNotFoundError(
         f"No tokenizer for {checkpoint}: looked in {', '.join(dict.fromkeys(map(str, candidates)))}. A model needs the "
         "very files that it was trained with; for fairseq's released RoBERTa they are encoder.json and vocab.bpe of "

@@ -140,7 +140,7 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
 
         def sums() -> Sums:
             # as `roberta evaluate` writes and scores it
-            prediction = outputs[:, 0].double().clamp(*self.task.limits).round(decimals=3)
+            prediction = outputs[:, 0].double().clamp(*self.task.limits).round(decimals=3) * deviation + mean
             return self._placed(sample, prediction=prediction, answer=sample["columns"]["label"])
 
         return loss, len(labels), sums
@@ -189,8 +189,8 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         """Log loss and padding, and after a validation GLUE's metrics, times 100.
 
         Classification and ranking log `accuracy`, `macro_f1` and `mcc`, with two classes also `f1` and `acc_and_f1`;
-        regression logs `pearson`, `spearman` and `pearson_spearman`; several labels log `tuned_micro_f1`, and the
-        threshold at which it is reached.
+        regression logs `pearson`, `spearman` and `pearson_spearman`, and in units of the label `mae` and `rmse`;
+        several labels log `tuned_micro_f1`, and the threshold at which it is reached.
         """
         outputs = list(logging_outputs)
         metrics.log_finetuning_loss(outputs)
@@ -210,6 +210,8 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
             for name in glue.OF_COUNTS if is_ranking else glue.OF_PREDICTIONS:
                 function = _of_ranking(name) if is_ranking else _of_predictions(name)
                 metrics.log_from_sums(name, function, num_examples=outputs[0]["counted"].numel())
+            for name, error in () if is_ranking else (("mae", glue.mae), ("rmse", glue.rmse)):
+                metrics.log_from_sums(name, _of_errors(error), num_examples=outputs[0]["counted"].numel())
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -255,6 +257,10 @@ def _of_counts(name: str) -> Callable[[Mapping[str, Tensor]], float]:
 
 def _of_predictions(name: str) -> Callable[[Mapping[str, Tensor]], float]:
     return lambda sums: 100 * glue.OF_PREDICTIONS[name](sums["prediction"].numpy(), sums["answer"].numpy())
+
+
+def _of_errors(error: Callable[..., float]) -> Callable[[Mapping[str, Tensor]], float]:
+    return lambda sums: error(sums["prediction"].numpy(), sums["answer"].numpy())
 
 
 def _of_ranking(name: str) -> Callable[[Mapping[str, Tensor]], float]:

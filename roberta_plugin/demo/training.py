@@ -23,7 +23,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.demo.run_folder import DemoFolder
 from roberta_plugin.machine import num_cores
 from roberta_plugin.progress import progress_bar
-from roberta_plugin.training.log import Record, parse_line
+from roberta_plugin.training.log import Record, parse_line, show_on
 from roberta_plugin.training.process import failure, lines_of, train_program
 
 # Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate is
@@ -192,7 +192,7 @@ def pretrain(run: DemoFolder, plan: Plan) -> dict[str, Any]:
     with closing(train(run, command, log=run.train_log, threads=plan.threads)) as records, bar:
         for record in records:
             num_updates = int(record.values["num_updates"])
-            show(bar, record)
+            show_on(bar, record)
     if not (run.checkpoints / "checkpoint_last.pt").is_file():
         raise failure("The training left no checkpoint", run.train_log)
     return {"num_updates": num_updates, "planned_updates": plan.num_updates, "command": command}
@@ -213,17 +213,3 @@ def train(run: DemoFolder, command: list[str], *, log: Path, threads: int) -> Ge
             record = parse_line(line)
             if record and "num_updates" in record.values:
                 yield record
-
-
-def show(bar: Any, record: Record) -> None:
-    """Advance the bar to the record's update and show the latest loss, speed and validation accuracy beside it."""
-    shown = dict(getattr(bar, "shown", {}))
-    if record.kind == "train_inner":
-        shown |= {"loss": f"{record.values['loss']:.2f}", "tokens/s": f"{record.values.get('wps', 0):,.0f}"}
-    elif record.kind == "valid" and "accuracy" in record.values:
-        shown |= {"valid accuracy": f"{record.values['accuracy']:.1f} %"}
-    bar.shown = shown
-    if not bar.n:  # the updates before a resumed run's checkpoint must not count in its speed
-        bar.initial = bar.n = int(record.values["num_updates"])
-    bar.set_postfix(shown, refresh=False)
-    bar.update(int(record.values["num_updates"]) - bar.n)

@@ -9,7 +9,8 @@ cross_validation    folds of own data              -> the procedure for each, me
 inference           checkpoint, a split            -> the model's raw outputs
 stored_outputs      raw outputs                    -> a file in the run's folder, and back
 evaluation          checkpoints, a prepared folder -> official metrics of each model, median, ensemble
-evaluation_report   evaluations                    -> a table and a plot beside the paper's numbers
+baseline            a constant answer              -> its metrics, and which models are no better
+evaluation_report   evaluations                    -> a table beside the paper's numbers
 evaluation_details  their details                  -> report.md: intervals, labels, confusion matrix
 learning_curve      logs of the best cell          -> a plot of loss and metric
 studies/            variants of pretraining, with seeds and probes, compared

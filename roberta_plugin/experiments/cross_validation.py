@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from roberta_plugin.experiments.baseline import shown
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.finetune import FinetuneResult, Report, finetune
 from roberta_plugin.experiments.finetuning_settings import FinetuneSettings
@@ -80,6 +81,7 @@ def settings_of_folds(settings: FinetuneSettings, num_folds: int) -> list[Finetu
         replace(
             settings,
             output_dir=settings.output_dir / f"fold-{number}-of-{num_folds}",
+            code=settings.output_dir,
             options=replace(options, fold=f"{number}/{num_folds}"),
         )
         for number in range(1, num_folds + 1)
@@ -117,8 +119,12 @@ def as_markdown(rows: Sequence[dict[str, float | str]]) -> str:
     """The rows as a table; each fold counts with the median of its seeds."""
     lines = ["| split | metric | mean | standard deviation | min to max | folds |", f"|{' --- |' * 6}"]
     for row in rows:
-        digits = 2 if str(row["metric"]).endswith("threshold") else 1
-        numbers = {name: f"{row[name]:.{digits}f}" for name in ("mean", "deviation", "smallest", "largest")}
+        numbers = {
+            name: f"{row[name]:.2f}"
+            if "threshold" in str(row["metric"])
+            else shown(str(row["metric"]), float(row[name]))
+            for name in ("mean", "deviation", "smallest", "largest")
+        }
         spread = f"{numbers['smallest']} to {numbers['largest']}"
         cells = [str(row["split"]), str(row["metric"]), numbers["mean"], numbers["deviation"], spread]
         lines.append(f"| {' | '.join([*cells, str(row['folds'])])} |")

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.experiments.baseline import baseline_of, findings, same_answer
 from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import RawOutputs, benchmark_of, checked_options, options_for
@@ -55,7 +56,10 @@ class EvaluateSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What was found on a split; evaluation_SPLIT.json holds the same. Metrics are 0 to 100, none without labels."""
+    """What was found on a split; evaluation_SPLIT.json holds the same.
+
+    Metrics are from 0 to 100, errors in units of the label; without labels there are none.
+    """
 
     task: str
     split: str
@@ -74,7 +78,9 @@ class Evaluation:
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the benchmark says of them besides (`benchmarks.Benchmark.details`)."""
     remarks: Sequence[str] = field(default_factory=list)
-    """What of the training set and of this split was cut, and which labels they lack."""
+    """What of the training set and of this split was cut, which labels they lack, and which models are of no use."""
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of a constant answer (`baseline`)."""
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -140,7 +146,10 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         metrics = [
             benchmark.score(prepared.task, prepared, split, [one], folder=None, options=options) for one in outputs
         ]
-    details = getattr(benchmark, "details", None)
+    describe = getattr(benchmark, "details", None)
+    details = describe(prepared.task, prepared, split, outputs, options=options) if describe else {}
+    constant = baseline_of(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
+    answers = [same_answer(prepared, prepared.split(split), each) for each in outputs]
     evaluation = Evaluation(
         task=prepared.task,
         split=split,
@@ -153,8 +162,12 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         ],
         median={name: statistics.median(each[name] for each in metrics) for name in metrics[0]},
         ensemble=ensemble,
-        details=details(prepared.task, prepared, split, outputs, options=options) if details else {},
-        remarks=remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
+        details=details,
+        baseline=constant,
+        remarks=[
+            *findings(prepared, split, answers, ensemble, constant),
+            *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
+        ],
     )
     evaluation.write(folder)
     return evaluation

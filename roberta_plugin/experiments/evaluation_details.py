@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.experiments.baseline import shown
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.learning_curve import PLOT as LEARNING_CURVE
 from roberta_plugin.files import atomic_write
@@ -53,9 +54,6 @@ def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
     yield _metrics(evaluation)
     if "threshold" in evaluation.ensemble:
         yield f"Threshold: a probability of {evaluation.ensemble['threshold']:g}."
-    if details.get("errors"):
-        rows = [[name, *(f"{value:.4g}" for value in values.values())] for name, values in details["errors"].items()]
-        yield _table(["in units of the label", *next(iter(details["errors"].values()))], rows)
     if details.get("classes"):
         rows = [
             [row["label"], *(_percent(row[name]) for name in ("precision", "recall", "f1")), f"{row['support']:,}"]
@@ -72,7 +70,12 @@ def _metrics(evaluation: Evaluation) -> str:
     baseline: Mapping[str, float] = evaluation.details.get("baseline") or {}
     of_what = "ensemble" if len(evaluation.members) > 1 else "model"
     rows = [
-        [name, f"{evaluation.ensemble[name]:.1f}", f"{low:.1f} to {high:.1f}", *_baseline(name, baseline)]
+        [
+            name,
+            shown(name, evaluation.ensemble[name]),
+            f"{shown(name, low)} to {shown(name, high)}",
+            *_baseline(name, baseline),
+        ]
         for name, (low, high) in intervals.items()
     ]
     rows += [
@@ -82,7 +85,7 @@ def _metrics(evaluation: Evaluation) -> str:
 
 
 def _baseline(name: str, baseline: Mapping[str, float]) -> list[str]:
-    return [f"{baseline[name]:.1f}"] if baseline else []
+    return [shown(name, baseline[name])] if baseline else []
 
 
 def _percent(value: float | None) -> str:

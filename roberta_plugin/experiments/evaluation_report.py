@@ -1,17 +1,20 @@
-"""Evaluations of a benchmark's tasks -> a table beside the paper's numbers: Markdown, JSON and a plot."""
+"""Evaluations of a benchmark's tasks -> a table beside the paper's numbers: Markdown and JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from roberta_plugin.experiments.baseline import shown
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation
 from roberta_plugin.experiments.evaluation_details import write_details
 from roberta_plugin.files import atomic_write, files_below
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.finetuning.glue.tasks import split_name
+
+_OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
 
 class MetricRow(NamedTuple):
@@ -25,6 +28,8 @@ class MetricRow(NamedTuple):
     largest: float
     num_members: int
     ensemble: float
+    baseline: float | None
+    """Of a constant answer."""
     paper: dict[str, float]
     """Row of the paper's table -> its number for this metric."""
 
@@ -63,6 +68,7 @@ def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
                 largest=max(values),
                 num_members=len(values),
                 ensemble=evaluation.ensemble[metric],
+                baseline=evaluation.baseline.get(metric),
                 paper={name: numbers[metric] for name, numbers in paper.items() if metric in numbers},
             )
 
@@ -72,20 +78,24 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
     papers = list(dict.fromkeys(name for row in rows for name in row.paper))
     if not rows:
         return "There are no metrics: none of the evaluated splits has labels.\n"
-    head = ["task", "split", "metric", "median", "min to max", "runs", "ensemble", *papers]
+    head = ["task", "split", "metric", "median", "min to max", "runs", "ensemble", "baseline", *papers]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for row in rows:
-        spread = f"{row.smallest:.1f} to {row.largest:.1f}"
-        numbers = [f"{row.median:.1f}", spread, str(row.num_members), f"{row.ensemble:.1f}"]
+        median, smallest, largest, ensemble = (
+            shown(row.metric, value) for value in (row.median, row.smallest, row.largest, row.ensemble)
+        )
+        baseline = "" if row.baseline is None else shown(row.metric, row.baseline)
+        numbers = [median, f"{smallest} to {largest}", str(row.num_members), ensemble, baseline]
         beside = [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in papers]
         lines.append(f"| {' | '.join([row.task, row.split, row.metric, *numbers, *beside])} |")
     return "\n".join(lines) + "\n"
 
 
 def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
-    """Write results.md, results.json and results.png into a folder; return the table, and below it what was cut.
+    """Write results.md and results.json into a folder; return the table, and below it what was cut or is of no use.
 
-    And report.md with further plots, if there are details of the evaluations (`evaluation_details`).
+    The rows of each type of entities are in the files only. With details of the evaluations (`evaluation_details`),
+    report.md and further plots are written too.
     """
     rows = list(rows_of(evaluations))
     remarks = [f"- {found.task}, {remark}\n" for found in evaluations for remark in found.remarks]
@@ -95,32 +105,10 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
         file.write(table)
     with atomic_write(folder / "results.json", "w") as file:
         file.write(json.dumps([row._asdict() for row in rows], indent=2) + "\n")
-    if rows:
-        with atomic_write(folder / "results.png") as file:
-            plot(rows, file)
     write_details(evaluations, folder, table=table)
-    return table
-
-
-def plot(rows: Sequence[MetricRow], file: Any) -> None:
-    """Draw each metric's median and spread, and the paper's numbers beside them, as a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(5.0, 2.0 + 0.6 * len(rows)), 4.5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    places = range(len(rows))
-    axes.vlines(places, [row.smallest for row in rows], [row.largest for row in rows], color="#8fb3d9", linewidth=6)
-    axes.scatter(places, [row.median for row in rows], color="#1f4e8c", zorder=3, label="ours: median, min to max")
-    papers = list(dict.fromkeys(name for row in rows for name in row.paper))
-    for name, marker in zip(papers, "x+^vs*", strict=False):
-        points = [(place, row.paper[name]) for place, row in enumerate(rows) if name in row.paper]
-        axes.scatter(*zip(*points, strict=True), marker=marker, color="#b04a3a", label=name)
-    axes.set_xticks(
-        places, [f"{row.task} {row.split}\n{row.metric}" for row in rows], rotation=40, ha="right", fontsize=7
+    short = [row for row in rows if not row.metric.startswith(_OF_A_TYPE)]
+    if len(short) == len(rows):
+        return table
+    return table.replace(
+        as_markdown(rows), f"{as_markdown(short)}\nThe rows of each type are in {folder / 'results.md'}.\n"
     )
-    axes.set_ylabel("percent")
-    axes.grid(alpha=0.3, axis="y")
-    axes.legend(fontsize=7)
-    figure.savefig(file, format="png")

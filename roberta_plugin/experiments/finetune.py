@@ -32,12 +32,13 @@ from roberta_plugin.experiments.finetuning_start import (
     check_positions,
     check_start,
     starting_model,
+    tokenizer_of,
 )
 from roberta_plugin.experiments.learning_curve import write_learning_curve
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, read_grid
 from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, checked_options, selectable
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
@@ -124,13 +125,13 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
         if not (folder / NAME).is_file():
             options = checked_options(settings.task, settings.options)
             check_positions(start, settings.task, max_length=max_length, options=options)
-            if settings.tokenizer is None:
-                raise ValueError("--tokenizer is missing: give the folder with the tokenizer's files and dict.txt.")
+            tokenizer, dictionary = tokenizer_of(settings, start)
             prepare(
                 PrepareSettings(
                     task=settings.task,
                     raw=settings.raw,
-                    tokenizer=settings.tokenizer,
+                    tokenizer=tokenizer,
+                    dictionary=dictionary,
                     output_dir=folder,
                     max_length=max_length,
                     options=options,
@@ -168,6 +169,8 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
             f"output folder of `roberta finetune {recipe.starts_from}`."
         )
+    options = named_options(settings.train_options, where="--set")
+    select = selected_metric(settings, prepared, options.pop("best-checkpoint-metric", None))
     num_gpus = gpus_of_a_run(settings)
     content = grid_of(
         recipe,
@@ -177,17 +180,18 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
         changes={
             **({} if num_gpus else {"cpu": "true"}),
             **({"ignore-unused-valid-subsets": "true"} if "valid1" in prepared.splits else {}),  # of earlier versions
-            **named_options(settings.train_options, where="--set"),
+            **options,
         },
         only=settings.only,
         seeds=settings.seeds,
         slurm=settings.slurm,
+        metric=select,
         num_ranks=max(1, num_gpus),
     )
     path = settings.output_dir / GRID
     without_slurm = {name: section for name, section in json.loads(as_yaml(content)).items() if name != "slurm"}
     grid = grid_from(without_slurm, path)
-    check_options(grid)
+    check_options(grid, is_written=False)
     for folder in run_folders(settings, grid):
         folder.check()  # before the file that describes them is replaced
     has_runs = (settings.output_dir / "runs").is_dir()
@@ -196,6 +200,23 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     with atomic_write(path, "w") as file:
         file.write(as_yaml(content))
     return path
+
+
+def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str | None) -> tuple[str, str] | None:
+    """The metric that --select names, or --set best-checkpoint-metric, and its goal; None: the recipe's.
+
+    Raises:
+        ValueError: if a validation of the task does not log it: names those that it does.
+    """
+    name, option = (settings.select, "--select") if settings.select else (by_set, "--set best-checkpoint-metric")
+    if name is None:
+        return None
+    if by_set not in (None, name):
+        raise ValueError(f"--select {name} and --set best-checkpoint-metric={by_set} contradict each other.")
+    known = selectable(prepared)
+    if name not in known:
+        raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(known)}.")
+    return name, "min" if name in SMALLER_IS_BETTER else "max"
 
 
 def run_folders(settings: FinetuneSettings, grid: Grid) -> list[RunFolder]:
@@ -242,6 +263,7 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report:
             job_name=settings.job_name,
             wait=not is_local,
             after=None if is_local else partial(compute_outputs, data=data.resolve(), options=settings.options),
+            code=settings.code or settings.output_dir,
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
         say=report,
@@ -296,7 +318,7 @@ def evaluate_best(
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
     evaluations = evaluate(of(members))
     if any(evaluation.details for evaluation in evaluations):
-        is_regression = prepared.settings.get("kind") == "regression"
+        is_regression = "mae" in selectable(prepared)
         write_learning_curve(members, grid.metric, settings.output_dir / "results", is_regression=is_regression)
     table = write_report(evaluations, settings.output_dir / "results")
     if settings.keep == "best" and all(folder.state() == DONE for folder in folders):

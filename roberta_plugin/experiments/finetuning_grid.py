@@ -34,6 +34,7 @@ _REFUSED = {
     "task": "it follows from the TASK of this command",
     "criterion": "it follows from the TASK of this command",
     "finetune-from-model": "give --model",
+    "maximize-best-checkpoint-metric": "it follows from the metric of --select",
 }
 
 
@@ -47,6 +48,7 @@ def grid_of(
     only: Mapping[str, str],
     seeds: Sequence[str] | None,
     slurm: Resources | None,
+    metric: tuple[str, str] | None = None,
     num_ranks: int = 1,
 ) -> dict[str, Any]:
     """The content of the grid file.
@@ -60,6 +62,7 @@ def grid_of(
         only: axis -> the label that is kept of it, or a value that the recipe does not have; or several: `1e-4,3e-4`.
         seeds: replace the recipe's.
         slurm: resources of each run.
+        metric: name of the one that selects, and its goal, "min" or "max"; None: the recipe's.
         num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
 
     Raises:
@@ -82,11 +85,17 @@ def grid_of(
     axes = {name: _shared_out(choices, sharing, num_ranks=num_ranks) for name, choices in axes.items()}
     ranks = {"distributed-world-size": str(num_ranks)}
     start = {"finetune-from-model": str(checkpoint.resolve())} if checkpoint else {}
+    chosen = dict(recipe.metric)
+    if metric is not None:
+        chosen |= {"value": metric[0], "goal": metric[1]}
+        changes["best-checkpoint-metric"] = metric[0]  # among a run's own options: another choice is another run
+        if metric[1] == "max":
+            changes["maximize-best-checkpoint-metric"] = "true"
     content = {
         "train": {"data": str(data.resolve()), **_COMMON, **recipe.train, **ranks, **model, **start, **changes},
         "axes": axes,
         "seeds": list(seeds or recipe.seeds),
-        "metric": dict(recipe.metric),
+        "metric": chosen,
     }
     return content if slurm is None else {**content, "slurm": given_settings(slurm)}
 

@@ -27,7 +27,7 @@ class FinetuneSettings:
     raw: Path | None = None
     """Folder with the official files."""
     tokenizer: Path | None = None
-    """Folder with the tokenizer's files and dict.txt."""
+    """Folder with the tokenizer's files and dict.txt; None: those of the model."""
     max_length: int | None = None
     """Most tokens of a sequence; None: 512, or the positions of the model if it has fewer."""
     options: TaskOptions | None = None
@@ -44,6 +44,8 @@ class FinetuneSettings:
     """Axis of the grid -> the one value that is kept of it."""
     train_options: Mapping[str, str] = field(default_factory=dict)
     """Options of fairseq-train that change or extend the paper's settings."""
+    select: str | None = None
+    """The metric that chooses checkpoint and cell (`finetuning.benchmarks.selectable`); None: the recipe's."""
     num_parallel: int = 1
     """Runs at a time."""
     gpus_per_run: int | None = None
@@ -58,6 +60,8 @@ class FinetuneSettings:
     """Where to evaluate; None: on a GPU if there is one."""
     grid_only: bool = False
     """Whether to stop when the grid file is written."""
+    code: Path | None = None
+    """Folder with the copy of this package that the runs use; None: `output_dir`/.snapshots."""
     show_progress: bool = False
     """Whether to show progress bars of the evaluation."""
 

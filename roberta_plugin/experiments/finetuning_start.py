@@ -14,6 +14,7 @@ from roberta_plugin.json_files import read_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from roberta_plugin.experiments.finetuning_settings import FinetuneSettings
     from roberta_plugin.finetuning.options import TaskOptions
     from roberta_plugin.finetuning.prepared import Prepared
 
@@ -82,6 +83,26 @@ def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
         why = f"{report} names no finished run" if report.is_file() else "the folder holds no checkpoint"
         raise FileNotFoundError(f"{option} {path}: {why}. Give a checkpoint file instead.")
     return best
+
+
+def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path | None]:
+    """The folder of the tokenizer and the dict.txt: those of --tokenizer, else of the model, as `roberta predict` does.
+
+    Raises:
+        FileNotFoundError: if the model has none; says what to give.
+    """
+    from roberta_plugin.conversion.run_folders import find_dictionary, tokenizer_folder
+
+    if settings.tokenizer is not None:
+        return settings.tokenizer, None
+    try:
+        dictionary = find_dictionary(start.checkpoint, start.state, None)
+        return tokenizer_folder(start.checkpoint, dictionary), dictionary
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"--tokenizer is missing, and no tokenizer was found with the model: give the folder with the tokenizer's "
+            f"files and dict.txt. ({str(error).partition('. ')[0]}.)"
+        ) from error
 
 
 def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:

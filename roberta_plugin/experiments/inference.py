@@ -17,7 +17,6 @@ import torch
 from fairseq import utils
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 import roberta_plugin
 from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
@@ -28,6 +27,7 @@ from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state as load_state
 from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.progress import terminal_bar
 
 _HEADS = "_heads."  # in the names of the parameters of classification, span, token and sentence heads
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
@@ -130,7 +130,7 @@ def run_model(
         split: a split of the folder that was given to `load_model`.
         max_tokens: most positions of a batch, padding included; an example that takes more has one of its own.
         device: where to compute.
-        show_progress: whether to show a progress bar.
+        show_progress: whether to show a bar, if stderr is a terminal.
     """
     dataset = task.inputs_class(
         split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, most_counted=max_tokens
@@ -140,7 +140,7 @@ def run_model(
     batches = dataset.batches(1, max_tokens=max_tokens)
     collected = _Collected(split)
     model = model.to(device)
-    for addresses in tqdm(batches, desc=split.name, unit="batch", disable=not show_progress):
+    for addresses in terminal_bar(batches, split.name, unit="batch") if show_progress else batches:
         batch = dataset.__getitems__(addresses)
         on_device = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
         collected.add(batch, task.outputs(model, on_device))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from roberta_plugin.data.vocabulary import Vocabulary
     from roberta_plugin.finetuning.prepared import Prepared
 
+SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
+
 # benchmark -> its fairseq task, and the tasks that it serves, as the command line names them
 BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "glue": (
@@ -172,8 +174,8 @@ class Benchmark(Protocol):
             JSON values, of which `experiments/evaluation_details.py` shows: `num_examples`; `intervals`, metric -> the
             ends of its confidence interval; `not_measured`, metrics that the split cannot tell; `baseline`, metric ->
             what a constant answer gets; `classes`, a row per label with `label`, `precision`, `recall` and `f1`, which
-            are None if no example has the label, and `support`; `confusion`, `labels` and `counts`; `errors`, row ->
-            name -> number in units of the label. Empty for a split without labels.
+            are None if no example has the label, and `support`; `confusion`, `labels` and `counts`. Empty for a
+            split without labels.
         """
 
     def prediction_files(self, task: str, split: str) -> Sequence[str]:
@@ -231,6 +233,37 @@ def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
 def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) -> list[Field[Any]]:
     """The options that a task has in some stages, in order."""
     return fields_of(benchmark_name_of(task), task, stages=stages)
+
+
+def selectable(prepared: Prepared) -> tuple[str, ...]:
+    """The metrics that a validation on a prepared folder logs, by which checkpoints can be chosen.
+
+    The criterions of the tasks log them (`criterions/`).
+    """
+    task, settings = prepared.task, prepared.settings
+    kind = str(settings.get("kind"))
+    loss = entry_of(kind).loss or kind if task == "custom" else kind
+    found: tuple[str, ...]
+    match fairseq_task_of(task, settings):
+        case "squad2":
+            found = ("exact", "f1") if task == "squad1" else ("tuned_f1", "tuned_exact", "f1", "exact")
+        case "roberta_tagging":
+            found = ("f1", "precision", "recall", "accuracy")
+            if not any(label.startswith("B-") for label in settings["labels"]):
+                found = ("accuracy",)
+        case "roberta_summarization":
+            found = ("rouge", "rouge1", "rouge2", "f1", "average_precision", "accuracy")
+        case "race":
+            found = ("accuracy", "accuracy_middle", "accuracy_high") if task == "race" else ("accuracy",)
+        case _ if loss == "multi_label":
+            found = ("tuned_micro_f1",)
+        case _ if loss == "regression":
+            found = ("pearson_spearman", "pearson", "spearman", "mae", "rmse")
+        case _:
+            found = ("accuracy", "macro_f1", "mcc")
+            if len(settings["labels"]) == 2:
+                found += ("f1", "acc_and_f1")
+    return (*found, "loss")
 
 
 def fairseq_task_of(task: str, settings: Mapping[str, Any] | None = None) -> str:

@@ -44,6 +44,8 @@ class PrepareSettings:
     """Folder with the official files of the task."""
     tokenizer: Path
     """Folder with the tokenizer's files and dict.txt; they must be those of the pretrained model."""
+    dictionary: Path | None = None
+    """The dict.txt; None: that of `tokenizer`."""
     output_dir: Path
     """Folder to write."""
     max_length: int = MAX_LENGTH
@@ -77,7 +79,7 @@ def prepare(settings: PrepareSettings) -> Prepared:
         raw,
         folder,
         tokenizer=load_tokenizer(settings.tokenizer),
-        vocabulary=Vocabulary.load(settings.tokenizer / "dict.txt"),
+        vocabulary=Vocabulary.load(settings.dictionary or settings.tokenizer / "dict.txt"),
         max_length=settings.max_length,
         options=options,
     )

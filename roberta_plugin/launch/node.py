@@ -1,6 +1,6 @@
 """What a node needs before its ranks start: a copy of code and environment on its own disk, and a free port.
 
-    RUN-DIR/snapshots/NUMBER/code ---+
+    RUN-DIR/.snapshots/NUMBER/code --+
                                      +--> NODE-LOCAL/roberta-RUN/JOB-ATTEMPT/{code,environment}, on every node
     environment.tar.gz --------------+
 

@@ -1,6 +1,6 @@
 """The code and the config as they were at the launch, in the run folder: the job runs what lies there.
 
-RUN-DIR/snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json, the
+RUN-DIR/.snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json, the
 config file and environment.sh, the values of --env; only their owner can read these three. Secrets of --env are in
 none of them (`training/job_environment.py`). Editing the checkout afterwards changes neither a waiting job nor one that
 starts again. A sweep has a snapshot too, the same one for all its runs.
@@ -26,6 +26,7 @@ from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.job_environment import redacted, written_variables
 
 ENVIRONMENT = "environment.sh"
+SNAPSHOTS = ".snapshots"  # hidden: a user looks for other files in a run folder
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
@@ -71,7 +72,7 @@ def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> t
     """The code of a sweep's runs: copied by the first start, and the same for all of them whatever is edited later.
 
     Args:
-        root: folder of the sweep.
+        root: folder of the sweep, or of several that share the copy.
         user_dirs: of the grid's own.
         renew: take the present code from now on.
 
@@ -84,10 +85,14 @@ def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> t
     names = [PACKAGE.name, *(path.name for path in user_dirs)]
     if len(set(names)) < len(names):
         raise ValueError(f"The grid's user directories {', '.join(map(str, user_dirs))} have a name twice: rename one.")
-    before = sorted((root / "snapshots").glob("*/code"), key=lambda path: int(path.parent.name))
-    if before and not renew:
+    found = [*root.glob(f"{SNAPSHOTS}/*/code"), *root.glob("snapshots/*/code")]  # the latter of earlier versions
+    whole = [code for code in found if all((code / name).is_dir() for name in names)]
+    before = sorted(whole, key=lambda code: int(code.parent.name))
+    if before:
         code = before[-1]
-        return code, any(_differs(source, code / source.name) for source in (PACKAGE, *user_dirs))
+        is_outdated = any(_differs(source, code / source.name) for source in (PACKAGE, *user_dirs))
+        if not (renew and is_outdated):
+            return code, is_outdated
     folder = next_folder(root)
     copy_code(folder, user_dirs=user_dirs)
     return folder / "code", False
@@ -123,8 +128,8 @@ def write_for_owner(path: Path, text: str) -> None:
 
 def next_folder(output_dir: Path) -> Path:
     """The folder of the next snapshot: earlier launches of the run keep theirs."""
-    taken = [int(path.name) for path in (output_dir / "snapshots").glob("*") if path.name.isdigit()]
-    return output_dir / "snapshots" / str(max(taken, default=-1) + 1)
+    taken = [int(path.name) for path in (output_dir / SNAPSHOTS).glob("*") if path.name.isdigit()]
+    return output_dir / SNAPSHOTS / str(max(taken, default=-1) + 1)
 
 
 def user_dir_of(arguments: tuple[str, ...]) -> Path | None:
@@ -154,7 +159,7 @@ def arguments_on_node(arguments: tuple[str, ...], *, node_folder: str | None) ->
     """The arguments with --user-dir in this node's copy of the snapshot, where there is one.
 
     Example:
-        arguments_on_node(("data", "--user-dir", "run/snapshots/0/code/mine"), node_folder="/tmp/roberta-run/7-0")
+        arguments_on_node(("data", "--user-dir", "run/.snapshots/0/code/mine"), node_folder="/tmp/roberta-run/7-0")
         ->  ("data", "--user-dir", "/tmp/roberta-run/7-0/code/mine")
     """
     if node_folder is None or "--user-dir" not in arguments[:-1]:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _RECORD = re.compile(r"\| (\w+) \| (\{.*\})\s*$")
 
@@ -47,6 +47,23 @@ def _number(text: str | float) -> float:
         return float(text)
     except (TypeError, ValueError):
         return math.nan
+
+
+def show_on(bar: Any, record: Record) -> None:
+    """Advance the bar to the record's update and show the latest loss, speed and validation accuracy beside it."""
+    shown = dict(getattr(bar, "shown", {}))
+    if record.kind in ("train", "train_inner") and "loss" in record.values:
+        shown["loss"] = f"{record.values['loss']:.2f}"
+    if record.kind == "valid" and "accuracy" in record.values:
+        shown["valid accuracy"] = f"{record.values['accuracy']:.1f} %"
+    if record.kind == "train_inner":
+        shown["tokens/s"] = f"{record.values.get('wps', 0):,.0f}"
+    order = [name for name in ("loss", "valid accuracy", "tokens/s") if name in shown]  # a narrow terminal cuts the end
+    bar.shown = shown = {name: shown[name] for name in order}
+    if not bar.n:  # the updates before a resumed run's checkpoint must not count in its speed
+        bar.initial = bar.n = int(record.values["num_updates"])
+    bar.set_postfix(shown, refresh=False)
+    bar.update(int(record.values["num_updates"]) - bar.n)
 
 
 def curve(lines: Iterable[str], *, kind: str, value: str) -> Curve:

@@ -51,7 +51,7 @@ class Writes:
         if number >= 0:  # else it has gone again
             self._folders[number] = folder
             for below in folder.iterdir():
-                if below.is_dir() and below.name != "snapshots":
+                if below.is_dir() and below.name not in ("snapshots", ".snapshots"):
                     self._watch(below)
 
     def seen(self, timeout: float) -> bool:
@@ -63,7 +63,7 @@ class Writes:
             number, mask, _, length = struct.unpack_from("iIII", data)
             name = data[16 : 16 + length].rstrip(b"\0").decode()
             folder = self._folders.get(number, self._root)
-            if mask & self._IS_FOLDER and (folder / name).is_dir() and name != "snapshots":
+            if mask & self._IS_FOLDER and (folder / name).is_dir() and name not in ("snapshots", ".snapshots"):
                 self._watch(folder / name)
             elif folder != self._root and self._within in str(folder.relative_to(self._root)):
                 found = True

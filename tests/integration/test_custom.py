@@ -1,7 +1,11 @@
 """Own data by one command: a table in, a tuned, evaluated, predicting and exported model out."""
 
+import contextlib
 import json
+import os
+import pty
 import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -12,9 +16,11 @@ from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
+from roberta_plugin.training.log import parse_line
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
-from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_corpus import command, environment, logged, run, run_ranks
+from tests.tiny_glue import write_task
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
 pytestmark = pytest.mark.integration
@@ -24,6 +30,7 @@ SIZES += ("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2")
 # kind -> what it is judged by; the baselines are 0, about 50, 35 and 20
 LEARNED = {"regression": "pearson", "pair": "accuracy", "multiple-choice": "accuracy", "question-answering": "f1"}
 LEARNED["tagging"] = "f1"
+FILES = ("finetune.yaml", "start.json")
 NO_DROPOUT = ("dropout=0", "attention-dropout=0", "pooler-dropout=0")
 
 
@@ -56,25 +63,90 @@ def opinions(number, *, seed=0):
     return [row for row in rows_of("classification", number, seed=seed) if row["label"] != "none"]
 
 
-def finetune(work, name, *options):
-    words = ["--tokenizer", str(work / "tokenizer"), "--model", str(work / "pretrained" / "checkpoint_last.pt")]
-    words += ["--output-dir", str(work / name), "--max-length", "64", "--only", "lr=3e-3", "--set", *NO_DROPOUT[:1]]
+def finetune(work, name, *options, task="custom", lr="3e-3", start=run):
+    words = ["--model", str(work / "pretrained" / "checkpoint_last.pt")]  # whose tokenizer is found with its data
+    words += ["--output-dir", str(work / name), "--max-length", "64", "--only", f"lr={lr}", "--set", *NO_DROPOUT[:1]]
     words += [word for each in NO_DROPOUT[1:] for word in ("--set", each)]
-    return run([*command("roberta"), "finetune", "custom", *words, *options])
+    return start([*command("roberta"), "finetune", task, *words, *options])
+
+
+def run_on_terminal(arguments):
+    """Run a command in a fresh process whose stderr is a terminal, one that does not tell its size."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=its, text=True, env=environment())
+    os.close(its)
+    shown = b""
+    with contextlib.suppress(OSError):  # at the end of a terminal
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    stdout = process.communicate(timeout=60)[0]
+    return subprocess.CompletedProcess(arguments, process.returncode, stdout, shown.decode())
 
 
 @pytest.fixture(scope="module")
 def tuned(work):
     write_json_lines(work / "test.jsonl", opinions(50, seed=5))
     options = ("--train", str(work / "classification.csv"), "--test", str(work / "test.jsonl"))
-    done = finetune(work, "tuned", *options, "--quick", "--epochs", "20", "--class-weights", "balanced")
+    options += ("--quick", "--epochs", "20", "--class-weights", "balanced", "--select", "loss")
+    done = finetune(work, "tuned", *options, start=run_on_terminal)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert re.search(r"\| custom \| valid \| macro_f1 \|", done.stdout)
+    assert re.search(r"seed-1: +\d+%.*\d+/\d+ updates, .* left, loss=\d", done.stderr), "no bar of the run"
+    assert re.search(r"all: +\d+%.* 0\.\d of 1 runs", done.stderr), "no bar of all runs"
     before, after = done.stdout.split("| custom | valid |", 1)
     report = (work / "tuned" / "results" / "report.md").read_text()
     for shown in (before, after, report):  # before the training, below its table, and in the report
         assert re.search(r"train: 2 of \d+ texts are longer than 64 tokens and were cut \(longest 9\d\)", shown), shown
     return work / "tuned"
+
+
+def test_the_chosen_metric_selects_the_checkpoint_in_its_direction(tuned):
+    (log,) = tuned.glob("runs/*/seed-*/log.txt")
+    records = [record.values for line in log.read_text().splitlines() if (record := parse_line(line))]
+    losses = [values["loss"] for values in records if "macro_f1" in values]
+    assert len(losses) == 20 and losses[0] > min(losses)
+    (result,) = tuned.glob("runs/*/seed-*/result.json")
+    assert json.loads(result.read_text())["value"] == min(losses)
+    kept = torch.load(result.parent / "checkpoints" / "checkpoint_best.pt", weights_only=True)
+    assert kept["extra_state"]["best"] == pytest.approx(min(losses))
+
+
+def test_the_copied_code_is_hidden_and_there_once(tuned):
+    assert {path.name for path in tuned.iterdir() if path.name[0] != "."} == {*FILES, "data", "results", "runs"}
+    assert [path.relative_to(tuned).parts[0] for path in tuned.rglob("stop_signals.py")] == [".snapshots"]
+    assert not list((tuned / "runs").glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [
+        (("--set", "warmup-update=10"), ["unrecognized arguments: --warmup-update 10"]),
+        (("--select", "micro_f1"), ["--select micro_f1", "accuracy, macro_f1, mcc, f1, acc_and_f1, loss"]),
+        (("--set", "best-checkpoint-metric=macro"), ["best-checkpoint-metric macro", "macro_f1"]),
+    ],
+)
+def test_what_is_refused_in_a_new_folder_is_named(work, options, messages):
+    done = finetune(work, "refused", "--train", str(work / "classification.csv"), "--epochs", "1", *options)
+    assert done.returncode == 2
+    assert "No such file" not in done.stderr
+    for message in messages:
+        assert message in done.stderr
+    assert not (work / "refused" / "runs").exists()
+
+
+def test_a_model_that_gives_one_label_only_is_named_beside_the_baseline(work):
+    raw = write_task(work / "glue", "SST-2", train=80, dev=40)
+    options = ("--raw", str(raw), "--quick", "--epochs", "1")
+    done = finetune(work, "SST-2", *options, task="SST-2", lr="1e-9")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    sentence = re.search(r"SST-2, valid: the model (gives the label [01] to every input|is no better).*", done.stdout)
+    assert sentence, done.stdout
+    assert "to every input" in sentence[0]
+    assert sentence[0] in (work / "SST-2" / "results" / "results.md").read_text(), "the model card takes its table here"
+    (row,) = re.findall(r"\| SST-2 \| valid \| accuracy \| (.*?) \|\n", done.stdout)
+    labels = [line.split("\t")[1] for line in (raw / "SST-2" / "dev.tsv").read_text().splitlines()[1:]]
+    assert f"{100 * labels.count('1') / len(labels):.1f}" == row.split(" | ")[4], "the most frequent label of training"
 
 
 def test_a_set_that_can_be_learned_is_learned(tuned):

@@ -47,7 +47,8 @@ SHORTER = {  # as they stand in the documents -> as they run here
     "--warmup-updates 250 --total-num-update 2000": "--warmup-updates 1 --total-num-update 4",
     "--max-update 2000": "--max-update 4 --cpu --max-positions 128 --num-workers 0",
     "roberta-tokenizer": "my-tokenizer",
-    "--seeds 1 --epochs 3": "--seeds 1 --epochs 1",
+    "--only lr=1e-3 --epochs 5": "--only lr=1e-3 --epochs 1",
+    "--model runs/demo": "--model runs/tour",
     "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
     "examples/fill_mask.py": f"{REPOSITORY}/examples/fill_mask.py",
 }

@@ -58,6 +58,7 @@ def finetuned(work) -> Path:
     assert "2 runs: 2 done" in done.stdout
     assert "INFO:" not in done.stderr  # of libraries
     assert "DEBUG:" not in done.stderr
+    assert "\r" not in done.stderr and "it/s" not in done.stderr and "updates" not in done.stderr, "bars in a file"
     assert re.search(r"\| race \| valid \| accuracy \| .*65\.6", done.stdout), "the table lacks the paper's row"
     assert f"predictions, valid: {work / 'tuned' / 'results' / 'valid.predictions.jsonl'}" in done.stdout
     assert re.search(r"1 of 2: lr-2e-3_batch-16/seed-\d done: [0-9.]+\n.*2 of 2: ", done.stdout), "a line a run"
@@ -73,7 +74,6 @@ def test_medians_and_the_ensemble_are_those_of_the_runs(finetuned):
     assert min(values) > 50, "the runs have learned nothing: chance is 25"
     assert found["ensemble"]["accuracy"] > 50
     assert (finetuned / "results" / "valid.predictions.jsonl").is_file()
-    assert (finetuned / "results" / "results.png").stat().st_size > 1000
 
 
 def test_the_runs_start_from_the_pretrained_model(finetuned, work):

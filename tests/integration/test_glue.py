@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
+from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
@@ -83,6 +84,8 @@ def train_command(data: Path, save_dir: Path, *options: str, arch: str = "fast_r
 def test_the_metric_rises_above_the_majority_and_evaluation_agrees(folders, trained, tmp_path, task, arch):
     metric, baseline = METRICS[task]
     save_dir = trained(task, arch)
+    logs = {name.removeprefix("valid_") for name in logged(save_dir, "valid")[-1]}
+    assert logs >= set(selectable(Prepared.open(folders[task])))
     values = [float(record[f"valid_{metric}"]) for record in logged(save_dir, "valid")]
     assert len(values) == EPOCHS[task], "an epoch has another number of updates than the recipe counts with"
     assert max(values) > baseline + 25, values

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.race import benchmark as benchmark
 from tests.conftest import REPOSITORY
@@ -51,10 +52,11 @@ def trained(race, tmp_path_factory):
     return save_dir
 
 
-def test_it_learns_to_answer_well_above_chance(trained):
+def test_it_learns_to_answer_well_above_chance(trained, race):
     records = logged(trained, "valid")
     assert len(records) == 6
     assert float(records[-1]["valid_accuracy"]) > 80
+    assert {f"valid_{name}" for name in selectable(race)} <= records[-1].keys()
     middle, high, both = (float(records[-1][f"valid_accuracy{end}"]) for end in ("_middle", "_high", ""))
     assert both == pytest.approx((middle + high) / 2, abs=1e-3), "as many questions of either level"
     assert float(records[-1]["valid_loss"]) < np.log(4) / 2

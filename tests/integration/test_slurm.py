@@ -159,7 +159,7 @@ def test_every_rank_has_its_place_and_trains(uninterrupted):
     row = row_of(output_dir)
     assert row[:3] == (job_id, "finished", f"{UPDATES} of {UPDATES}")
     assert float(row[3]) == pytest.approx(last.loss, abs=1e-3)
-    assert (output_dir / "snapshots" / "0" / "code" / "roberta_plugin" / "launch" / "job.py").is_file()
+    assert (output_dir / ".snapshots" / "0" / "code" / "roberta_plugin" / "launch" / "job.py").is_file()
 
 
 def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):

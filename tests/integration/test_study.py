@@ -67,7 +67,7 @@ def finished(work):
 
     killer = threading.Thread(target=terminate, daemon=True)
     killer.start()
-    assert do(work) == 130
+    assert do(work) == 143
     killer.join()
     assert not is_locked(pretraining / "lock"), "the training was left running"
     assert not (pretraining / "result.json").exists()

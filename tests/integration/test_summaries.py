@@ -8,6 +8,7 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.summaries import benchmark
 from roberta_plugin.finetuning.summaries.documents import Documents
@@ -60,6 +61,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     assert found["f1"] > 90, "three of eight sentences are right"
     assert found["lead_rouge1"] < 70 and found["oracle_rouge1"] == pytest.approx(100)
     record = logged(save_dir, "valid")[-1]
+    assert {f"valid_{name}" for name in selectable(prepared)} <= record.keys()
     for name in ("rouge1", "rouge2", "f1", "average_precision"):
         assert float(record[f"valid_{name}"]) == pytest.approx(found[name], abs=1e-3)
     lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.tasks.tagging import RobertaTaggingConfig, RobertaTaggingTask
@@ -67,6 +68,7 @@ def test_it_learns_and_the_log_has_the_official_metrics(prepared, trained, tmp_p
     found = official(prepared, trained, tmp_path)
     assert found["f1"] > 90, "a third of the words are in entities"
     record = logged(trained, "valid")[-1]
+    assert {f"valid_{name}" for name in selectable(prepared)} <= record.keys()
     assert {name: float(record[f"valid_{name}"]) for name in METRICS} == pytest.approx(
         {name: found[name] for name in METRICS}, abs=1e-3
     )

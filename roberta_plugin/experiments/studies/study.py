@@ -381,6 +381,7 @@ class Work:
                 slurm=None if is_local else {},
                 job_name=f"{self.root.name}-{name}",
                 wait=not is_local,
+                code=self.root,
                 keep="weights",
             ),
             say=self.say,

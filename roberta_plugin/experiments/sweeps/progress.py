@@ -1,4 +1,4 @@
-"""Progress of a sweep: on a terminal a bar over all runs with the time left, else a line for each run that ends."""
+"""Progress of a sweep: on a terminal a bar for each run and one for all, else a line for each run that ends."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
-from roberta_plugin.training.log import parse_line
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RUNNING, RunFolder
+from roberta_plugin.progress import terminal_size
+from roberta_plugin.training.log import Record, parse_line, show_on
 
-_LOOK_EVERY_S = 5.0
-_TAIL_BYTES = 2**15  # of a log, in which its last record is looked for
+_LOOK_EVERY_S = 1.0
+_MOST_BARS = 8  # of runs, which must fit on the screen
+_TAIL_BYTES = 2**15  # of a log, in which its last records are looked for
 _BAR = "{l_bar}{bar}| {n:.1f} of {total} runs, {elapsed} so far, {remaining} left{postfix}"
+_RUN = "{l_bar}{bar}| {n:.0f}/{total:.0f} updates, {remaining} left{postfix}"
 
 
 class SweepProgress:
@@ -24,7 +28,10 @@ class SweepProgress:
         self._folders = folders
         self._num_ended = 0
         self._looked = time.monotonic()
-        self._bar = tqdm(total=len(folders), smoothing=0, bar_format=_BAR, disable=not sys.stderr.isatty())
+        self._size = terminal_size()
+        is_hidden = not sys.stderr.isatty()
+        self._bar = tqdm(total=len(folders), desc="all", smoothing=0, bar_format=_BAR, disable=is_hidden, **self._size)
+        self._bar_of: dict[str, Any] = {}  # by the run's name
 
     def __enter__(self) -> SweepProgress:
         return self
@@ -32,12 +39,12 @@ class SweepProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.close()
+        for bar in [*self._bar_of.values(), self._bar]:
+            bar.close()
 
     def report(self, folder: RunFolder, event: str) -> None:
         """Take note of a run that has started, has ended or is another process's."""
         if event == "started":
-            self._bar.set_postfix_str(f"log: {folder.path / 'log.txt'}")
             return
         self._num_ended += event != "elsewhere"
         result = folder.result()
@@ -47,29 +54,47 @@ class SweepProgress:
         sys.stdout.flush()
 
     def look(self) -> None:
-        """Move the bar, every few seconds; to be called often."""
+        """Move the bars, every second; to be called often."""
         if self._bar.disable or time.monotonic() < self._looked + _LOOK_EVERY_S:
             return
         self._looked = time.monotonic()
+        running = [folder for folder in self._folders if folder.state() == RUNNING][:_MOST_BARS]
+        for name in self._bar_of.keys() - {folder.run.name for folder in running}:
+            self._bar_of.pop(name).close()
+        for folder in running:
+            name = folder.run.name
+            if name not in self._bar_of:
+                self._bar_of[name] = tqdm(
+                    total=_num_updates(folder), desc=name, bar_format=_RUN, leave=False, **self._size
+                )
+            last = {record.kind: record for record in _records(folder)}
+            for record in sorted(last.values(), key=lambda record: record.values["num_updates"]):
+                show_on(self._bar_of[name], record)
+            self._bar_of[name].refresh()
         self._bar.update(max(0.0, sum(map(share_done, self._folders)) - self._bar.n))
+        self._bar.refresh()
 
 
 def share_done(folder: RunFolder) -> float:
     """How much of a run is done, 0 to 1: its updates, by its log; 1 for one that has ended."""
     if folder.state() in (DONE, FAILED):
         return 1.0
+    total, records = _num_updates(folder), _records(folder)
+    return min(1.0, records[-1].values["num_updates"] / total) if records and total else 0.0
+
+
+def _num_updates(folder: RunFolder) -> int | None:
+    """The updates of the whole run; None if its options do not say."""
     arguments = folder.run.arguments
-    if "--max-update" not in arguments[:-1]:
-        return 0.0
-    total = int(arguments[arguments.index("--max-update") + 1])
-    updates = [record.values.get("num_updates", 0.0) for line in _tail(folder) if (record := parse_line(line))]
-    return min(1.0, updates[-1] / total) if updates and total > 0 else 0.0
+    return int(arguments[arguments.index("--max-update") + 1]) if "--max-update" in arguments[:-1] else None
 
 
-def _tail(folder: RunFolder) -> list[str]:
+def _records(folder: RunFolder) -> list[Record]:
+    """The last records of a run's log."""
     try:
         with open(folder.path / "log.txt", "rb") as log:
             log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
-            return log.read().decode("utf-8", errors="replace").splitlines()
+            lines = log.read().decode("utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return []
+    return [record for line in lines if (record := parse_line(line)) and "num_updates" in record.values]

@@ -12,6 +12,12 @@ from typing import Any
 from roberta_plugin.experiments.sweeps.grid import Grid, Metric
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
 from roberta_plugin.files import atomic_write
+from roberta_plugin.training.arguments import OUR_TASK
+
+_PERCENT = (
+    *("accuracy", "acc_and_f1", "f1", "mcc", "macro", "micro", "precision", "recall", "average_precision"),
+    *("exact", "pearson", "spearman", "rouge", "nsp_accuracy"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +115,9 @@ def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemb
         file.write(as_markdown(facts, grid, cells, best))
     if any(cell.values for cell in cells):
         with atomic_write(root / "report.png") as file:
-            plot(cells, best, metric=grid.metric, file=file)
+            arguments = folders[0].run.arguments
+            task = arguments[arguments.index("--task") + 1] if "--task" in arguments else ""
+            plot(cells, best, metric=grid.metric, task=task, file=file)
     return facts
 
 
@@ -153,7 +161,18 @@ def _show(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
-def plot(cells: Sequence[Cell], best: Cell | None, *, metric: Metric, file: Any) -> None:
+def axis_label(value: str, task: str) -> str:
+    """A number of fairseq-train's log with its unit.
+
+    Example: axis_label("loss", "roberta_masked_lm") -> "loss (bits)"; axis_label("f1", "squad2") -> "f1 (%)".
+    """
+    if value == "loss":
+        return "loss (bits)" if task == OUR_TASK else "loss (nats, or squared error)"
+    is_percent = value.removeprefix("tuned_").startswith(_PERCENT)
+    return f"{value} (%)" if is_percent else {"ppl": "perplexity"}.get(value, value)
+
+
+def plot(cells: Sequence[Cell], best: Cell | None, *, metric: Metric, task: str, file: Any) -> None:
     """Draw each run as a point and each cell's median as a line, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -167,7 +186,7 @@ def plot(cells: Sequence[Cell], best: Cell | None, *, metric: Metric, file: Any)
         if cell.median is not None:
             axes.hlines(cell.median, position - 0.3, position + 0.3, color=color)
     axes.set_xticks(range(len(cells)), [cell.name for cell in cells], rotation=30, ha="right", fontsize=8)
-    axes.set_ylabel(metric.value)
+    axes.set_ylabel(axis_label(metric.value, task))
     axes.set_title(f"{metric}; lines: medians", fontsize=9)
     axes.grid(alpha=0.3, axis="y")
     figure.savefig(file, format="png")

@@ -41,6 +41,7 @@ class SweepSettings(RunSettings):
     grid: Path  # grid file (YAML); slurm/README.md has the format
     job_name: str | None = None  # what squeue shows; None: the name of `output_dir`
     wait: bool = setting(False, "with --slurm: wait until the runs have left the queue")
+    code: Path | None = None  # folder whose .snapshots holds the code that the runs use; None: `output_dir`
     renew_code: bool = setting(
         False, "from now on use the present code of this plugin, not the copy that the first start has made"
     )

@@ -94,8 +94,8 @@ def sweep(
         if settings.wait:  # also for what an earlier call has submitted
             queued = queued_runs(root)
             waited_for = [folder for folder in folders if folder in chosen or folder.run.name in queued]
-    if chosen and use_snapshot(chosen, root=root, renew=settings.renew_code):
-        say(f"the runs use the code in {root / 'snapshots'}, which differs from the present one: see --renew-code")
+    if chosen and use_snapshot(chosen, root=(settings.code or root).resolve(), renew=settings.renew_code):
+        say(f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code")
     jobs: dict[str, str] = {}
     try:
         if chosen and settings.slurm is not None:
@@ -118,7 +118,8 @@ def sweep(
 def summary_of(report: SweepReport) -> str:
     """The outcome in a few lines."""
     states = ", ".join(f"{count} {state}" for state, count in report.states.items())
-    lines = [f"{report.facts['num_runs']} runs: {states}"]
+    num_runs = report.facts["num_runs"]
+    lines = [f"{num_runs} run{'s' * (num_runs != 1)}: {states}"]
     for name, failure in report.failures.items():
         lines.append(f"failed: {name}: {failure['reason']}; see {report.output_dir / name / 'log.txt'}")
     best = report.best_cell
@@ -192,8 +193,12 @@ def _submit(
     return jobs
 
 
-def check_options(grid: Grid) -> None:
+def check_options(grid: Grid, *, is_written: bool = True) -> None:
     """Check every cell's options and data as fairseq-train would at its start, before anything is started.
+
+    Args:
+        grid: the grid.
+        is_written: whether its file can be quoted; `finetune` writes it after this check.
 
     Raises:
         ValueError: naming the cell, with fairseq's reason.
@@ -204,7 +209,8 @@ def check_options(grid: Grid) -> None:
             parsed = train_arguments.parse(run.arguments_in(Path(run.name), grid.metric))
             option_checks.check_options(parsed)
         except ValueError as error:
-            raise ValueError(f"{locate(grid.path, str(error))}, cell {run.cell}: {error}") from error
+            where = f"{locate(grid.path, str(error))}, " if is_written else ""
+            raise ValueError(f"{where}cell {run.cell}: {error}") from error
         check_data(train_arguments.data_folders(parsed))
         check_splits(parsed)
 

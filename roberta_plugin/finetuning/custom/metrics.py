@@ -1,6 +1,6 @@
 """Metrics of own data, as functions of how often each example counts, which is what the bootstrap varies.
 
-Metrics are in percent. One that is not defined, because a quotient is 0/0, is 0, as in scikit-learn.
+Metrics but errors are in percent. One that is not defined, because a quotient is 0/0, is 0, as in scikit-learn.
 
 Shapes: N examples, C labels, M thresholds. Weights (N,) are how often each example counts.
 """
@@ -77,12 +77,18 @@ def of_choices(is_right: Numbers, weights: Numbers) -> dict[str, float]:
 
 
 def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
-    """Pearson's and Spearman's correlation of two (N,), and their mean."""
+    """Pearson's and Spearman's correlation of two (N,), and their mean; mean absolute and root mean squared error.
+
+    The errors are in units of the label.
+    """
+    share = weights / weights.sum()
+    errors = predictions - answers
     found = {
         "pearson": 100 * pearson(predictions, answers, weights),
         "spearman": 100 * pearson(ranks(predictions, weights), ranks(answers, weights), weights),
     }
-    return {"pearson_spearman": (found["pearson"] + found["spearman"]) / 2, **found}
+    found = {"pearson_spearman": (found["pearson"] + found["spearman"]) / 2, **found}
+    return {**found, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
 
 
 def pearson(x: Numbers, y: Numbers, weights: Numbers) -> float:
@@ -101,14 +107,6 @@ def ranks(values: Numbers, weights: Numbers) -> Numbers:
     _, group = np.unique(values, return_inverse=True)
     counts = np.bincount(group, weights)
     return np.asarray((np.cumsum(counts) - counts + (counts + 1) / 2)[group])
-
-
-def errors(answers: Numbers, predictions: Numbers, *, baseline: float) -> dict[str, dict[str, float]]:
-    """Mean absolute error and root of the mean squared error in units of the label, beside those of a constant."""
-    return {
-        name: {"mae": float(np.abs(given - answers).mean()), "rmse": float(np.sqrt(((given - answers) ** 2).mean()))}
-        for name, given in (("model", predictions), ("mean of the training set", np.full_like(answers, baseline)))
-    }
 
 
 def class_table(right: Numbers, predicted: Numbers, present: Numbers, labels: Sequence[str]) -> list[dict[str, Any]]:

@@ -80,6 +80,16 @@ def pearson_spearman(predictions: Numbers, answers: Numbers) -> float:
     return (pearson(predictions, answers) + spearman(predictions, answers)) / 2
 
 
+def mae(predictions: Numbers, answers: Numbers) -> float:
+    """Mean absolute error of two (N,), in units of the answers."""
+    return float(np.abs(predictions - answers).mean())
+
+
+def rmse(predictions: Numbers, answers: Numbers) -> float:
+    """Root of the mean squared error of two (N,), in units of the answers."""
+    return float(np.sqrt(((predictions - answers) ** 2).mean()))
+
+
 def as_written(predictions: Numbers, limits: tuple[float, float]) -> NDArray[np.float64]:
     """Numbers (N,) as the file of predictions has them: within the task's limits, with three decimals."""
     return np.clip(predictions.astype(np.float64), *limits).round(3)

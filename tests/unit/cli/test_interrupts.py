@@ -101,7 +101,7 @@ def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure,
     module, _, name = procedure.rpartition(".")
     monkeypatch.setattr(importlib.import_module(module), name, train)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert main([verb, *words]) == 130
+    assert main([verb, *words]) == 143
     assert len(stopped) == 1
     assert "interrupted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -7,8 +7,8 @@ import pytest
 import roberta_plugin
 from roberta_plugin.demo import training
 from roberta_plugin.demo.run_folder import DemoFolder, DemoSettings
-from roberta_plugin.demo.training import Plan, Speed, make_plan, show, train_command
-from roberta_plugin.training.log import Record
+from roberta_plugin.demo.training import Plan, Speed, make_plan, train_command
+from roberta_plugin.training.log import Record, show_on
 
 
 class Bar:
@@ -112,18 +112,18 @@ def test_thread_choices(monkeypatch, setting, cores, expected):
 
 def test_the_bar_follows_the_updates_and_shows_the_last_values():
     bar = Bar()
-    show(bar, Record("train_inner", {"num_updates": 10, "loss": 9.126, "wps": 12345.6}))
-    show(bar, Record("valid", {"num_updates": 10, "loss": 9.0, "accuracy": 12.34}))
-    show(bar, Record("train_inner", {"num_updates": 20, "loss": 8.5, "wps": 12000}))
+    show_on(bar, Record("train_inner", {"num_updates": 10, "loss": 9.126, "wps": 12345.6}))
+    show_on(bar, Record("valid", {"num_updates": 10, "loss": 9.0, "accuracy": 12.34}))
+    show_on(bar, Record("train_inner", {"num_updates": 20, "loss": 8.5, "wps": 12000}))
     assert bar.n == 20
     assert bar.postfix == {"loss": "8.50", "tokens/s": "12,000", "valid accuracy": "12.3 %"}
 
 
 def test_a_resumed_run_counts_only_its_own_updates_as_speed():
     bar = Bar()
-    show(bar, Record("train_inner", {"num_updates": 510, "loss": 9.0, "wps": 1}))
+    show_on(bar, Record("train_inner", {"num_updates": 510, "loss": 9.0, "wps": 1}))
     assert bar.initial == bar.n == 510
-    show(bar, Record("train_inner", {"num_updates": 520, "loss": 9.0, "wps": 1}))
+    show_on(bar, Record("train_inner", {"num_updates": 520, "loss": 9.0, "wps": 1}))
     assert (bar.initial, bar.n) == (510, 520)
 
 

@@ -51,7 +51,7 @@ def test_the_ranks_get_environment_and_a_free_port_and_the_policy_their_exit_cod
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 9, said
     assert "name a'b c, wait 10, port " in said
-    assert f"code {tmp_path}/run/snapshots/0/code:/of/a/module\n" in said, "another copy would be imported"
+    assert f"code {tmp_path}/run/.snapshots/0/code:/of/a/module\n" in said, "another copy would be imported"
     assert port < int(re.search(r"port (\d+)", said)[1]) < port + 100
     assert "attempt 1 failed while starting (exit code 9): it failed before the first checkpoint" in said
     assert "requeue" not in (tmp_path / "calls").read_text()

@@ -26,7 +26,7 @@ def test_code_and_config_are_copied_and_numbered(tmp_path):
     first = take_snapshot(recipe, arguments=("data-bin", "--cpu"), config=config)
     second = take_snapshot(recipe, arguments=("data-bin",), config=None)
     assert [first, second, next_folder(recipe.output_dir)] == [
-        recipe.output_dir / "snapshots" / str(i) for i in range(3)
+        recipe.output_dir / ".snapshots" / str(i) for i in range(3)
     ]
     copied = {path.relative_to(first / "code" / PACKAGE.name) for path in (first / "code").rglob("*.py")}
     assert copied == {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
@@ -76,7 +76,7 @@ def test_a_link_that_cannot_be_copied_is_named_and_leaves_no_snapshot(tmp_path, 
     (own / link).symlink_to(target)
     (own / "another").symlink_to("nowhere")
     with pytest.raises(ValueError, match=r"my_plugin cannot be copied to .*: repair the file") as error:
-        copy_code(tmp_path / "run" / "snapshots" / "0", user_dirs=(own,))
+        copy_code(tmp_path / "run" / ".snapshots" / "0", user_dirs=(own,))
     assert str(error.value).count("Errno") == 1, "one of many suffices"
     assert next_folder(tmp_path / "run").name == "0"
 
@@ -105,18 +105,19 @@ def test_a_sweep_keeps_the_code_of_its_first_start_until_it_is_renewed(tmp_path)
     (own / "__init__.py").write_text("A = 1\n")
     root = tmp_path / "sweep"
     first, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=False)
-    assert (first, is_outdated) == (root / "snapshots" / "0" / "code", False)
+    assert (first, is_outdated) == (root / ".snapshots" / "0" / "code", False)
     assert (first / PACKAGE.name / "launch" / "snapshot.py").is_file()
     (own / "__init__.py").write_text("A = 2\n")
     assert sweep_snapshot(root, user_dirs=[own], renew=False) == (first, True)
     assert (first / "my_plugin" / "__init__.py").read_text() == "A = 1\n"
     second, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=True)
-    assert (second, is_outdated) == (root / "snapshots" / "1" / "code", False)
+    assert (second, is_outdated) == (root / ".snapshots" / "1" / "code", False)
     assert sweep_snapshot(root, user_dirs=[own], renew=False) == (second, False)
+    assert sweep_snapshot(root, user_dirs=[own], renew=True) == (second, False), "nothing is copied twice"
     with pytest.raises(ValueError, match="have a name twice"):
         sweep_snapshot(root, user_dirs=[own, tmp_path / "b" / "my_plugin"], renew=True)
 
 
 def test_a_copy_that_was_cut_off_is_no_snapshot(tmp_path):
-    (tmp_path / "snapshots" / "0" / ".code.123.tmp").mkdir(parents=True)
-    assert sweep_snapshot(tmp_path, user_dirs=(), renew=False)[0] == tmp_path / "snapshots" / "1" / "code"
+    (tmp_path / ".snapshots" / "0" / ".code.123.tmp").mkdir(parents=True)
+    assert sweep_snapshot(tmp_path, user_dirs=(), renew=False)[0] == tmp_path / ".snapshots" / "1" / "code"

@@ -63,7 +63,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tiny_data_bin, tmp_path):
     lines = submission.script.splitlines()
     assert "NCCL_DEBUG" not in submission.script  # its value may be a secret: environment.sh has it
     assert lines.index("module load cuda") < next(i for i, line in enumerate(lines) if line.startswith("srun "))
-    assert f"{output_dir}/snapshots/0/code" in submission.script
+    assert f"{output_dir}/.snapshots/0/code" in submission.script
     assert "--kill-on-bad-exit=1" in submission.script
     assert f"--label --output={output_dir}/logs/%j_%n_log.out" in submission.script
     assert "--error" not in submission.script, "one log for each node"
@@ -159,7 +159,7 @@ def test_secrets_are_in_no_file_and_reach_the_job_by_sbatch(tiny_data_bin, tmp_p
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", env=("MY_TOKEN=hunter2", "PLAIN=x"))
     assert submit(recipe, config=config)["MY_TOKEN"] == "hunter2"
     assert not [p for p in recipe.output_dir.rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
-    snapshot = recipe.output_dir / "snapshots" / "0"
+    snapshot = recipe.output_dir / ".snapshots" / "0"
     assert (snapshot / "launch.yaml").read_text() == "env: {MY_TOKEN: ..., OTHER_KEY: ...}\n"
     assert (snapshot / "environment.sh").read_text() == "export PLAIN=x\n"
     assert {stat.S_IMODE((snapshot / name).stat().st_mode) for name in ("launch.yaml", "environment.sh")} == {0o600}

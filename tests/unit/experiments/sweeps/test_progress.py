@@ -5,6 +5,7 @@ import sys
 from roberta_plugin.experiments.sweeps import progress as sweep_progress
 from roberta_plugin.experiments.sweeps.grid import Run
 from roberta_plugin.experiments.sweeps.progress import SweepProgress, share_done
+from roberta_plugin.locks import try_lock
 from tests.unit.experiments.sweeps.test_keep import ACCURACY, RunFolder
 
 
@@ -39,16 +40,20 @@ def test_without_a_terminal_there_is_a_line_for_each_run_that_ends(tmp_path, cap
     assert second.endswith(f"2 of 2: a/seed-2 failed, see {runs[1].path / 'log.txt'}")
 
 
-def test_on_a_terminal_a_bar_shows_the_share_the_time_left_and_the_log(tmp_path, capsys, monkeypatch):
+def test_on_a_terminal_a_bar_shows_the_share_and_the_time_left_and_one_the_run_that_trains(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sweep_progress, "_LOOK_EVERY_S", 0.0)
     runs = [make(tmp_path, "1", updates=20), make(tmp_path, "2")]
     with SweepProgress(runs) as progress:
         progress.report(runs[0], "started")
-        progress.look()
+        with open(runs[0].path / "lock", "w") as lock:
+            assert try_lock(lock.fileno())
+            progress.look()
         assert progress._bar.n == 0.5
-        progress._bar.refresh()
     shown = capsys.readouterr().err
     assert "0.5 of 2 runs" in shown
     assert "left" in shown
-    assert str(runs[0].path / "log.txt") in shown
+    assert "a/seed-1:  50%" in shown and "20/40 updates" in shown and "loss=1.00" in shown
+    assert "a/seed-2" not in shown

@@ -72,7 +72,9 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
         pairs = np.array([[entry["prediction"], entry["label"]] for entry in entries])
         assert 100 * np.corrcoef(pairs.T)[0, 1] == pytest.approx(found["pearson"], abs=1e-3)
         assert pairs[:, 0].mean() == pytest.approx(1500, abs=200)  # on the scale of the table
-        assert details["errors"]["model"]["mae"] == pytest.approx(np.abs(pairs[:, 0] - pairs[:, 1]).mean(), rel=1e-4)
+        assert found["mae"] == pytest.approx(np.abs(pairs[:, 0] - pairs[:, 1]).mean(), rel=1e-4)
+        mean = prepared.settings["mean"]
+        assert details["baseline"]["mae"] == pytest.approx(np.abs(pairs[:, 1] - mean).mean())
 
 
 def test_the_confusion_matrix_and_the_table_of_labels_count_the_examples(prepare_table):

@@ -40,9 +40,10 @@ def test_the_best_threshold_is_found_and_of_equal_ones_the_middle():
 
 
 def test_errors_are_in_units_of_the_label():
-    found = metrics.errors(np.array([1.0, 3.0]), np.array([1.0, 7.0]), baseline=2.0)
-    assert found["model"] == {"mae": 2.0, "rmse": pytest.approx(np.sqrt(8))}
-    assert found["mean of the training set"] == {"mae": 1.0, "rmse": 1.0}
+    answers = np.array([1.0, 3.0])
+    found = metrics.of_numbers(answers, np.array([1.0, 7.0]), np.ones(2))
+    assert (found["mae"], found["rmse"]) == (2.0, pytest.approx(np.sqrt(8)))
+    assert metrics.of_numbers(answers, np.array([1.0, 7.0]), np.array([3.0, 1.0]))["mae"] == 1.0
 
 
 def test_where_everything_is_the_same_metrics_are_0_and_not_an_error():
