@@ -110,7 +110,7 @@ import sys
 import fairseq_cli.train as train
 seen = []
 train.distributed_utils.call_main = lambda cfg, main, **options: seen.append((cfg.common.bf16, cfg.common.tpu))
-sys.argv = ["fairseq-train", "unused", "--user-dir", {str(REPOSITORY / "roberta_plugin")!r}, "--bf16",
+sys.argv = ["fairseq-train", DATA, "--user-dir", {str(REPOSITORY / "roberta_plugin")!r}, "--bf16",
     "--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--arch", "fast_roberta_tiny", *EXTRA]
 train.cli_main()
 print(seen)
@@ -118,8 +118,8 @@ print(seen)
 
 
 @pytest.mark.parametrize(("extra", "expected"), [([], "[(True, False)]"), (["--tpu"], "[(True, True)]")])
-def test_bf16_is_no_tpu_unless_asked_for(extra, expected):
-    code = BF16.replace("EXTRA", repr(extra))
+def test_bf16_is_no_tpu_unless_asked_for(tiny_data_bin, extra, expected):
+    code = BF16.replace("EXTRA", repr(extra)).replace("DATA", repr(str(tiny_data_bin)))
     done = run_python(code, cwd=REPOSITORY, environment=environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == expected
