@@ -19,8 +19,8 @@ from tests.campaign.subjects import all_subjects, write_inputs
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import needs_slurm
 
-CASES = 30  # two a command
-HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate", "roberta finetune --model")
+CASES = 15  # one a command
+HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate")
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_killed_pretraining_ends_the_same(inputs: Path, tmp_path: Path) -> None:
     subjects = [subject for subject in all_subjects(inputs) if subject.name == "pretraining, fp32"]
-    table = run_kills(subjects, tmp_path, kills_per_subject=3)
+    table = run_kills(subjects, tmp_path, kills_per_subject=2)
     assert table.cases == []
     assert table.total("same end") >= 1
-    assert table.total("killed while writing") + table.total("power cut") >= 2
+    assert table.total("killed while writing") + table.total("power cut") >= 1
     assert table.total("whole checkpoint") >= 3
 
 
@@ -81,6 +81,7 @@ def test_every_break_fits_the_code_and_has_a_guard(inputs: Path, tmp_path: Path)
     assert len({each.name for each in BREAKS}) >= 12
 
 
+@pytest.mark.slow  # the campaign in a copy of the tree
 def test_a_break_is_noticed(inputs: Path, tmp_path: Path) -> None:
     table = run_breaks(inputs, tmp_path, processes=1, only="torn status")
     assert table.cases == []
