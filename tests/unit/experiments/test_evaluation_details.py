@@ -59,4 +59,4 @@ def test_a_label_that_the_font_lacks_is_drawn_by_its_code_and_without_a_warning(
         table="",
     )
     assert [str(each.message) for each in recwarn] == []
-    assert evaluation_details._drawable(names[0]) == r"U+1F642 \$1"
+    assert drawable(names[0]) == r"U+1F642 \$1"
