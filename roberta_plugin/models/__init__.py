@@ -12,9 +12,6 @@ sentence_head          features of each <s>       -> logits of the sentences of 
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 initialization         BERT's initial weights
 compiling              torch.compile of the layers, with enough graphs
-cuda_graphs            layers of short batches, all kernels at once
-cuda_recording         a pass of them, recorded for that
-fp8                    matrix products in FP8
 checkpoints/           state dicts of other layouts, heads and options
 cpu/                   what makes a training step fast on a CPU
 flops                  FLOPs of a training step

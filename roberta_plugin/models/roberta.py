@@ -25,10 +25,8 @@ from roberta_plugin.models.checkpoints.pairs import reconcile_pairs
 from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
-from roberta_plugin.models.cuda_graphs import why_no_graphs
 from roberta_plugin.models.device_peaks import peak_flops
 from roberta_plugin.models.flops import executed_flops, training_flops
-from roberta_plugin.models.fp8 import check_device
 from roberta_plugin.models.heads import ClassificationHead, SpanHead, TokenHead
 from roberta_plugin.models.initialization import initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
@@ -232,10 +230,6 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if str(self.cfg.matmul_precision) != "highest":
             torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
         weight, name = self.encoder.lm_head.bias, str(self.cfg.attention_backend)
-        if self.cfg.fp8_products:
-            check_device(weight.device)
-        if self.cfg.cuda_graphs and (reason := why_no_graphs(weight.device, is_packed=packing is not None)):
-            logger.warning(f"--cuda-graphs has no effect {reason}")
         device, is_packed, heads = weight.device, packing is not None, self.cfg.encoder_attention_heads
         autocasts = torch.is_autocast_enabled(device.type)
         logger.info(

@@ -40,7 +40,6 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             layer_norm_eps=cfg.layer_norm_eps,
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
-            cuda_graphs=cfg.cuda_graphs,
             layerdrop_prob=cfg.encoder_layerdrop,
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
@@ -66,7 +65,6 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             activation_dropout_prob=cfg.activation_dropout,
             attention_backend=str(cfg.attention_backend),
             layer_norm_eps=cfg.layer_norm_eps,
-            in_fp8=cfg.fp8_products,
         )
 
     def forward(

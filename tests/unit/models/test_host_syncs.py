@@ -56,15 +56,6 @@ def test_forward_backward_loss_and_step_read_no_value(kind, dtype, monkeypatch):
         float(loss.detach())
 
 
-def test_products_in_fp8_read_no_value():
-    sizes = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2}
-    model = our_model(fp8_products=True, attention_backend="sdpa", **sizes).to(torch.bfloat16).to("meta").train()
-    model._has_begun = True
-    sample = to_meta(make_sample("full"))
-    model(**sample["net_input"], predicted=sample["predicted"])[0].backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
 @pytest.mark.parametrize("max_norm", [0.0, 1.0])
 def test_the_norm_and_the_step_of_the_optimizer_read_no_value(max_norm):
     """Counted on a CPU: torch's fused step has no version for tensors without values."""
