@@ -7,8 +7,8 @@ roberta_encoder        its encoder with the pretraining heads
 embeddings             ids (B, T)                 -> vectors (B, T, D)
 encoder                vectors                    -> features (B, T, D)
 attention/             self-attention and its interchangeable backends
-heads                  features                   -> logits of tokens, classes or spans
-sentence_head          features of each <s>       -> logits of the sentences of documents
+pretraining_heads      features                   -> logits of the vocabulary, and of next sentences
+heads                  features                   -> logits of classes, tags, spans or sentences: fine-tuning
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 initialization         BERT's initial weights
 compiling              torch.compile of the layers, with enough graphs

@@ -16,7 +16,7 @@ from roberta_plugin.models.attention.sequences import first_of_predicted, first_
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
-from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead
+from roberta_plugin.models.pretraining_heads import MaskedLMHead, NextSentenceHead
 
 POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 

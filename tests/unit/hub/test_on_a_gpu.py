@@ -23,8 +23,8 @@ READERS = {
 def test_what_is_read_is_on_the_device_of_the_model(what, dtype):
     model, tokens = our_model(), make_batch(LENGTHS)[0]
     model.register_classification_head("task", num_classes=3)
-    model.register_span_head("span")
-    model.register_token_head("tags", num_classes=2)
+    model.register_head("span", "span")
+    model.register_head("tags", "token", num_classes=2)
     with fake_cuda() as mode, Watch(may_wait=True), torch.inference_mode():
         batch = Batch(moved(tokens, mode), list(LENGTHS), list(range(4)))
         found = READERS[what](moved(model, mode, dtype).eval(), batch)

@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.fairseq_workarounds import gradient_sums
 from roberta_plugin.models import compiling
-from roberta_plugin.models.heads import NextSentenceHead
 from roberta_plugin.models.linear_cross_entropy import choose_path
+from roberta_plugin.models.pretraining_heads import NextSentenceHead
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.fake_cuda import KernelError, WaitError, Watch, fake_cuda, moved
 from tests.tiny_models import our_model

@@ -45,7 +45,6 @@ def test_forward_backward_loss_and_step_read_no_value(kind, dtype, monkeypatch):
     dtype = torch.bfloat16 if kind == "packed" else dtype
     backend = "torch_flash" if kind == "packed" else "sdpa"
     model = our_model(attention_backend=backend, dropout=0.1, attention_dropout=0.1).to(dtype).to("meta").train()
-    model._has_begun = True
     criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
     loss, _, log = criterion(model, to_meta(make_sample(kind)))
     loss.backward()
