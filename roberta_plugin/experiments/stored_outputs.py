@@ -76,7 +76,7 @@ def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
 
 
 def _checksum(split: PreparedSplit) -> str:
-    """Of what the model reads; folders of earlier versions, without checksums of the files, give only its size."""
+    """A checksum of what the model reads."""
     sizes = [split.facts.get(name) for name in ("examples", "sequences", "tokens")]
-    files = [split.files.get(f"{split.name}.{ending}", {}).get("sha256") for ending in _SEQUENCES]
+    files = [split.files[f"{split.name}.{ending}"]["sha256"] for ending in _SEQUENCES]
     return hashlib.sha256(json.dumps([sizes, files]).encode()).hexdigest()

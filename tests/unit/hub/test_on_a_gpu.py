@@ -12,9 +12,9 @@ LENGTHS = (17, 9, 1, 13)
 READERS = {
     "features": running.features,
     "first": running.first_features,
-    "classes": lambda model, batch: running.head_logits(model, batch, "task"),
-    "spans": lambda model, batch: running.span_logits(model, batch, "span"),
-    "tags": lambda model, batch: running.token_logits(model, batch, "tags"),
+    "classes": lambda model, batch: running.head_outputs(model, batch, "task"),
+    "spans": lambda model, batch: running.head_outputs(model, batch, "span"),
+    "tags": lambda model, batch: running.head_outputs(model, batch, "tags"),
 }
 
 
