@@ -187,7 +187,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         """
         if self._describes_attention:
             self._describe_attention(src_tokens, packing)
-        chosen = None if head is None else self._head(head)
+        chosen: Any = None if head is None else self._head(head)
         reads = None if chosen is None else chosen.reads
         asked = {"head": head is not None, "features_only": features_only, "masked_tokens": masked_tokens is not None}
         asked["predicted"] = predicted is not None and reads != "sentences"

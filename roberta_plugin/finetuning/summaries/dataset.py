@@ -19,7 +19,7 @@ from roberta_plugin.finetuning.summaries.layout import by_document, packed_layou
 class DocumentsDataset(ExamplesDataset):
     """Batches of `ExamplesDataset` with "sentences" and, in net_input, "segments" (S, T).
 
-    "sentences" is what `models/sentence_head.py` asks for (`layout`), and "labels" (V,), in the order of the documents
+    "sentences" is what `SentenceHead` of `models/heads.py` asks for (`layout`), and "labels" (V,), in the order of the documents
     and of their text.
     """
 
