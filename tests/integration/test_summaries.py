@@ -116,7 +116,7 @@ def test_an_update_of_two_ranks_with_three_batches_each_is_that_of_a_plain_refer
         count += len(labels)
     assert count == 9 * 8 + 3
     (total / count).backward()
-    for name, parameter in model.named_parameters():
+    for name, parameter in model.state_dict(keep_vars=True).items():
         if parameter.grad is None:
             continue
         change = (before[name] - after[name]).double()
