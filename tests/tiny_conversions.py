@@ -52,14 +52,11 @@ def write_checkpoint(folder: Path, kind: str = "masked_lm", *, sentencepiece: bo
 
 
 def _span_head(dim: int) -> dict[str, torch.Tensor]:
-    from roberta_plugin.models.heads import SpanHead
-
-    torch.manual_seed(4)
-    head = SpanHead(dim, inner_dim=dim, activation=torch.tanh, dropout_prob=0.0)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.normal_()
-    return {f"span_heads.span_head.{name}": value for name, value in head.state_dict().items()}
+    generator = torch.Generator().manual_seed(4)
+    shapes = {"span.weight": (2, dim), "span.bias": (2,)}
+    shapes |= {"answerable.dense.weight": (dim, dim), "answerable.dense.bias": (dim,)}
+    shapes |= {"answerable.out_proj.weight": (1, dim), "answerable.out_proj.bias": (1,)}
+    return {f"span_heads.span_head.{name}": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
 def batch(folder: Path, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

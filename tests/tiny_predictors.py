@@ -49,15 +49,15 @@ def write_predictor(folder: Path, name: str) -> Path:
         model = RobertaHub.from_pretrained(folder).model
         if name == "tagging":
             torch.manual_seed(1)
-            model.register_token_head("token_head", len(TAGS))
-            torch.nn.init.normal_(model.token_heads["token_head"].out_proj.weight)
+            model.register_head("token_head", "token", num_classes=len(TAGS))
+            torch.nn.init.normal_(model.heads["token_head"].out_proj.weight)
         else:
-            model.register_span_head("span_head")
+            model.register_head("span_head", "span")
         state["model"] = model.state_dict()
     if name == "summary":
         torch.save(state, folder / "model.pt")
         model = RobertaHub.from_pretrained(folder).model
-        model.register_sentence_head("summary_head", num_layers=1)
+        model.register_head("summary_head", "sentence", num_layers=1)
         state["model"] = model.state_dict()
     if TRAINED[name]:
         state["task_state"] = {"data": TRAINED[name]}

@@ -29,8 +29,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.heads import SENTENCE, SPAN, TOKEN
-from roberta_plugin.models.checkpoints.names import VERSION
+from roberta_plugin.models.checkpoints.names import CLASSIFICATION, SENTENCE, SPAN, TOKEN, VERSION
 
 Layout = Literal["today", "2019"]
 MODEL = "model.pt"
@@ -194,7 +193,7 @@ def _note(model: PortableModel) -> str:
     how = f'RobertaModel.from_pretrained("THIS FOLDER", "model.pt", bpe="{bpe}")'
     if bpe is None:
         how = 'RobertaModel.from_pretrained("THIS FOLDER", "model.pt", bpe=None)  # its tokenizer is of roberta_plugin'
-    heads = sorted({name.split(".")[1] for name in model.parameters if name.startswith("classification_heads.")})
+    heads = sorted({name.split(".")[1] for name in model.parameters if name.startswith(CLASSIFICATION)})
     listed = f"Classification heads: {', '.join(heads)}.\n" if heads else ""
     labels = f"Classes of {model.head.name}, in their order: {', '.join(model.labels)}.\n" if model.labels else ""
     return f"from fairseq.models.roberta import RobertaModel\nroberta = {how}\n\n{listed}{labels}"

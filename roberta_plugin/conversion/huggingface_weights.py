@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.conversion.heads import FORMATS, MASKED_LM, Head, HeadFormat
-from roberta_plugin.models.checkpoints.names import POSITIONS, TOKENS, VERSION
+from roberta_plugin.models.checkpoints.names import ALL_HEADS, POSITIONS, TOKENS, VERSION
 
 # Ours -> theirs; {} is the number of a layer.
 # fmt: off
@@ -62,7 +62,7 @@ def to_hugging_face(
         ValueError: for a parameter without a counterpart in Hugging Face's model.
     """
     table = {**TRUNK, **_head_table(FORMATS[head.kind], head)}
-    others = ("classification_heads.", "span_heads.", "token_heads.", "sentence_heads.", "encoder.lm_head.")
+    others = (*ALL_HEADS, "encoder.lm_head.")
     result: dict[str, Tensor] = {}
     for name, value in state["model"].items():
         is_own = name.startswith(f"{head.module}.")

@@ -57,10 +57,8 @@ class PlainRoberta(nn.Module):
         super().__init__()
         self.encoder = model.encoder.sentence_encoder
         self.num_heads = int(model.cfg.encoder_attention_heads)
-        self.lm_head = model.encoder.lm_head if kind == "masked_lm" else None
-        self.class_head = dict(model.classification_heads.items()).get(head)
-        self.span_head = model.span_heads[head] if kind == "question_answering" else None
-        self.token_head = model.token_heads[head] if kind == "tagging" else None
+        self.kind = kind
+        self.head = model.encoder.lm_head if kind == "masked_lm" else model.heads[head]
         self.pad_id = int(self.encoder.pad_id)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
@@ -74,15 +72,14 @@ class PlainRoberta(nn.Module):
             x = layer.self_attn_layer_norm(x + self._attend(layer.self_attn, x, hidden))
             inner = layer.activation(_linear(layer.fc1, x))
             x = layer.final_layer_norm(x + _linear(layer.fc2, inner))
-        if self.lm_head is not None:
-            transformed = self.lm_head.layer_norm(self.lm_head.activation(_linear(self.lm_head.dense, x)))
-            return F.linear(transformed, self.lm_head.weight, self.lm_head.bias)  # (B, T, V)
-        if self.span_head is not None:
-            start, end = _linear(self.span_head.span, x).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
-            return start, end, _classify(self.span_head.answerable, x)[:, 0]
-        if self.token_head is not None:
-            return _linear(self.token_head.out_proj, x)  # (B, T, C)
-        return _classify(self.class_head, x)
+        if self.kind == "masked_lm":
+            return _linear(self.head, self.head.layer_norm(self.head.activation(_linear(self.head.dense, x))))
+        if self.kind == "question_answering":
+            start, end = _linear(self.head.span, x).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
+            return start, end, _classify(self.head.answerable, x)[:, 0]
+        if self.kind == "tagging":
+            return _linear(self.head.out_proj, x)  # (B, T, C)
+        return _classify(self.head, x)
 
     def _attend(self, attention: Any, x: Tensor, hidden: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D); `hidden` (B, 1, 1, T) is added to the scores."""

@@ -8,7 +8,7 @@ tagging               a tag per word
 summarization         sentences to choose
 choices               logits of competing sequences -> one row per example
 metrics               sums from all workers -> the figures of the log
-pairing               which task a criterion goes with
+base                  what those of fine-tuning share
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq

@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics as fairseq_metrics
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
+from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.criterions.choices import by_example
-from roberta_plugin.criterions.pairing import check_task
 from roberta_plugin.finetuning.race.reader import LEVELS
 
 _GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of accuracies and counts
@@ -34,41 +34,24 @@ class RaceCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("race", dataclass=RaceCriterionConfig)
-class RaceCriterion(FairseqCriterion):
+class RaceCriterion(FineTuningCriterion):
     """Sum of the cross-entropy over questions; `sample_size` is their number."""
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        self.task = task
+    name = "race"
 
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others."""
-        check_task(task, "race")
-        return super().build_criterion(cfg, task)
-
-    def forward(
-        self, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of questions, sums to log).
 
         Args:
             model: ours or fairseq's, with a head of one class.
             sample: a batch of `ExamplesDataset` with the columns `label`, the right option from 0, and `level`.
-            reduce: sum the loss over questions; per-question losses are not supported.
-
-        Raises:
-            ValueError: if `reduce` is False.
         """
-        if not reduce:
-            raise ValueError("The criterion race returns the summed loss only: call it with reduce=True.")
         logits = self.task.outputs(model, sample)  # (S, 1)
         choices = by_example(logits[:, 0].float(), sample["offsets"])  # -> (B, O)
         labels = sample["columns"]["label"]
         loss = F.cross_entropy(choices, labels, reduction="sum")
         is_right = choices.detach().argmax(dim=1).eq(labels)  # (B,)
-        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        log |= {"num_correct": is_right.sum(), "num_counted": len(labels)}
+        log = {"num_correct": is_right.sum(), "num_counted": len(labels)}
         if model.training:
             log |= chance(sample["offsets"].diff())
         else:
@@ -76,7 +59,7 @@ class RaceCriterion(FairseqCriterion):
                 is_in_level = sample["columns"]["level"].eq(index)
                 log[f"num_correct_{level}"] = (is_right & is_in_level).sum()
                 log[f"num_counted_{level}"] = is_in_level.sum()
-        return loss, len(labels), {"loss": loss.detach(), "sample_size": len(labels), **log}
+        return loss, len(labels), log
 
     @staticmethod
     def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
@@ -93,11 +76,6 @@ class RaceCriterion(FairseqCriterion):
                 fairseq_metrics.log_scalar_sum(f"_num_counted{group}", num_counted)
                 fairseq_metrics.log_scalar_sum(f"_num_correct{group}", num_correct)
                 fairseq_metrics.log_derived(f"accuracy{group}", partial(_accuracy, group=group))
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
-        return True
 
 
 def chance(counts: Tensor) -> dict[str, Tensor]:

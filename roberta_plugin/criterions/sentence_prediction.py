@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
+from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.criterions.choices import by_example
-from roberta_plugin.criterions.pairing import check_task
 from roberta_plugin.finetuning.custom import metrics as custom
 from roberta_plugin.finetuning.glue import metrics as glue
 from roberta_plugin.finetuning.glue.ranking import decide
@@ -49,14 +49,15 @@ class RobertaSentencePredictionCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("roberta_sentence_prediction", dataclass=RobertaSentencePredictionCriterionConfig)
-class RobertaSentencePredictionCriterion(FairseqCriterion):
+class RobertaSentencePredictionCriterion(FineTuningCriterion):
     """Sum of the task's loss over examples; `sample_size` is their number."""
+
+    name = "roberta_sentence_prediction"
 
     def __init__(
         self, task: Any, margin_alpha: float = 5.0, margin_beta: float = 0.4, phrase_cross_entropy: bool = False
     ) -> None:
         super().__init__(task)
-        self.task = task
         self.margin_alpha, self.margin_beta = margin_alpha, margin_beta
         self.phrase_cross_entropy = phrase_cross_entropy
         kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int | Tensor, LaterSums]]] = {
@@ -69,34 +70,17 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
         self._loss = kinds[task.kind]
         self._weights: Tensor | None = None
 
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others."""
-        check_task(task, "roberta_sentence_prediction")
-        return super().build_criterion(cfg, task)
-
-    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int | Tensor, Sums]:
+    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, Sums]:
         """Return (loss in nats or squared units, number of examples that have a loss or their weights, sums to log).
 
         Args:
             model: ours or fairseq's, possibly wrapped for data-parallel training.
             sample: a batch of `ExamplesDataset` with the columns that `finetuning/glue/prepare.py` describes, or the
                 files of `finetuning/custom/kinds/`.
-            reduce: sum the loss over examples; per-example losses are not supported.
-
-        Raises:
-            ValueError: if `reduce` is False.
         """
-        if not reduce:
-            raise ValueError(
-                "The criterion roberta_sentence_prediction returns the summed loss only: call it with reduce=True."
-            )
         logits = self.task.outputs(model, sample).float()
         loss, sample_size, sums = self._loss(logits, sample)
-        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        if not model.training:
-            log |= sums()
-        return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log}
+        return loss, sample_size, {} if model.training else sums()
 
     def _classification(self, logits: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int | Tensor, LaterSums]:
         """Cross-entropy of logits (B, C).
@@ -212,11 +196,6 @@ class RobertaSentencePredictionCriterion(FairseqCriterion):
                 metrics.log_from_sums(name, function, num_examples=outputs[0]["counted"].numel())
             for name, error in () if is_ranking else (("mae", glue.mae), ("rmse", glue.rmse)):
                 metrics.log_from_sums(name, _of_errors(error), num_examples=outputs[0]["counted"].numel())
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
-        return True
 
 
 def confusion(labels: Tensor, predictions: Tensor, num_classes: int) -> Tensor:

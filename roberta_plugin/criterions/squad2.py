@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics as fairseq_metrics
 from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.pairing import check_task
+from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.finetuning.squad.metrics import best_threshold
 from roberta_plugin.finetuning.squad.predictions import MAX_ANSWER_LENGTH, best_of_window
 
@@ -42,8 +42,10 @@ class Squad2CriterionConfig(FairseqDataclass):
 
 
 @register_criterion("squad2", dataclass=Squad2CriterionConfig)
-class Squad2Criterion(FairseqCriterion):
+class Squad2Criterion(FineTuningCriterion):
     """Sum over windows of both losses; `sample_size` is the number of windows."""
+
+    name = "squad2"
 
     def __init__(self, task: Any, max_answer_length: int) -> None:
         super().__init__(task)
@@ -63,24 +65,15 @@ class Squad2Criterion(FairseqCriterion):
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
         """Build it for the task of its name, and refuse others."""
         cls.check_options(cfg)
-        check_task(task, "squad2")
         return super().build_criterion(cfg, task)
 
-    def forward(
-        self, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of windows, sums to log).
 
         Args:
             model: with a span head.
             sample: a batch of `ExamplesDataset` with the columns of `finetuning/squad/prepare.py`.
-            reduce: sum the loss over windows; per-window losses are not supported.
-
-        Raises:
-            ValueError: if `reduce` is False.
         """
-        if not reduce:
-            raise ValueError("The criterion squad2 returns the summed loss only: call it with reduce=True.")
         columns = sample["columns"]
         logits = self.task.outputs(model, sample)
         first = columns["passage"]
@@ -94,8 +87,7 @@ class Squad2Criterion(FairseqCriterion):
             logits.answerable.float(), has_answer.float(), reduction="sum"
         )
         loss = span_loss + answerable_loss
-        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        log |= {"loss": loss.detach(), "sample_size": len(first), "num_with_answer": has_answer.sum()}
+        log = {"num_with_answer": has_answer.sum()}
         log |= {"span_loss": span_loss.detach(), "answerable_loss": answerable_loss.detach()}
         if not model.training:
             rows, size, index = self._rows(sample, logits), sample["num_examples"], sample["id"].cpu()
@@ -145,11 +137,6 @@ class Squad2Criterion(FairseqCriterion):
                 if task == "squad2":
                     tuned = partial(tuned_score, name=f"windows_{task}", column=column)
                     metrics.log_from_sums(f"tuned_{name}", tuned, num_examples=sizes[0])
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
-        return True
 
 
 def between(like: Tensor, start: Tensor, stop: Tensor) -> Tensor:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics as fairseq_metrics
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.pairing import check_task
+from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.finetuning.summaries.metrics import FAST, average_precision, f1_of_choice, rouge
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.selection import NUM_SENTENCES, choose
@@ -42,42 +42,26 @@ class SummarizationCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("roberta_summarization", dataclass=SummarizationCriterionConfig)
-class SummarizationCriterion(FairseqCriterion):
+class SummarizationCriterion(FineTuningCriterion):
     """Sum of the cross-entropy over sentences; `sample_size` is their number."""
+
+    name = "roberta_summarization"
 
     def __init__(self, task: Any, num_sentences: int, length_share: float) -> None:
         super().__init__(task)
         chosen = {"length_share": length_share} if length_share else {"num_sentences": num_sentences}
         self.options = SummariesOptions(**chosen)  # type: ignore[arg-type]
 
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others."""
-        check_task(task, "roberta_summarization")
-        return super().build_criterion(cfg, task)
-
-    def forward(
-        self, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of sentences, sums to log).
 
         Args:
             model: with a sentence head.
             sample: a batch of `DocumentsDataset`.
-            reduce: sum the loss over sentences; per-sentence losses are not supported.
-
-        Raises:
-            ValueError: if `reduce` is False.
         """
-        if not reduce:
-            raise ValueError(
-                "The criterion roberta_summarization returns the summed loss only: call it with reduce=True."
-            )
         logits, labels = self.task.outputs(model, sample).float(), sample["sentences"]["labels"]
         loss = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
-        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        log |= {"loss": loss.detach(), "sample_size": len(labels)}
-        log["num_correct"] = (logits.detach() > 0).eq(labels.bool()).sum()
+        log = {"num_correct": (logits.detach() > 0).eq(labels.bool()).sum()}
         if not model.training:
             log |= self._of_choice(sample, logits)
         return loss, len(labels), log
@@ -129,11 +113,6 @@ class SummarizationCriterion(FairseqCriterion):
         for name in _COUNTS:
             fairseq_metrics.log_scalar_sum(f"_{name}", sums[name])
         fairseq_metrics.log_derived("f1", lambda meters: f1_of_choice(*(meters[f"_{name}"].sum for name in _COUNTS)))
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
-        return True
 
 
 def _log_quotient(name: str, above: str, below: str, sums: Mapping[str, float]) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.pairing import check_task
+from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.finetuning.tagging.inputs import IGNORED
 from roberta_plugin.finetuning.tagging.metrics import count_entities, scores
 
@@ -34,41 +34,22 @@ class RobertaTaggingCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("roberta_tagging", dataclass=RobertaTaggingCriterionConfig)
-class RobertaTaggingCriterion(FairseqCriterion):
+class RobertaTaggingCriterion(FineTuningCriterion):
     """Sum of the cross-entropy over labelled tokens; `sample_size` is their number."""
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        self.task = task
+    name = "roberta_tagging"
 
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others."""
-        check_task(task, "roberta_tagging")
-        return super().build_criterion(cfg, task)
-
-    def forward(
-        self, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of labelled tokens, sums to log).
 
         Args:
             model: with a token head.
             sample: a batch of `TaggingDataset`.
-            reduce: sum the loss over tokens; per-token losses are not supported.
-
-        Raises:
-            ValueError: if `reduce` is False.
         """
-        if not reduce:
-            raise ValueError("The criterion roberta_tagging returns the summed loss only: call it with reduce=True.")
         logits, labels = self.task.outputs(model, sample), sample["token_labels"]  # (S, T, C), (S, T)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
-        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        log |= {"loss": loss.detach(), "sample_size": sample["num_labels"]}
-        if not model.training:
-            log |= self._counts(sample, logits.detach().argmax(dim=-1))
-        return loss, sample["num_labels"], log
+        sums = {} if model.training else self._counts(sample, logits.detach().argmax(dim=-1))
+        return loss, sample["num_labels"], sums
 
     def _counts(self, sample: Mapping[str, Any], predicted: Tensor) -> dict[str, Tensor]:
         """What the words of a batch add to the metrics, from labels of all positions (S, T).
@@ -108,11 +89,6 @@ class RobertaTaggingCriterion(FairseqCriterion):
         if any("entities" in output for output in outputs):
             for place, name in enumerate(("precision", "recall", "f1")):
                 metrics.log_from_sums(name, partial(entity_score, place=place))
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
-        return True
 
 
 def accuracy(sums: Mapping[str, Tensor]) -> float:

@@ -23,7 +23,6 @@ from roberta_plugin.files import atomic_write
 
 NAME = "manifest.json"
 _FORMAT = 2
-_FORMATS = (1, _FORMAT)
 _SPECIALS = 4  # <s> <pad> </s> <unk>, which are not in dict.txt
 _BYTES_AT_ONCE = 2**20
 
@@ -39,7 +38,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         manifest = json.loads(path.read_bytes())
-        known = manifest["format"] in _FORMATS
+        known = manifest["format"] == _FORMAT
         if known:
             _check_form(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

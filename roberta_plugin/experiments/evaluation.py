@@ -91,12 +91,9 @@ class Evaluation:
         """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            content.setdefault("ensemble", content.get("together"))  # its name in earlier versions
             known = {item.name for item in fields(cls)}
             evaluation = cls(**{name: value for name, value in content.items() if name in known})
             benchmark_of(evaluation.task)
-            if evaluation.ensemble is None:
-                raise ValueError("it has no 'ensemble'")
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not an evaluation of `roberta evaluate` ({error}): delete it.") from error
         return evaluation

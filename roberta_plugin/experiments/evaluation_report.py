@@ -12,7 +12,6 @@ from roberta_plugin.experiments.evaluation import PREFIX, Evaluation
 from roberta_plugin.experiments.evaluation_details import write_details
 from roberta_plugin.files import atomic_write, files_below
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
-from roberta_plugin.finetuning.glue.tasks import split_name
 
 _OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
@@ -53,15 +52,14 @@ def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
 def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
     """One row per metric; evaluations without labels have none."""
     for evaluation in evaluations:
-        split = split_name(evaluation.split)
-        paper = benchmark_of(evaluation.task).PAPER.get(evaluation.task, {}).get(split, {})
+        paper = benchmark_of(evaluation.task).PAPER.get(evaluation.task, {}).get(evaluation.split, {})
         for metric, median in evaluation.median.items():
             if metric.endswith(("thresh", "threshold")):  # a threshold is not a metric
                 continue
             values = [member["metrics"][metric] for member in evaluation.members]
             yield MetricRow(
                 task=evaluation.task,
-                split=split,
+                split=evaluation.split,
                 metric=metric,
                 median=median,
                 smallest=min(values),

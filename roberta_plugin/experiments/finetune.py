@@ -156,7 +156,7 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
 
     check_model(start, prepared)
     for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
-        if not any(name.startswith(split) for name in prepared.splits):  # valid1: of earlier versions
+        if split not in prepared.splits:
             raise ValueError(
                 f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
                 f"to the raw files, delete {prepared.folder}, and run the same command again."
@@ -179,7 +179,6 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
         checkpoint=None if settings.from_scratch else start.checkpoint,
         changes={
             **({} if num_gpus else {"cpu": "true"}),
-            **({"ignore-unused-valid-subsets": "true"} if "valid1" in prepared.splits else {}),  # of earlier versions
             **options,
         },
         only=settings.only,

@@ -26,10 +26,10 @@ from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state as load_state
+from roberta_plugin.models.checkpoints.names import ALL_HEADS
 from roberta_plugin.models.checkpoints.options import saved_options
 from roberta_plugin.progress import terminal_bar
 
-_HEADS = "_heads."  # in the names of the parameters of classification, span, token and sentence heads
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
 
 
@@ -63,7 +63,8 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})
     model = task.build_model(arguments, from_checkpoint=True)
     load_parameters(model, state, path)
-    wrong = [name for name, value in model.state_dict().items() if _HEADS in name and shapes.get(name) != value.shape]
+    heads = {name: value.shape for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}
+    wrong = [name for name, shape in heads.items() if shapes.get(name) != shape]
     if wrong:
         raise ValueError(
             f"{path} has no head that fits {prepared.folder}, prepared for {prepared.task}: {wrong[0]} is missing or "

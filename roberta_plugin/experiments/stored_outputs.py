@@ -22,6 +22,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
+_PER_TOKEN = ("start_logits", "end_logits", "token_logits")  # of each sequence (T_s, ...)
 _SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
 
 
@@ -32,21 +33,12 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> No
         start_logits [(3,), (2,)]  ->  start_logits (5,), lengths [3, 2]
     """
     arrays: dict[str, NDArray[Any]] = {"of": np.array(_checksum(split))}
-    if outputs.logits is not None:
-        arrays["logits"] = outputs.logits
-    elif outputs.token_logits is not None:
-        arrays["lengths"] = np.array([len(logits) for logits in outputs.token_logits])
-        arrays["token_logits"] = np.concatenate(outputs.token_logits)  # (sum of T_s, C)
-    elif outputs.sentence_logits is not None:
-        arrays["sentence_logits"] = outputs.sentence_logits
-    else:
-        starts, ends, answerable = outputs.start_logits, outputs.end_logits, outputs.answerable_logits
-        assert starts is not None
-        assert ends is not None
-        assert answerable is not None
-        arrays["lengths"] = np.array([len(start) for start in starts])
-        arrays["start_logits"], arrays["end_logits"] = np.concatenate(starts), np.concatenate(ends)  # (sum of T_s,)
-        arrays["answerable_logits"] = answerable
+    for name, value in outputs._asdict().items():
+        if name in _PER_TOKEN and value is not None:
+            arrays["lengths"] = np.array([len(each) for each in value])
+            arrays[name] = np.concatenate(value)  # (sum of T_s, ...)
+        elif value is not None:
+            arrays[name] = value
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"{split.name}.npz") as file:
         np.savez(file, allow_pickle=False, **arrays)
@@ -61,22 +53,13 @@ def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
         return None
     if str(arrays.get("of")) != _checksum(split):
         return None
-    if "logits" in arrays:
-        return RawOutputs(logits=arrays["logits"])
-    if "sentence_logits" in arrays:
-        return RawOutputs(sentence_logits=arrays["sentence_logits"])
-    borders = np.cumsum(arrays["lengths"])[:-1]
-    if "token_logits" in arrays:
-        return RawOutputs(token_logits=np.split(arrays["token_logits"], borders))
-    return RawOutputs(
-        start_logits=np.split(arrays["start_logits"], borders),
-        end_logits=np.split(arrays["end_logits"], borders),
-        answerable_logits=arrays["answerable_logits"],
-    )
+    borders = np.cumsum(arrays.get("lengths", ()))[:-1].astype(np.int64)
+    found = {name: arrays[name] for name in RawOutputs._fields if name in arrays}
+    return RawOutputs(**{k: np.split(v, borders) if k in _PER_TOKEN else v for k, v in found.items()})  # type: ignore[arg-type]
 
 
 def _checksum(split: PreparedSplit) -> str:
-    """Of what the model reads; folders of earlier versions, without checksums of the files, give only its size."""
+    """A checksum of what the model reads."""
     sizes = [split.facts.get(name) for name in ("examples", "sequences", "tokens")]
-    files = [split.files.get(f"{split.name}.{ending}", {}).get("sha256") for ending in _SEQUENCES]
+    files = [split.files[f"{split.name}.{ending}"]["sha256"] for ending in _SEQUENCES]
     return hashlib.sha256(json.dumps([sizes, files]).encode()).hexdigest()

@@ -33,7 +33,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import prepared_files as checked
-from roberta_plugin.finetuning.prepared_files import FORMAT, FORMATS, OFFSETS
+from roberta_plugin.finetuning.prepared_files import FORMAT, OFFSETS
 from roberta_plugin.finetuning.prepared_files import NAME as NAME
 from roberta_plugin.json_files import sha256_of_json
 
@@ -46,7 +46,7 @@ class PreparedSplit:
     name: str
     facts: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
-    """Size and SHA-256 of the folder's files; empty for folders of earlier versions."""
+    """Size and SHA-256 of the folder's files."""
 
     def __len__(self) -> int:
         return int(self.facts["examples"])
@@ -116,7 +116,7 @@ class Prepared:
             content = json.loads(path.read_bytes())
         except ValueError as error:
             raise ValueError(f"{path} is damaged ({error}): {checked.REMEDY}.") from error
-        if isinstance(content, dict) and content.get("format", FORMAT) not in FORMATS:
+        if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
             raise ValueError(
                 f"{path} has the format {content['format']!r}, and this version reads {FORMAT}: prepare again."
             )
@@ -140,8 +140,8 @@ class Prepared:
 
     @property
     def files(self) -> Mapping[str, Mapping[str, Any]]:
-        """Size and SHA-256 of every file; empty in folders made before they were kept."""
-        return self.content.get("files", {})  # type: ignore[no-any-return]
+        """Size and SHA-256 of every file."""
+        return self.content["files"]  # type: ignore[no-any-return]
 
     @property
     def common_files(self) -> list[str]:

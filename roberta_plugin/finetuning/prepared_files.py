@@ -1,7 +1,6 @@
 """Read the files of a prepared folder and compare them with prepared.json; errors name the file.
 
 Sizes are compared whenever a file is opened; SHA-256 hashes by `roberta inspect`, and before training or evaluation.
-Older folders, whose prepared.json has no "files", are read without these checks.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from roberta_plugin.data.manifest import file_record, sha256_of_file
 
 NAME = "prepared.json"
 FORMAT = 2  # of prepared.json
-FORMATS = (1, FORMAT)  # earlier files of format 2 hold a hash of the rest, which is not read
 OFFSETS = "first"  # SPLIT.first.npy holds the offsets
 REMEDY = "copy the folder again, or make it again with `roberta prepare --overwrite`"
 
@@ -149,7 +147,7 @@ def content_fault(content: Any) -> str | None:
             return f"the counts of the split {split!r} are missing"
         if not all(isinstance(facts.get(name), list) for name in ("columns", "arrays")):
             return f"the columns of the split {split!r} are missing"
-    files = content.get("files", {})
+    files = content.get("files")
     if not isinstance(files, dict) or not all(
         isinstance(record, dict) and isinstance(record.get("bytes"), int) and isinstance(record.get("sha256"), str)
         for record in files.values()

@@ -70,12 +70,19 @@ class HubCore(nn.Module):
     @property
     def heads(self) -> list[str]:
         """Names of all heads of the model, besides the LM head."""
-        kinds = ("classification_heads", "span_heads", "token_heads")
-        return [name for kind in kinds for name in getattr(self.model, kind, ())]
+        return [name for kind in ("classification", "span", "token") for name in self.heads_of(kind)]
+
+    def heads_of(self, kind: str) -> list[str]:
+        """Names of the heads of a kind (`models/heads.py`); fairseq's `roberta` has classification heads only."""
+        kinds = getattr(self.model, "head_kinds", None)
+        if kinds is None:
+            kinds = dict.fromkeys(getattr(self.model, "classification_heads", ()), "classification")
+        return [name for name, found in kinds.items() if found == kind]
 
     def num_classes(self, head: str) -> int:
-        """Outputs of a classification head."""
-        return int(self.model.classification_heads[head].out_proj.out_features)  # type: ignore[index, union-attr]
+        """Classes of a classification or token head."""
+        heads: Any = self.model.heads if hasattr(self.model, "head_kinds") else self.model.classification_heads
+        return int(heads[head].out_proj.out_features)
 
     def run(
         self,
@@ -148,7 +155,7 @@ class HubCore(nn.Module):
         """A classification head's logits for all sequences (N, C), in fp32 on the CPU."""
         rows = self.run(
             sequences,
-            lambda batch: list(running.head_logits(self.model, batch, head).float().cpu()),
+            lambda batch: list(running.head_outputs(self.model, batch, head).float().cpu()),
             max_tokens=max_tokens,
         )
         return torch.stack(rows) if rows else torch.empty(0, self.num_classes(head))
@@ -159,7 +166,7 @@ class HubCore(nn.Module):
         """A span head's logits for each sequence (T,), in fp32: two (T,) and one ()."""
 
         def run(batch: Batch) -> list[SpanLogits]:
-            start, end, answerable = (part.float().cpu() for part in running.span_logits(self.model, batch, head))
+            start, end, answerable = (part.float().cpu() for part in running.head_outputs(self.model, batch, head))
             return [
                 SpanLogits(start[row, :length], end[row, :length], answerable[row])
                 for row, length in enumerate(batch.lengths)
@@ -175,7 +182,7 @@ class HubCore(nn.Module):
         """A token head's logits (T, C) for each sequence (T,), in fp32 on the CPU."""
 
         def run(batch: Batch) -> list[Tensor]:
-            logits = running.token_logits(self.model, batch, head).float().cpu()
+            logits = running.head_outputs(self.model, batch, head).float().cpu()
             return [row[:length] for row, length in zip(logits, batch.lengths, strict=True)]
 
         return [each.clone() for each in self.run(sequences, run, max_tokens=max_tokens)]

@@ -265,8 +265,8 @@ class RobertaHub(HubCore):
         Raises:
             ValueError: if there is no such head, or a text has too many tokens for the model.
         """
-        is_span, is_token = (head in getattr(self.model, kind, ()) for kind in ("span_heads", "token_heads"))
-        if head in getattr(self.model, "sentence_heads", ()):
+        is_span, is_token = (head in self.heads_of(kind) for kind in ("span", "token"))
+        if head in self.heads_of("sentence"):
             raise ValueError(f"{head} scores the sentences of whole documents: ask it by `roberta predict`.")
         if head not in self.heads:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
@@ -281,8 +281,7 @@ class RobertaHub(HubCore):
             found = self.class_logits(sequences, head, max_tokens=max_tokens)
         else:
             batch = self.as_batch(tokens)
-            read = running.span_logits if is_span else running.token_logits if is_token else running.head_logits
-            found = read(self.model, batch, head)
+            found = running.head_outputs(self.model, batch, head)
         if isinstance(found, SpanLogits) or return_logits:
             return found
         return found.float().log_softmax(dim=-1)

@@ -8,7 +8,7 @@ them in a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from roberta_plugin.hub.batching import Batch
-from roberta_plugin.models.heads import SpanLogits
 from roberta_plugin.models.roberta import FastRobertaModel
 
 POSITIONS_AT_ONCE = 512
@@ -42,7 +41,8 @@ def hidden_states(model: Any, batch: Batch) -> list[Tensor]:
 
 def features(model: Any, batch: Batch) -> Tensor:
     """Features of the last layer (B, T, D)."""
-    found: Tensor = model(batch.tokens, features_only=True, **_known(model, batch))[0]
+    known = {"has_padding": batch.has_padding} if isinstance(model, FastRobertaModel) else {}
+    found: Tensor = model(batch.tokens, features_only=True, **known)[0]
     return found
 
 
@@ -54,35 +54,18 @@ def first_features(model: Any, batch: Batch) -> Tensor:
     return features(model, batch)[:, 0]
 
 
-def head_logits(model: Any, batch: Batch, head: str) -> Tensor:
-    """Logits of a classification head (B, C)."""
+def head_outputs(model: Any, batch: Batch, head: str, **others: Any) -> Any:
+    """The output of a head: logits (B, C) of classes or (B, T, C) of tokens, or `SpanLogits`.
+
+    Args:
+        model: ours, or fairseq's with a classification head.
+        batch: the sequences.
+        head: its name.
+        others: other arguments of `FastRobertaModel.forward`; a sentence head needs `predicted`.
+    """
     if isinstance(model, FastRobertaModel):
-        logits: Tensor = model(batch.tokens, classification_head_name=head, has_padding=batch.has_padding)[0]
-        return logits
-    logits = model.classification_heads[head](features(model, batch))
-    return logits
-
-
-def span_logits(model: Any, batch: Batch, head: str) -> SpanLogits:
-    """Logits of a span head: two (B, T) and one (B,)."""
-    found: SpanLogits = model(batch.tokens, span_head_name=head, **_known(model, batch))[0]
-    return found
-
-
-def token_logits(model: Any, batch: Batch, head: str) -> Tensor:
-    """Logits of a token head (B, T, C)."""
-    found: Tensor = model(batch.tokens, token_head_name=head, **_known(model, batch))[0]
-    return found
-
-
-def sentence_logits(
-    model: Any, batch: Batch, head: str, sentences: Mapping[str, Any], *, segments: Tensor | None = None
-) -> Tensor:
-    """Logits of a sentence head (V,) for the V `sentences` of a batch, as `FastRobertaModel.forward` takes them."""
-    found: Tensor = model(
-        batch.tokens, sentence_head_name=head, sentences=sentences, segments=segments, **_known(model, batch)
-    )[0]
-    return found
+        return model(batch.tokens, head=head, has_padding=batch.has_padding, **others)[0]
+    return model.classification_heads[head](features(model, batch))
 
 
 def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
@@ -112,8 +95,3 @@ def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]
     )  # (B, Q, D)
     for part in found[is_wanted.to(device)].split(POSITIONS_AT_ONCE):  # (B, Q, D) -> (M, D)
         yield model.encoder.lm_head(part)
-
-
-def _known(model: Any, batch: Batch) -> dict[str, Any]:
-    """What only our models ask for."""
-    return {"has_padding": batch.has_padding} if isinstance(model, FastRobertaModel) else {}

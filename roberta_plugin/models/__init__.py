@@ -7,14 +7,11 @@ roberta_encoder        its encoder with the pretraining heads
 embeddings             ids (B, T)                 -> vectors (B, T, D)
 encoder                vectors                    -> features (B, T, D)
 attention/             self-attention and its interchangeable backends
-heads                  features                   -> logits of tokens, classes or spans
-sentence_head          features of each <s>       -> logits of the sentences of documents
+pretraining_heads      features                   -> logits of the vocabulary, and of next sentences
+heads                  features                   -> logits of classes, tags, spans or sentences: fine-tuning
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 initialization         BERT's initial weights
 compiling              torch.compile of the layers, with enough graphs
-cuda_graphs            layers of short batches, all kernels at once
-cuda_recording         a pass of them, recorded for that
-fp8                    matrix products in FP8
 checkpoints/           state dicts of other layouts, heads and options
 cpu/                   what makes a training step fast on a CPU
 flops                  FLOPs of a training step

@@ -9,7 +9,6 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from roberta_plugin.models.attention.registry import BACKEND_NAMES
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
-from roberta_plugin.models.fp8 import MULTIPLE
 
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
@@ -59,13 +58,6 @@ class FastRobertaConfig(FairseqDataclass):
             "help": "compile the encoder's layers with torch.compile: minutes at the start, faster steps on a GPU"
         },
     )
-    cuda_graphs: bool = field(
-        default=False,
-        metadata={
-            "help": "in training on a GPU, start all kernels of the layers at once, by a CUDA graph for each shape of "
-            "padded batches: faster for short ones, as in fine-tuning; best with --pad-to-multiple 16"
-        },
-    )
     attention_backend: ATTENTION_BACKENDS = field(  # type: ignore[valid-type]
         default="auto", metadata={"help": "how attention is computed; auto chooses by device, dropout and batch"}
     )
@@ -74,13 +66,6 @@ class FastRobertaConfig(FairseqDataclass):
         metadata={
             "help": "of matrix products in an fp32 training. highest: fp32; high: TF32 on a GPU that has it; medium: "
             "also bf16 on a CPU that has it, with sums in fp32. For the whole process"
-        },
-    )
-    fp8_products: bool = field(
-        default=False,
-        metadata={
-            "help": "make the matrix products of the encoder's layers in FP8 while training, on an H100 or newer; "
-            "with --bf16 and --compile-layers"
         },
     )
     load_checkpoint_heads: bool = field(
@@ -139,16 +124,6 @@ def check_config(cfg: FastRobertaConfig) -> None:
             f"--encoder-embed-dim ({cfg.encoder_embed_dim}) must be a multiple of --encoder-attention-heads "
             f"({cfg.encoder_attention_heads})."
         )
-    for name in ("encoder_embed_dim", "encoder_ffn_embed_dim") if cfg.fp8_products else ():
-        if getattr(cfg, name) % MULTIPLE:
-            raise ValueError(
-                f"{_option(name)} must be a multiple of {MULTIPLE} for --fp8-products, got {getattr(cfg, name)}."
-            )
-    for name in ("compile_layers", "checkpoint_activations") if cfg.cuda_graphs else ():
-        if getattr(cfg, name):
-            raise ValueError(f"--cuda-graphs and {_option(name)} do not go together: give one of them.")
-    if cfg.encoder_layerdrop and cfg.cuda_graphs:
-        raise ValueError("--cuda-graphs and --encoder-layerdrop do not go together: give one of them.")
     for name in ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "pooler_dropout"):
         value = getattr(cfg, name)
         if not 0.0 <= value < 1.0:

@@ -20,9 +20,7 @@ from roberta_plugin.models.attention.sequences import Sequences
 from roberta_plugin.models.compiling import report_eager
 from roberta_plugin.models.cpu.dropout import Dropout
 from roberta_plugin.models.cpu.linear import Linear
-from roberta_plugin.models.cuda_graphs import LayerGraphs
 from roberta_plugin.models.embeddings import LearnedPositions
-from roberta_plugin.models.fp8 import Fp8Linear
 
 
 class Layer(nn.Module):
@@ -40,16 +38,14 @@ class Layer(nn.Module):
         activation_dropout_prob: float,
         attention_backend: str,
         layer_norm_eps: float,
-        in_fp8: bool = False,
     ) -> None:
         super().__init__()
         self.self_attn = SelfAttention(
-            dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend, in_fp8=in_fp8
+            dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend
         )
         self.self_attn_layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
-        projection = Fp8Linear if in_fp8 else Linear
-        self.fc1 = projection(dim, ffn_dim, keeps_bf16=True)
-        self.fc2 = projection(ffn_dim, dim)
+        self.fc1 = Linear(dim, ffn_dim, keeps_bf16=True)
+        self.fc2 = Linear(ffn_dim, dim)
         self.final_layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
         self.activation = activation
         self.dropout = Dropout(dropout_prob)
@@ -86,7 +82,6 @@ class SentenceEncoder(nn.Module):
         layer_norm_eps: float,
         checkpoint_activations: bool = False,
         num_segments: int = 0,
-        cuda_graphs: bool = False,
         layerdrop_prob: float = 0.0,
     ) -> None:
         super().__init__()
@@ -99,7 +94,6 @@ class SentenceEncoder(nn.Module):
         self.layernorm_embedding = nn.LayerNorm(dim, eps=layer_norm_eps)
         self.dropout = Dropout(dropout_prob)
         self.layers = nn.ModuleList(layers)
-        self.graphs = LayerGraphs(self.layers) if cuda_graphs else None
         self.register_buffer("version", torch.tensor([3.0]))  # fairseq's encoder expects it in the state dict
 
     def forward(
@@ -138,38 +132,17 @@ class SentenceEncoder(nn.Module):
         x = self.dropout(self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)
-        wanted = None if predicted is None else predicted["positions"]
-        if self.graphs is not None and self.training and sequences is None and not keep_hidden:
-            return self.graphs(self._apply_layers, x, is_padding, wanted), []
-        hidden = [x] if keep_hidden else None
-        of_wanted = None if predicted is None or sequences is None else sequences.for_predicted(predicted)
-        x = self._apply_layers(x, is_padding, wanted, sequences=sequences, of_wanted=of_wanted, hidden=hidden)
-        return x, hidden or []
-
-    def _apply_layers(
-        self,
-        x: Tensor,
-        is_padding: Tensor | None,
-        wanted: Tensor | None,
-        *,
-        sequences: Sequences | None = None,
-        of_wanted: Sequences | None = None,
-        hidden: list[Tensor] | None = None,
-    ) -> Tensor:
-        """Embeddings (B, T, D) -> features (B, T, D), or (B, Q, D) of the `wanted` positions (B, Q) only.
-
-        In a packed row there are `sequences`, and `of_wanted` those of the wanted positions; outputs of layers are
-        added to `hidden`.
-        """
-        layers = self._kept_layers()
-        for layer in layers if wanted is None else layers[:-1]:
+        hidden, layers = [x], self._kept_layers()
+        for layer in layers if predicted is None else layers[:-1]:
             x = self._run(layer, x, is_padding, sequences)
-            if hidden is not None:
+            if keep_hidden:
                 hidden.append(x)
-        if wanted is None:
-            return x
-        queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
-        return self._run(layers[-1], x, is_padding, of_wanted, queries) if layers else queries
+        if predicted is not None:
+            wanted = predicted["positions"]
+            queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
+            sequences = None if sequences is None else sequences.for_predicted(predicted)
+            x = self._run(layers[-1], x, is_padding, sequences, queries) if layers else queries
+        return x, hidden if keep_hidden else []
 
     def _kept_layers(self) -> list[nn.Module]:
         """All layers; in training those that LayerDrop keeps, by the random numbers that fairseq's would draw."""

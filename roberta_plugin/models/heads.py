@@ -1,80 +1,61 @@
-"""Heads on top of the features: masked LM, next-sentence prediction, classification, tags, and spans of the text.
+"""The heads of fine-tuning, one class per kind, and `HEADS` by the kind's name.
 
-Shapes: B blocks, T positions, D model dimension, M predicted positions in the batch, V vocabulary, C classes.
+A new kind is a class here and an entry of `HEADS`; `FastRobertaModel.register_head` builds it, `forward` gives it what
+it `reads`, and checkpoints call its parameters KIND_heads.NAME.* (see `checkpoints/names.py`).
+
+Shapes: B blocks, T positions, D model dimension, C classes; V sentences of a batch, B documents, M most sentences of a
+document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.cpu.dropout import Dropout
-from roberta_plugin.models.cpu.linear import Linear, linear
-from roberta_plugin.models.linear_cross_entropy import summed_cross_entropy
+from roberta_plugin.models.cpu.linear import Linear
+from roberta_plugin.models.roberta_encoder import RobertaEncoder
 
 
-class MaskedLMHead(nn.Module):
-    """Features -> logits over the vocabulary, or the loss directly."""
+class Head(nn.Module):
+    """A head on top of an encoder, with fresh weights."""
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        activation: Callable[[Tensor], Tensor],
-        vocab_size: int,
-        weight: nn.Parameter | None,
-        layer_norm_eps: float = 1e-5,
-    ) -> None:
-        """The output matrix is `weight` (V, D), the token embeddings, or without it a matrix of the head's own."""
+    kind: ClassVar[str]
+    reads: ClassVar[Literal["first", "all", "sentences"]]
+    """Its input: features of each <s> (B, 1, D), of all tokens (B, T, D), or of the <s> of each sentence (V, D)."""
+
+    def __init__(self, encoder: RobertaEncoder, **sizes: Any) -> None:
         super().__init__()
-        self.dense = Linear(dim, dim)
-        self.activation = activation
-        self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
-        self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, 0.02)) if weight is None else weight
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
 
-    def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:
-        """(B, T, D) -> logits (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""
-        if masked_tokens is not None:
-            features = features[masked_tokens]  # (B, T, D) -> (M, D)
-        return linear(self._transform(features), self.weight, self.bias)
-
-    def loss(self, features: Tensor, labels: Tensor, *, pad_id: int) -> Tensor:
-        """Features (..., D) of the predicted positions and their `labels` (...) -> summed cross-entropy (), fp32, nats.
-
-        Positions whose label is pad do not count.
-        """
-        features, labels = features.flatten(0, -2), labels.flatten()
-        if features.device.type == "cpu":  # on a GPU, indexing by a mask is a device-to-host sync
-            is_predicted = labels.ne(pad_id)
-            features, labels = features[is_predicted], labels[is_predicted]
-        return summed_cross_entropy(self._transform(features), self.weight, self.bias, labels, ignored=pad_id)
-
-    def _transform(self, features: Tensor) -> Tensor:
-        transformed: Tensor = self.layer_norm(self.activation(self.dense(features)))
-        return transformed
+    @staticmethod
+    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+        """The sizes that the class was built with, from its parameters by name."""
+        return {}
 
 
-class ClassificationHead(nn.Module):
+class ClassificationHead(Head):
     """Features of the first token -> logits of the classes, with fairseq's parameter names."""
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        inner_dim: int,
-        num_classes: int,
-        activation: Callable[[Tensor], Tensor],
-        dropout_prob: float,
-    ) -> None:
-        super().__init__()
-        self.dense = Linear(dim, inner_dim)
-        self.activation = activation
-        self.dropout = Dropout(dropout_prob)
-        self.out_proj = Linear(inner_dim, num_classes)
+    kind = "classification"
+    reads = "first"
+
+    def __init__(self, encoder: RobertaEncoder, *, num_classes: int, inner_dim: int | None = None) -> None:
+        super().__init__(encoder)
+        dim = encoder.cfg.encoder_embed_dim
+        self.dense = Linear(dim, inner_dim or dim)
+        self.activation = ACTIVATIONS[str(encoder.cfg.pooler_activation_fn)]
+        self.dropout = Dropout(encoder.cfg.pooler_dropout)
+        self.out_proj = Linear(inner_dim or dim, num_classes)
+
+    @staticmethod
+    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+        """See `Head`."""
+        return {"num_classes": len(parameters["out_proj.weight"]), "inner_dim": len(parameters["dense.weight"])}
 
     def forward(self, features: Tensor) -> Tensor:
         """(B, T, D) -> (B, C)."""
@@ -84,30 +65,21 @@ class ClassificationHead(nn.Module):
         return logits
 
 
-class NextSentenceHead(nn.Module):
-    """Features of <s> -> logits of "B follows A" (class 0) and "B is random" (class 1).
-
-    BERT's pooler, a dense layer with tanh, and a linear layer (Devlin et al. 2019, section 3.1, task 2).
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dense = Linear(dim, dim)
-        self.out_proj = Linear(dim, 2)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(B, D) -> (B, 2)."""
-        logits: Tensor = self.out_proj(torch.tanh(self.dense(features)))
-        return logits
-
-
-class TokenHead(nn.Module):
+class TokenHead(Head):
     """Features -> logits of classes for each token: dropout and a linear layer (Devlin et al. 2019, section 5.3)."""
 
-    def __init__(self, dim: int, *, num_classes: int, dropout_prob: float) -> None:
-        super().__init__()
-        self.dropout = Dropout(dropout_prob)
-        self.out_proj = Linear(dim, num_classes)
+    kind = "token"
+    reads = "all"
+
+    def __init__(self, encoder: RobertaEncoder, *, num_classes: int) -> None:
+        super().__init__(encoder)
+        self.dropout = Dropout(encoder.cfg.pooler_dropout)
+        self.out_proj = Linear(encoder.cfg.encoder_embed_dim, num_classes)
+
+    @staticmethod
+    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+        """See `Head`."""
+        return {"num_classes": len(parameters["out_proj.weight"])}
 
     def forward(self, features: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, C)."""
@@ -126,19 +98,76 @@ class SpanLogits(NamedTuple):
     """The text containing an answer (B,)."""
 
 
-class SpanHead(nn.Module):
+class SpanHead(Head):
     """Features -> where the answer begins and ends, and whether there is one (paper section 5.2)."""
 
-    def __init__(
-        self, dim: int, *, inner_dim: int, activation: Callable[[Tensor], Tensor], dropout_prob: float
-    ) -> None:
-        super().__init__()
-        self.span = Linear(dim, 2)
-        self.answerable = ClassificationHead(
-            dim, inner_dim=inner_dim, num_classes=1, activation=activation, dropout_prob=dropout_prob
-        )
+    kind = "span"
+    reads = "all"
+
+    def __init__(self, encoder: RobertaEncoder) -> None:
+        super().__init__(encoder)
+        self.span = Linear(encoder.cfg.encoder_embed_dim, 2)
+        self.answerable = ClassificationHead(encoder, num_classes=1)
 
     def forward(self, features: Tensor) -> SpanLogits:
         """(B, T, D) -> two (B, T) and one (B,)."""
         start, end = self.span(features).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
         return SpanLogits(start, end, self.answerable(features)[:, 0])
+
+
+class SentenceHead(Head):
+    """Features of each sentence's <s> -> logits of belonging to an extractive summary.
+
+    Linear, or after a small Transformer over the sentences of a document, wherever its windows end (Liu and Lapata
+    2019, section 3.2): sinusoidal positions are added, and each layer is the encoder's, with the layer norm after each
+    sublayer.
+    """
+
+    kind = "sentence"
+    reads = "sentences"
+
+    def __init__(self, encoder: RobertaEncoder, *, num_layers: int) -> None:
+        super().__init__(encoder)
+        self.layers = nn.ModuleList([encoder.new_layer() for _ in range(num_layers)])
+        self.dropout = Dropout(encoder.cfg.dropout)
+        self.out_proj = Linear(encoder.cfg.encoder_embed_dim, 1)
+
+    @staticmethod
+    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+        """See `Head`."""
+        return {"num_layers": len({name.split(".")[1] for name in parameters if name.startswith("layers.")})}
+
+    def forward(self, vectors: Tensor, sentences: Mapping[str, Any]) -> Tensor:
+        """(V, D) -> (V,).
+
+        Args:
+            vectors: of all sentences of a batch.
+            sentences: {"document" (V,), "place" (V,)} of each, from 0 on, "num_documents" B and "longest" M.
+        """
+        if len(self.layers):
+            vectors = self._in_context(vectors, sentences)
+        logits: Tensor = self.out_proj(vectors)[:, 0]  # (V, D) -> (V, 1) -> (V,)
+        return logits
+
+    def _in_context(self, vectors: Tensor, sentences: Mapping[str, Any]) -> Tensor:
+        at = (sentences["document"], sentences["place"])
+        shape = (sentences["num_documents"], sentences["longest"])
+        x = vectors.new_zeros(*shape, vectors.size(1)).index_put(at, vectors)  # (V, D) -> (B, M, D)
+        is_padding = None
+        if shape[0] * shape[1] > len(vectors):
+            is_padding = torch.ones(shape, dtype=torch.bool, device=x.device).index_put(at, at[0].new_zeros(()).bool())
+        x = self.dropout(x + sinusoids(shape[1], x.size(2), device=x.device).to(x.dtype))
+        for layer in self.layers:
+            x = layer(x, is_padding, None)
+        in_context: Tensor = x[at]  # (B, M, D) -> (V, D)
+        return in_context
+
+
+def sinusoids(length: int, dim: int, *, device: torch.device | None = None) -> Tensor:
+    """Position embeddings (length, dim) of Vaswani et al. 2017, section 3.5: sine and cosine in turn, fp32."""
+    rates = torch.exp(torch.arange(0, dim, 2, device=device) * (-math.log(10000.0) / dim))  # (ceil(dim / 2),)
+    angles = torch.arange(length, device=device)[:, None] * rates  # -> (length, ceil(dim / 2))
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dim]
+
+
+HEADS: dict[str, type[Head]] = {head.kind: head for head in (ClassificationHead, SpanHead, TokenHead, SentenceHead)}

@@ -1,9 +1,9 @@
 """The registered model `fast_roberta` and its sizes: config -> encoder -> heads, in fairseq's terms.
 
-Parameters have the names of fairseq's `roberta`: each model loads the checkpoints of the other.
+State dicts have the names of fairseq's `roberta`: each model loads the checkpoints of the other.
 
 Shapes: B blocks, T positions, S sequences (B, or those of a packed row), D model dimension, Q and M predicted positions
-of a block and of the batch, V vocabulary, C classes.
+of a block and of the batch, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,21 +20,42 @@ from roberta_plugin.models.attention.registry import describe_choice
 from roberta_plugin.models.attention.sequences import first_of_predicted
 from roberta_plugin.models.attention.torch_flash import MAX_DIM, is_exact
 from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
-from roberta_plugin.models.checkpoints.names import from_older_fairseq
+from roberta_plugin.models.checkpoints.names import (
+    from_older_fairseq,
+    name_heads_as_in_files,
+    name_heads_as_in_model,
+)
 from roberta_plugin.models.checkpoints.pairs import reconcile_pairs
 from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
-from roberta_plugin.models.cpu.activations import ACTIVATIONS
-from roberta_plugin.models.cuda_graphs import why_no_graphs
 from roberta_plugin.models.device_peaks import peak_flops
 from roberta_plugin.models.flops import executed_flops, training_flops
-from roberta_plugin.models.fp8 import check_device
-from roberta_plugin.models.heads import ClassificationHead, SpanHead, TokenHead
+from roberta_plugin.models.heads import HEADS
 from roberta_plugin.models.initialization import initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
-from roberta_plugin.models.sentence_head import SentenceHead
 
 logger = logging.getLogger(__name__)
+
+# Entries of the batches of fairseq's tasks that an encoder does not need.
+UNUSED = ("src_lengths", "src_id", "prev_output_tokens")
+
+
+def in_our_words(model: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Arguments of `FastRobertaModel.forward` from those that fairseq's tasks and criterions give to its `roberta`.
+
+    Its criterions name a head as `classification_head_name`, with `features_only`, which says nothing more.
+
+    Raises:
+        ValueError: if a call names two heads.
+    """
+    ours = {name: value for name, value in named.items() if name not in UNUSED}
+    name = ours.pop("classification_head_name", None)
+    if name is not None:
+        if ours.get("head") is not None:
+            raise ValueError(f"head={ours['head']!r} and classification_head_name={name!r} are two heads: give one.")
+        ours["head"] = name
+        ours.pop("features_only", None)
+    return arguments, ours
 
 
 def _tokens_per_sample(task: Any) -> int | None:
@@ -54,12 +75,12 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
         super().__init__(encoder)
         self.cfg = cfg
-        self.classification_heads = nn.ModuleDict()
-        self.span_heads = nn.ModuleDict()
-        self.token_heads = nn.ModuleDict()
-        self.sentence_heads = nn.ModuleDict()
+        self.heads = nn.ModuleDict()
         self.apply(initialize)
-        self._has_begun = False
+        self._is_in_training = self._describes_attention = False
+        self.register_forward_pre_hook(in_our_words, with_kwargs=True)
+        self.register_state_dict_post_hook(name_heads_as_in_files)
+        self.register_load_state_dict_pre_hook(name_heads_as_in_model)
         if cfg.compile_layers:
             compile_layers(encoder.sentence_encoder.layers)
 
@@ -122,79 +143,82 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def forward(
         self,
         src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
+        *,
+        head: str | None = None,
         features_only: bool = False,
         return_all_hiddens: bool = False,
-        classification_head_name: str | None = None,
-        span_head_name: str | None = None,
-        token_head_name: str | None = None,
-        sentence_head_name: str | None = None,
-        sentences: Mapping[str, Any] | None = None,
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
         segments: Tensor | None = None,
-        **others: Any,
     ) -> tuple[Any, dict[str, Any]]:
         """Ids -> (logits, features or the loss, {"inner_states": ...}).
 
-        Without options the result is the logits (B, T, V); the first of these that is given changes it:
+        Without options the result is the logits (B, T, V); one of these changes it:
 
-            predicted                  the loss ()
-            classification_head_name   that head's logits (S, C); the padding of a packed row may add some at the end
-            span_head_name             that head's `SpanLogits`
-            token_head_name            that head's logits (B, T, C)
-            sentence_head_name         that head's logits of the `sentences` (V,)
-            features_only              features (B, T, D)
-            masked_tokens              logits of these positions only (M, V)
+            head             the output of the head of that name (`models/heads.py`); of a classification head, the
+                             padding of a packed row may add some rows at the end
+            features_only    features (B, T, D)
+            masked_tokens    logits of these positions only (M, V)
+            predicted        the loss ()
 
         With a head for next-sentence prediction, the loss and the logits come with "next_sentence_logits" (B, 2) in the
         second result; then the first entry of `predicted` for each block must be its <s>.
 
+        Called as a module, the model also takes what fairseq's tasks and criterions give (`in_our_words`).
+
         Args:
             src_tokens: ids (B, T), each row beginning with <s>, padded on the right.
-            src_lengths: not needed; fairseq's batches contain it.
+            head: name of a head.
             features_only: whether to return features.
             return_all_hiddens: also return the embeddings and each layer's output as inner_states, each (T, B, D) as in
                 fairseq.
-            classification_head_name: name of a classification head.
-            span_head_name: name of a span head.
-            token_head_name: name of a head with classes for each token.
-            sentence_head_name: name of a sentence head.
-            sentences: which sentences it scores, as `finetuning/summaries/layout.py` describes them.
             masked_tokens: bool (B, T).
             predicted: {"positions" (B, Q), "labels" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,),
                 "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
+                With a sentence head: the sentences that it scores, as `finetuning/summaries/layout.py` describes them.
             has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
             segments: 0 for the first text of a pair and 1 for the second (B, T); None: all 0.
-            others: other entries of the batches of fairseq's tasks, such as src_id; ignored, as in fairseq's roberta.
+
+        Raises:
+            ValueError: if two results are asked for, there is no such head, or its input is missing.
         """
-        if self.training and not self._has_begun:
-            self._begin_training(src_tokens, packing)
+        if self._describes_attention:
+            self._describe_attention(src_tokens, packing)
+        chosen: Any = None if head is None else self._head(head)
+        reads = None if chosen is None else chosen.reads
+        asked = {"head": head is not None, "features_only": features_only, "masked_tokens": masked_tokens is not None}
+        asked["predicted"] = predicted is not None and reads != "sentences"
+        if sum(asked.values()) > 1:
+            names = " and ".join(name for name, is_given in asked.items() if is_given)
+            raise ValueError(f"{names} ask for different results of the same call: give one of them.")
+        if reads == "sentences" and predicted is None:
+            raise ValueError(f"The head {head!r} scores sentences: give `predicted`, which says where they begin.")
+        if return_all_hiddens and predicted is not None:
+            raise ValueError("return_all_hiddens needs all positions, and predicted gives some: leave one out.")
         layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
+        if reads == "sentences":
+            vectors = self.encoder.sentence_features(src_tokens, predicted, **layout)
+            return chosen(vectors, predicted), {"inner_states": None}
         if predicted is not None:
             return self.encoder.masked_lm_loss(src_tokens, predicted, **layout)  # type: ignore[no-any-return]
-        if classification_head_name is not None and not return_all_hiddens:
-            features = self.encoder.first_features(src_tokens, **layout)
-            return self.classification_heads[classification_head_name](features), {"inner_states": None}
-        if sentence_head_name is not None:
-            assert sentences is not None
-            vectors = self.encoder.sentence_features(src_tokens, sentences, **layout)
-            return self.sentence_heads[sentence_head_name](vectors, sentences), {"inner_states": None}
+        if reads == "first" and not return_all_hiddens:
+            return chosen(self.encoder.first_features(src_tokens, **layout)), {"inner_states": None}
         features, extra = self.encoder(src_tokens, return_all_hiddens=return_all_hiddens, **layout)
-        if classification_head_name is not None:
-            return self.classification_heads[classification_head_name](features), extra
-        if span_head_name is not None:
-            return self.span_heads[span_head_name](features), extra
-        if token_head_name is not None:
-            return self.token_heads[token_head_name](features), extra
+        if chosen is not None:
+            return chosen(features), extra
         if features_only:
             return features, extra
-        if (head := self.encoder.next_sentence_head) is not None:
-            extra["next_sentence_logits"] = head(first_of_predicted(features, packing or {}))
+        if (next_sentence := self.encoder.next_sentence_head) is not None:
+            extra["next_sentence_logits"] = next_sentence(first_of_predicted(features, packing or {}))
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
+
+    def _head(self, name: str) -> Any:
+        if name not in self.heads:
+            raise ValueError(f"The model has no head called {name!r}; it has {', '.join(self.heads) or 'none'}.")
+        return self.heads[name]
 
     def training_flops(self, **counts: int) -> float:
         """FLOPs of a training step, by its num_tokens, num_pairs and so on; see `flops.training_flops`."""
@@ -226,16 +250,17 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         is_served = self.cfg.encoder_embed_dim // self.cfg.encoder_attention_heads <= MAX_DIM
         return str(self.cfg.attention_backend) == "auto" and is_served and is_exact(device, dtype)
 
-    def _begin_training(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
-        """Once per training: set the precision of products, log which attention backend was chosen and for what."""
-        self._has_begun = True
-        if str(self.cfg.matmul_precision) != "highest":
-            torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by fairseq's trainer before each step: the first sets the precision of products, for the process."""
+        if not self._is_in_training:
+            self._is_in_training = self._describes_attention = True
+            if str(self.cfg.matmul_precision) != "highest":
+                torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
+
+    def _describe_attention(self, src_tokens: Tensor, packing: Mapping[str, Any] | None) -> None:
+        """Log once which attention backend serves the training's batches."""
+        self._describes_attention = False
         weight, name = self.encoder.lm_head.bias, str(self.cfg.attention_backend)
-        if self.cfg.fp8_products:
-            check_device(weight.device)
-        if self.cfg.cuda_graphs and (reason := why_no_graphs(weight.device, is_packed=packing is not None)):
-            logger.warning(f"--cuda-graphs has no effect {reason}")
         device, is_packed, heads = weight.device, packing is not None, self.cfg.encoder_attention_heads
         autocasts = torch.is_autocast_enabled(device.type)
         logger.info(
@@ -261,43 +286,40 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         """Required by fairseq: the targets are the input's own tokens."""
         return {"self"}
 
+    def register_head(self, name: str, kind: str, **sizes: int | None) -> None:
+        """Add a head called `name` with fresh weights, or replace it.
+
+        Args:
+            name: its name in `forward` and in checkpoints.
+            kind: one of `HEADS`.
+            sizes: what its class asks for: num_classes (and inner_dim) of classes, num_layers of a sentence head.
+
+        Raises:
+            ValueError: if there is no such kind.
+        """
+        if kind not in HEADS:
+            raise ValueError(f"There is no kind of heads called {kind!r}: give one of {', '.join(HEADS)}.")
+        if name in self.heads:
+            logger.warning(f"the {self.heads[name].kind} head {name!r} is replaced by a new {kind} head, {sizes}")
+        head = HEADS[kind](self.encoder, **sizes)
+        head.apply(initialize)
+        self.heads[name] = head
+
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
     ) -> None:
-        """Add a head called `name` with fresh weights, or replace it."""
-        assert num_classes is not None
-        if name in self.classification_heads:
-            logger.warning(f"the classification head {name!r} is replaced by a new one with {num_classes} classes")
-        head = ClassificationHead(self.cfg.encoder_embed_dim, num_classes=num_classes, **self._head_options(inner_dim))
-        head.apply(initialize)
-        self.classification_heads[name] = head
+        """`register_head` for classes, by the name and arguments that fairseq's tasks know."""
+        self.register_head(name, "classification", num_classes=num_classes, inner_dim=inner_dim)
 
-    def register_span_head(self, name: str) -> None:
-        """Add a span head called `name` with fresh weights."""
-        head = SpanHead(self.cfg.encoder_embed_dim, **self._head_options(None))
-        head.apply(initialize)
-        self.span_heads[name] = head
+    @property
+    def head_kinds(self) -> dict[str, str]:
+        """The kind of each head by its name."""
+        return {name: head.kind for name, head in self.heads.items()}  # type: ignore[misc]
 
-    def register_token_head(self, name: str, num_classes: int) -> None:
-        """Add a head called `name` with classes for each token, with fresh weights."""
-        dim, dropout_prob = self.cfg.encoder_embed_dim, self.cfg.pooler_dropout
-        head = TokenHead(dim, num_classes=num_classes, dropout_prob=dropout_prob)
-        head.apply(initialize)
-        self.token_heads[name] = head
-
-    def register_sentence_head(self, name: str, *, num_layers: int) -> None:
-        """Add a head called `name` that scores sentences, with fresh weights, after so many layers over them."""
-        layers = [self.encoder.new_layer() for _ in range(num_layers)]
-        head = SentenceHead(self.cfg.encoder_embed_dim, layers=layers, dropout_prob=self.cfg.dropout)
-        head.apply(initialize)
-        self.sentence_heads[name] = head
-
-    def _head_options(self, inner_dim: int | None) -> dict[str, Any]:
-        return {
-            "inner_dim": inner_dim or self.cfg.encoder_embed_dim,
-            "activation": ACTIVATIONS[str(self.cfg.pooler_activation_fn)],
-            "dropout_prob": self.cfg.pooler_dropout,
-        }
+    @property
+    def classification_heads(self) -> dict[str, nn.Module]:
+        """Classification heads by name, where fairseq's criterions look for them."""
+        return {name: self.heads[name] for name, kind in self.head_kinds.items() if kind == "classification"}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         """Rename the parameters of any version of fairseq's `roberta` to ours and reconcile the heads, in place."""

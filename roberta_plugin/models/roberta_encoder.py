@@ -16,7 +16,7 @@ from roberta_plugin.models.attention.sequences import first_of_predicted, first_
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
-from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead
+from roberta_plugin.models.pretraining_heads import MaskedLMHead, NextSentenceHead
 
 POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 
@@ -40,7 +40,6 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             layer_norm_eps=cfg.layer_norm_eps,
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
-            cuda_graphs=cfg.cuda_graphs,
             layerdrop_prob=cfg.encoder_layerdrop,
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
@@ -66,7 +65,6 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             activation_dropout_prob=cfg.activation_dropout,
             attention_backend=str(cfg.attention_backend),
             layer_norm_eps=cfg.layer_norm_eps,
-            in_fp8=cfg.fp8_products,
         )
 
     def forward(

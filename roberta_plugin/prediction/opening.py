@@ -33,13 +33,10 @@ def kind_of_model(hub: RobertaHub) -> str:
     found = kind_of_training(hub.trained_on)
     if found is not None:
         return found
-    heads = list(getattr(hub.model, "classification_heads", ()))
-    if getattr(hub.model, "span_heads", ()):
-        return "question_answering"
-    if getattr(hub.model, "token_heads", ()):
-        return "tagging"
-    if getattr(hub.model, "sentence_heads", ()):
-        return "summary"
+    heads = hub.heads_of("classification")
+    for head, kind in {"span": "question_answering", "token": "tagging", "sentence": "summary"}.items():
+        if hub.heads_of(head):
+            return kind
     if not heads:
         return "fill_mask"
     if all(hub.num_classes(head) > 1 for head in heads):

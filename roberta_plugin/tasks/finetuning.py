@@ -74,7 +74,7 @@ class FineTuningTask(BlockTask):
 
     @property
     def head_arguments(self) -> dict[str, Any]:
-        """Arguments of the model's forward that select the task's head."""
+        """Arguments of the model's forward, ours or fairseq's, that select the task's head."""
         return {"features_only": True, "classification_head_name": self.cfg.classification_head_name}
 
     @property
@@ -107,23 +107,24 @@ class FineTuningTask(BlockTask):
                 "predictions for it."
             )
 
-    @staticmethod
-    def check_has_heads(model: Any, method: str, *, what: str) -> None:
-        """Refuse a model that cannot have the task's heads.
+    def register_head(self, model: Any, kind: str, *, what: str, **sizes: int) -> None:
+        """Add a head of a kind that fairseq's `roberta` does not have.
 
         Args:
             model: new.
-            method: what registers such a head.
+            kind: of the head, by its name in `models/heads.py`.
             what: the heads, such as "heads for tokens".
+            sizes: of the head.
 
         Raises:
-            ValueError: naming an architecture that can.
+            ValueError: if the model cannot have one; it names an architecture that can.
         """
-        if not hasattr(model, method):
+        if not hasattr(model, "register_head"):
             raise ValueError(
                 f"{type(model).__name__} has no {what}: use --arch fast_roberta_base (or another size of "
                 "fast_roberta), which loads checkpoints of fairseq's roberta as well."
             )
+        model.register_head(self.cfg.classification_head_name, kind, **sizes)
 
     @abstractmethod
     def register_heads(self, model: Any) -> None:

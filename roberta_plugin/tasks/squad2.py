@@ -36,19 +36,13 @@ class Squad2Task(FineTuningTask):
         super().__init__(cfg, *arguments)
         self._questions: dict[str, Questions] = {}
 
-    @property
-    def head_arguments(self) -> dict[str, Any]:
-        """Arguments of the model's forward that select the span head."""
-        return {"span_head_name": self.cfg.classification_head_name}
-
     def register_heads(self, model: Any) -> None:
         """Add the span head.
 
         Raises:
             ValueError: if the model cannot have one.
         """
-        self.check_has_heads(model, "register_span_head", what="heads that find spans")
-        model.register_span_head(self.cfg.classification_head_name)
+        self.register_head(model, "span", what="heads that find spans")
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder, whose answers must be known.

@@ -67,8 +67,7 @@ class SummarizationTask(FineTuningTask):
         Raises:
             ValueError: if the model cannot have one.
         """
-        self.check_has_heads(model, "register_sentence_head", what="heads that score sentences")
-        model.register_sentence_head(self.cfg.classification_head_name, num_layers=self.cfg.sentence_layers)
+        self.register_head(model, "sentence", what="heads that score sentences", num_layers=self.cfg.sentence_layers)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model with its head.
@@ -88,7 +87,7 @@ class SummarizationTask(FineTuningTask):
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
         """Logits of the sentences of a batch (V,)."""
         head = self.cfg.classification_head_name
-        return model(**sample["net_input"], sentence_head_name=head, sentences=sample["sentences"])[0]
+        return model(**sample["net_input"], head=head, predicted=sample["sentences"])[0]
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder, whose summaries must be known.

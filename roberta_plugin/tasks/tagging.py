@@ -48,19 +48,13 @@ class RobertaTaggingTask(FineTuningTask):
         """Types of entities; 0 if the tags are plain."""
         return len(types_of(self.labels) or ())
 
-    @property
-    def head_arguments(self) -> dict[str, Any]:
-        """Arguments of the model's forward that select the token head."""
-        return {"token_head_name": self.cfg.classification_head_name}
-
     def register_heads(self, model: Any) -> None:
         """Add the token head.
 
         Raises:
             ValueError: if the model cannot have one.
         """
-        self.check_has_heads(model, "register_token_head", what="heads for tokens")
-        model.register_token_head(self.cfg.classification_head_name, len(self.labels))
+        self.register_head(model, "token", what="heads for tokens", num_classes=len(self.labels))
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder, whose tags must be known.

@@ -17,7 +17,7 @@ steps       a whole step of base and large at 512 tokens in bf16, with the recip
 finetuning  the same for a classification of 32 sentences of up to 64 tokens, where starting kernels takes longest
 
 Each step is measured in a process of its own, which an error or a lack of memory ends alone. Needs no network. MFU: the
-FLOPs of the paper's model over the device's dense peak in bf16, also with FP8 products; HFU: those that ours executes.
+FLOPs of the paper's model over the device's dense peak in bf16; HFU: those that ours executes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ def ladder(step: Step) -> Iterator[tuple[str, Step]]:
     yield "+ compiled layers", ours
     yield "+ twice the batch", replace(ours, batch_size=2 * step.batch_size)
     yield "+ four times the batch", replace(ours, batch_size=4 * step.batch_size)
-    yield "+ four times the batch, FP8 products", replace(ours, batch_size=4 * step.batch_size, fp8=True)
 
 
 def finetuning_ladder(step: Step) -> Iterator[tuple[str, Step]]:
@@ -70,7 +69,6 @@ def finetuning_ladder(step: Step) -> Iterator[tuple[str, Step]]:
     yield "Hugging Face", replace(step, side="Hugging Face")
     yield "Hugging Face, compiled with CUDA graphs", replace(step, side="Hugging Face", compiled=True)
     yield "ours", step
-    yield "+ CUDA graphs", replace(step, cuda_graphs=True)
 
 
 class Clock:

@@ -63,8 +63,6 @@ class Step:
     vocab_size: int = 50265
     packed: bool = False
     compiled: bool = False
-    fp8: bool = False
-    cuda_graphs: bool = False
     backend: str = "auto"
     optimizer: str = "roberta_adamw"
     device: str = "cuda"
@@ -134,8 +132,6 @@ def _options(step: Step) -> Namespace:
         attention_dropout=step.attention_dropout,
         activation_dropout=0.0,
         compile_layers=step.compiled,
-        fp8_products=step.fp8,
-        cuda_graphs=step.cuda_graphs,
         attention_backend=step.backend,
     )
 

@@ -60,7 +60,7 @@ def test_a_classification_head_on_a_gpu(gpu):
         model = our_model(**SIZES)
         torch.manual_seed(3)
         model.register_classification_head("task", num_classes=3)
-        logits = model.to(device)(make_batch()[0].to(device), classification_head_name="task", has_padding=True)[0]
+        logits = model.to(device)(make_batch()[0].to(device), head="task", has_padding=True)[0]
         logits.logsumexp(1).sum().backward()
         results.append([logits.detach().cpu(), model.classification_heads["task"].dense.weight.grad.cpu()])
     for one, other in zip(*results, strict=True):

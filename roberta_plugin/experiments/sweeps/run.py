@@ -56,7 +56,7 @@ class RunFolder:
         known = self._read("run.json", "cell")
         if known is None:
             return
-        before = known.get("arguments", known.get("words", []))  # its name in earlier versions
+        before = known.get("arguments", [])
         moved = [_moved(argument, known.get("sweep"), self.root) for argument in before]
         now = self.run.arguments
         difference = _difference([a if a in now else b for a, b in zip(before, moved, strict=True)], now)

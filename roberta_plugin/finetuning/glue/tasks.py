@@ -68,13 +68,7 @@ class GlueTask:
 
     def submission(self, split: str) -> SplitSource | None:
         """The source of a split whose predictions go to the leaderboard, None for the others."""
-        name = split_name(split)
-        return next((source for source in self.sources if source.split == name and source.submission), None)
-
-
-def split_name(split: str) -> str:
-    """Name of a split; folders prepared by earlier versions call MNLI's mismatched ones valid1 and test1."""
-    return {"valid1": "valid_mismatched", "test1": "test_mismatched"}.get(split, split)
+        return next((source for source in self.sources if source.split == split and source.submission), None)
 
 
 def _three(test: str, num_rows: int) -> tuple[SplitSource, ...]:

@@ -19,8 +19,8 @@ from roberta_plugin.finetuning.summaries.layout import by_document, packed_layou
 class DocumentsDataset(ExamplesDataset):
     """Batches of `ExamplesDataset` with "sentences" and, in net_input, "segments" (S, T).
 
-    "sentences" is what `models/sentence_head.py` asks for (`layout`), and "labels" (V,), in the order of the documents
-    and of their text.
+    "sentences" is what the `SentenceHead` of `models/heads.py` asks for (`layout`), and "labels" (V,), in the order of
+    the documents and of their text.
     """
 
     @cached_property

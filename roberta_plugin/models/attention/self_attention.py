@@ -11,24 +11,20 @@ from torch import Tensor, nn
 from roberta_plugin.models.attention.registry import choose_backend
 from roberta_plugin.models.attention.sequences import Sequences
 from roberta_plugin.models.cpu.linear import Linear
-from roberta_plugin.models.fp8 import Fp8Linear
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2), with fairseq's parameter names."""
 
-    def __init__(
-        self, dim: int, *, num_heads: int, dropout_prob: float, backend: str = "auto", in_fp8: bool = False
-    ) -> None:
+    def __init__(self, dim: int, *, num_heads: int, dropout_prob: float, backend: str = "auto") -> None:
         super().__init__()
         self.num_heads = num_heads
         self.dropout_prob = dropout_prob
         self.backend = backend
-        projection = Fp8Linear if in_fp8 else Linear
-        self.k_proj = projection(dim, dim, keeps_bf16=True)
-        self.v_proj = projection(dim, dim, keeps_bf16=True)
-        self.q_proj = projection(dim, dim, keeps_bf16=True)
-        self.out_proj = projection(dim, dim)
+        self.k_proj = Linear(dim, dim, keeps_bf16=True)
+        self.v_proj = Linear(dim, dim, keeps_bf16=True)
+        self.q_proj = Linear(dim, dim, keeps_bf16=True)
+        self.out_proj = Linear(dim, dim)
 
     def forward(
         self,

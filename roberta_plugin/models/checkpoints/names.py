@@ -1,4 +1,7 @@
-"""Names of parameters: ours, which are those of fairseq's `roberta`, and those of older versions of it.
+"""Names of parameters in files: ours, which are those of fairseq's `roberta`, and those of older versions of it.
+
+A head NAME of a kind is `heads.NAME` in our model, and KIND_heads.NAME in its state dict, so that fairseq's `roberta`
+finds its classification heads and a file says the kind of each head.
 
 Functions take and return state dicts; tensors are shared, not copied.
 """
@@ -7,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +18,8 @@ from torch import Tensor
 VERSION = "encoder.sentence_encoder.version"
 TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
+CLASSIFICATION, SPAN, TOKEN, SENTENCE = "classification_heads.", "span_heads.", "token_heads.", "sentence_heads."
+ALL_HEADS = (CLASSIFICATION, SPAN, TOKEN, SENTENCE)
 ROWS_BEFORE_POSITIONS = 2  # of POSITIONS, in fairseq's layout
 
 # Released in 2019 -> now, in this order, as regular expressions.
@@ -40,6 +46,26 @@ def from_older_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
             renamed[name] = value
     renamed.setdefault(VERSION, torch.tensor([3.0]))
     return renamed
+
+
+def name_heads_as_in_files(model: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    """Rename the parameters of a model's heads to those of files, in place: torch's hook after `state_dict`.
+
+    Example: heads.mnli.dense.weight -> classification_heads.mnli.dense.weight
+    """
+    for name, kind in model.head_kinds.items():
+        _rename(state, f"{prefix}heads.{name}.", f"{prefix}{kind}_heads.{name}.")
+
+
+def name_heads_as_in_model(model: Any, state: dict[str, Any], prefix: str, *_others: Any) -> None:
+    """The opposite: torch's hook before `load_state_dict`."""
+    for name, kind in model.head_kinds.items():
+        _rename(state, f"{prefix}{kind}_heads.{name}.", f"{prefix}heads.{name}.")
+
+
+def _rename(state: dict[str, Any], old: str, new: str) -> None:
+    for name in [name for name in state if name.startswith(old)]:
+        state[new + name.removeprefix(old)] = state.pop(name)
 
 
 def sizes_of(state: Mapping[str, Tensor]) -> dict[str, int]:

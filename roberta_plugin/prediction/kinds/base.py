@@ -112,9 +112,7 @@ class Kind(ABC):
         Raises:
             ValueError: if there is none, or more than one and none is chosen.
         """
-        return chosen_head(
-            list(getattr(self.hub.model, "classification_heads", ())), self.settings.head, kind=self.name
-        )
+        return chosen_head(self.hub.heads_of("classification"), self.settings.head, kind=self.name)
 
     def score_head(self) -> str:
         """The classification head to use, which has one output.

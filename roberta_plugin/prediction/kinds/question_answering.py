@@ -81,7 +81,7 @@ class QuestionAnswering(Kind):
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
-        self.head = chosen_head(list(getattr(hub.model, "span_heads", ())), settings.head, kind=self.name)
+        self.head = chosen_head(hub.heads_of("span"), settings.head, kind=self.name)
         known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if it is not known
         known |= {name: self.trained[name] for name in ("question_length", "doc_stride") if name in self.trained}
         self.layout = WindowLayout.of(self.max_length, SquadOptions(**known))

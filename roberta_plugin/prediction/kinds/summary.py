@@ -36,7 +36,7 @@ class Summary(Kind):
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
-        self.head = chosen_head(list(getattr(hub.model, "sentence_heads", ())), settings.head, kind="summaries")
+        self.head = chosen_head(hub.heads_of("sentence"), settings.head, kind="summaries")
         known = {name: self.trained[name] for name in ("sentence_length", "doc_stride") if name in self.trained}
         if "sentence_length" in known:
             known["sentence_length"] = max(1, min(known["sentence_length"], self.max_length - NUM_SPECIALS))
@@ -95,7 +95,7 @@ class Summary(Kind):
         }
         batch = Batch(tokens.to(device), [len(sequence) for sequence in sequences], list(range(len(sequences))))
         with running.inference(self.hub.model):
-            logits = running.sentence_logits(
-                self.hub.model, batch, self.head, sentences, segments=torch.from_numpy(segments).to(device)
+            logits = running.head_outputs(
+                self.hub.model, batch, self.head, predicted=sentences, segments=torch.from_numpy(segments).to(device)
             )
         return np.split(logits.float().cpu().numpy(), np.cumsum(counts)[:-1])

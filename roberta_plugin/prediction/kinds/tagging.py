@@ -45,13 +45,13 @@ class Tagging(Kind):
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
-        self.head = chosen_head(list(getattr(hub.model, "token_heads", ())), settings.head, kind=self.name)
+        self.head = chosen_head(hub.heads_of("token"), settings.head, kind=self.name)
         stride = {"doc_stride": self.trained["doc_stride"]} if "doc_stride" in self.trained else {}
         self.layout = TaggingLayout.of(self.max_length, TaggingOptions(**stride))
         self.words = WordEncoder(hub.codec.encoder)
-        num_labels = hub.model.token_heads[self.head].out_proj.out_features  # type: ignore[index, union-attr]
+        num_labels = hub.num_classes(self.head)
         known = hub.labels if len(hub.labels) == num_labels else None
-        self.labels = known or [f"LABEL_{number}" for number in range(int(num_labels))]  # type: ignore[arg-type]
+        self.labels = known or [f"LABEL_{number}" for number in range(num_labels)]
 
     def read(self, record: Mapping[str, Any]) -> TextOfWords:
         """See `Kind.read`."""

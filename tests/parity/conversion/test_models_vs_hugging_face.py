@@ -56,19 +56,19 @@ def test_hugging_face_computes_what_our_model_does(exported):
         torch.testing.assert_close(outputs.logits[is_token], model(ids)[0][is_token], **TOLERANCE)
     elif kind == "multiple_choice":
         scores = theirs(input_ids=ids[None], attention_mask=is_token.long()[None]).logits
-        torch.testing.assert_close(scores, model(ids, classification_head_name=HEAD)[0].view(1, -1), **TOLERANCE)
+        torch.testing.assert_close(scores, model(ids, head=HEAD)[0].view(1, -1), **TOLERANCE)
     elif kind == "question_answering":
-        expected = model(ids, span_head_name="span_head")[0]
+        expected = model(ids, head="span_head")[0]
         torch.testing.assert_close(outputs.start_logits[is_token], expected.start[is_token], **TOLERANCE)
         torch.testing.assert_close(outputs.end_logits[is_token], expected.end[is_token], **TOLERANCE)
         answerable = AUTO["classification"].from_pretrained(folder, num_labels=1).eval()
         found = answerable(input_ids=ids, attention_mask=is_token.long()).logits[:, 0]
         torch.testing.assert_close(found, expected.answerable, **TOLERANCE)
     elif kind == "tagging":
-        expected = model(ids, token_head_name="token_head")[0]
+        expected = model(ids, head="token_head")[0]
         torch.testing.assert_close(outputs.logits[is_token], expected[is_token], **TOLERANCE)
     else:
-        torch.testing.assert_close(outputs.logits, model(ids, classification_head_name=HEAD)[0], **TOLERANCE)
+        torch.testing.assert_close(outputs.logits, model(ids, head=HEAD)[0], **TOLERANCE)
 
 
 def test_import_restores_every_bit(exported, tmp_path):

@@ -35,13 +35,13 @@ def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
             expected = model(part)[0]
             torch.testing.assert_close(torch.tensor(found[0])[is_token], expected[is_token], **TOLERANCE)
         elif kind == "tagging":
-            expected = model(part, token_head_name="token_head")[0]
+            expected = model(part, head="token_head")[0]
             torch.testing.assert_close(torch.tensor(found[0])[is_token], expected[is_token], **TOLERANCE)
         elif kind == "classification":
-            expected = model(part, classification_head_name=HEAD)[0]
+            expected = model(part, head=HEAD)[0]
             torch.testing.assert_close(torch.tensor(found[0]), expected, **TOLERANCE)
         else:
-            expected = model(part, span_head_name="span_head")[0]
+            expected = model(part, head="span_head")[0]
             for value, right in zip(found[:2], expected[:2], strict=True):
                 torch.testing.assert_close(torch.tensor(value)[is_token], right[is_token], **TOLERANCE)
             torch.testing.assert_close(torch.tensor(found[2]), expected.answerable, **TOLERANCE)

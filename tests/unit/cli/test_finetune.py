@@ -322,14 +322,6 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
     assert (said in capsys.readouterr().out) == is_evaluated
 
 
-def test_a_folder_of_earlier_versions_with_a_split_valid1_still_trains(words, tmp_path):
-    path = tmp_path / "set" / "prepared.json"
-    edit(path, '"valid"', '"valid1"')
-    args = parse(*words)
-    write_grid(args)
-    assert grid_of(args)["train"]["ignore-unused-valid-subsets"] == "true"
-
-
 VALUES = {"1e-5": (50, 60, 10), "2e-5": (49, 51, 52), "3e-5": (40, 41, 42)}  # of the seeds, by learning rate
 
 

@@ -34,7 +34,7 @@ def of_sequences(kind, *, num_outputs=NUM_LABELS, offsets=range(5), **columns):
     """A criterion of GLUE or of own data, what selects its head, and the columns of its batch."""
     task = SimpleNamespace(kind=kind, num_classes=NUM_LABELS, scale=(1.0, 2.0), limits=(0.0, 5.0))
     task.label_weights = [1.0, 2.0, 3.0] if kind in ("classification", "multi_label") else None
-    head = {"classification_head_name": HEAD}, {"num_classes": num_outputs}
+    head = "classification", {"num_classes": num_outputs}
     return RobertaSentencePredictionCriterion, task, head, {"columns": columns, "offsets": torch.tensor([*offsets])}
 
 
@@ -48,20 +48,20 @@ KINDS = {
     "options": lambda: (
         RaceCriterion,
         SimpleNamespace(),
-        ({"classification_head_name": HEAD}, {"num_classes": 1}),
+        ("classification", {"num_classes": 1}),
         {"columns": {"label": LABELS[:2] % 2}, "offsets": torch.tensor([0, 2, 4])},
     ),
-    "tags": lambda: (RobertaTaggingCriterion, SimpleNamespace(), ({"token_head_name": HEAD}, {"num_classes": 3}), {}),
+    "tags": lambda: (RobertaTaggingCriterion, SimpleNamespace(), ("token", {"num_classes": 3}), {}),
     "spans": lambda: (
         Squad2Criterion,
         SimpleNamespace(),
-        ({"span_head_name": HEAD}, {}),
+        ("span", {}),
         {"columns": {**WINDOWS, "has_answer": LABELS.clamp(max=1)}},
     ),
     "sentences": lambda: (
         SummarizationCriterion,
         SimpleNamespace(),
-        ({"sentence_head_name": HEAD}, {"num_layers": 1}),
+        ("sentence", {"num_layers": 1}),
         {},
     ),
 }
@@ -92,16 +92,13 @@ def make_sample(kind, more, *, packed):
 def test_a_fine_tuning_step_stays_on_the_device_and_never_waits(kind, packed):
     if kind == "spans" and packed:
         pytest.skip("the loss of spans is of padded windows")
-    criterion_class, task, (arguments, head), more = KINDS[kind]()
+    criterion_class, task, (head_kind, sizes), more = KINDS[kind]()
     model = our_model(
         encoder_embed_dim=64, encoder_attention_heads=4, encoder_layers=2, dropout=0.1, pooler_dropout=0.1
     )
-    register = next(iter(arguments)).removesuffix("_head_name")
-    getattr(model, f"register_{register}_head")(HEAD, **head)
+    model.register_head(HEAD, head_kind, **sizes)
     task.target_dictionary = None
-    task.outputs = lambda model, sample: model(
-        **sample["net_input"], **arguments, **({"sentences": sample["sentences"]} if kind == "sentences" else {})
-    )[0]
+    task.outputs = lambda model, sample: model(**sample["net_input"], head=HEAD, predicted=sample.get("sentences"))[0]
     criterion = criterion_class(task, **CRITERION_OPTIONS.get(kind, {}))
     sample = make_sample(kind, more, packed=packed)
     with fake_cuda() as mode:

@@ -1,4 +1,5 @@
 import hashlib
+import json
 
 import pytest
 
@@ -15,7 +16,7 @@ def test_round_trip_and_absence(tmp_path):
     assert list(written["splits"]) == ["train", "valid"]
 
 
-GOOD = '{"format": 1, "tokenizer": {"kind": "x"}, "dict_sha256": "", "splits": '
+GOOD = {"format": 2, "tokenizer": {"kind": "x"}, "dict_sha256": ""}
 
 
 @pytest.mark.parametrize(
@@ -24,11 +25,11 @@ GOOD = '{"format": 1, "tokenizer": {"kind": "x"}, "dict_sha256": "", "splits": '
         "{",
         "[]",
         "{}",
-        GOOD + "3}",
-        GOOD + '{"train": {}}}',
-        '{"format": 1, "splits": {}}',
-        '{"format": 9, "splits": {}}',
-        '{"format": 3, "tokenizer": {"kind": "x"}, "dict_sha256": "", "splits": {}}',
+        json.dumps({**GOOD, "splits": 3}),
+        json.dumps({**GOOD, "splits": {"train": {}}}),
+        json.dumps({"format": 2, "splits": {}}),
+        json.dumps({**GOOD, "format": 1, "splits": {}}),
+        json.dumps({**GOOD, "format": 9, "splits": {}}),
     ],
 )
 def test_a_damaged_or_foreign_manifest_is_named(tmp_path, content):

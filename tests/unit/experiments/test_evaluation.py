@@ -1,6 +1,5 @@
 """Evaluation of all splits: the threshold of the development set, and runs whose weights are gone."""
 
-import json
 import shutil
 
 import numpy as np
@@ -102,13 +101,6 @@ def test_any_set_of_runs_is_evaluated_from_stored_outputs_when_the_weights_are_g
     shutil.rmtree(one / "outputs")
     with pytest.raises(FileNotFoundError, match=r"best\.pt does not exist, .*delete .*seed-1/result\.json and run"):
         evaluate(wanted(one, two))
-
-
-def test_evaluations_of_earlier_versions_are_read(tmp_path):
-    path = tmp_path / "evaluation_valid.json"
-    content = {"task": "RTE", "split": "valid", "members": [], "median": {}, "together": {"accuracy": 60.0}}
-    path.write_text(json.dumps(content))
-    assert Evaluation.read(path).ensemble == {"accuracy": 60.0}
 
 
 def test_prediction_files_are_named():

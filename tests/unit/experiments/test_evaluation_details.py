@@ -1,8 +1,8 @@
 """Details of evaluations as a report with plots."""
 
-from roberta_plugin.experiments import evaluation_details
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.evaluation_details import write_details
+from roberta_plugin.pictures import drawable
 
 DETAILS = {
     "num_examples": 1200,

@@ -156,11 +156,11 @@ def test_heads_of_a_masked_lm_checkpoint_are_there(tmp_path, tokenizer_folder, a
 def test_a_head_that_finds_spans_is_there(tmp_path, tokenizer_folder):
     state = state_of(tokenizer_folder)
     model = RobertaHub.from_pretrained(save(state, tmp_path), data=tokenizer_folder).model
-    model.register_span_head("spans")
+    model.register_head("spans", "span")
     state["model"] = model.state_dict()
     hub = RobertaHub.from_pretrained(save(state, tmp_path), data=tokenizer_folder)
-    found, _ = hub.model(hub.encode("good")[None], span_head_name="spans")
-    expected, _ = model(hub.encode("good")[None], span_head_name="spans")
+    found, _ = hub.model(hub.encode("good")[None], head="spans")
+    expected, _ = model(hub.encode("good")[None], head="spans")
     assert torch.equal(found.start, expected.start)
 
 
@@ -227,7 +227,7 @@ def heads_hub(tmp_path_factory):
     state = state_of(folder, heads={"task": 3})
     torch.save(state, folder / "model.pt")
     hub = RobertaHub.from_pretrained(folder)
-    hub.model.register_span_head("spans")
+    hub.model.register_head("spans", "span")
     return hub
 
 
@@ -258,7 +258,7 @@ def test_lists_of_texts_have_the_results_of_single_texts_in_order(heads_hub):
 
 def test_a_token_head_gives_probabilities_for_each_token(heads_hub):
     hub = heads_hub
-    hub.model.register_token_head("tags", 4)
+    hub.model.register_head("tags", "token", num_classes=4)
     texts = ["good bad good", "bad"]
     found = hub.predict("tags", texts)
     assert [row.shape for row in found] == [(len(hub.encode(text)), 4) for text in texts]
@@ -266,7 +266,7 @@ def test_a_token_head_gives_probabilities_for_each_token(heads_hub):
         torch.testing.assert_close(hub.predict("tags", hub.encode(text))[0], row, atol=1e-5, rtol=1e-5)
         logits = hub.predict("tags", [text], return_logits=True)[0]
         torch.testing.assert_close(logits.log_softmax(dim=-1), row, atol=1e-5, rtol=1e-5)
-    del hub.model.token_heads["tags"]
+    del hub.model.heads["tags"]
 
 
 def test_embeddings_are_means_or_first_features(heads_hub):

@@ -12,9 +12,9 @@ LENGTHS = (17, 9, 1, 13)
 READERS = {
     "features": running.features,
     "first": running.first_features,
-    "classes": lambda model, batch: running.head_logits(model, batch, "task"),
-    "spans": lambda model, batch: running.span_logits(model, batch, "span"),
-    "tags": lambda model, batch: running.token_logits(model, batch, "tags"),
+    "classes": lambda model, batch: running.head_outputs(model, batch, "task"),
+    "spans": lambda model, batch: running.head_outputs(model, batch, "span"),
+    "tags": lambda model, batch: running.head_outputs(model, batch, "tags"),
 }
 
 
@@ -23,8 +23,8 @@ READERS = {
 def test_what_is_read_is_on_the_device_of_the_model(what, dtype):
     model, tokens = our_model(), make_batch(LENGTHS)[0]
     model.register_classification_head("task", num_classes=3)
-    model.register_span_head("span")
-    model.register_token_head("tags", num_classes=2)
+    model.register_head("span", "span")
+    model.register_head("tags", "token", num_classes=2)
     with fake_cuda() as mode, Watch(may_wait=True), torch.inference_mode():
         batch = Batch(moved(tokens, mode), list(LENGTHS), list(range(4)))
         found = READERS[what](moved(model, mode, dtype).eval(), batch)

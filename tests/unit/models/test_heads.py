@@ -3,7 +3,9 @@
 import torch
 import torch.nn.functional as F
 
-from roberta_plugin.models.heads import ClassificationHead, MaskedLMHead
+from roberta_plugin.models.heads import ClassificationHead
+from roberta_plugin.models.pretraining_heads import MaskedLMHead
+from tests.tiny_models import our_model
 
 
 def test_the_loss_is_that_of_the_scores_at_masked_positions():
@@ -22,8 +24,8 @@ def test_the_loss_is_that_of_the_scores_at_masked_positions():
 
 
 def test_classes_are_scored_from_the_first_token():
-    head = ClassificationHead(6, inner_dim=4, num_classes=3, activation=torch.tanh, dropout_prob=0.0)
-    features = torch.randn(2, 5, 6)
+    head = ClassificationHead(our_model().encoder, num_classes=3, inner_dim=4)
+    features = torch.randn(2, 5, 24)
     changed = features.clone()
     changed[:, 1:] = 0
     assert torch.equal(head(features), head(changed))

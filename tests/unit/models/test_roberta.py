@@ -1,4 +1,4 @@
-"""The registered model: its outputs, its heads, and checkpoints whose heads do not fit."""
+"""The registered model: its outputs, and calls that ask for too much or for what is not there."""
 
 import logging
 
@@ -16,7 +16,7 @@ def test_outputs_have_the_documented_shapes():
     assert model(tokens)[0].shape == (4, 17, 75)
     assert model(tokens, masked_tokens=masked)[0].shape == (len(targets), 75)
     assert model(tokens, features_only=True)[0].shape == (4, 17, 24)
-    assert model(tokens, classification_head_name="task")[0].shape == (4, 3)
+    assert model(tokens, head="task")[0].shape == (4, 3)
     assert model(tokens, predicted=gathered(masked, targets))[0].shape == ()
     assert model(tokens)[1]["inner_states"] is None
     assert [h.shape for h in model(tokens, return_all_hiddens=True)[1]["inner_states"]] == [(17, 4, 24)] * 4
@@ -44,29 +44,52 @@ def test_output_matrix_is_the_embeddings_unless_untied():
     assert sum(p.numel() for p in untied.parameters()) == sum(p.numel() for p in tied.parameters()) + 75 * 24
 
 
-@pytest.mark.parametrize("num_classes", [None, 2])
-def test_heads_that_do_not_fit_are_left_out_and_said_so(num_classes, caplog):
-    saved = our_model()
-    saved.register_classification_head("task", num_classes=3)
-    model = our_model(seed=1)
-    if num_classes:
-        model.register_classification_head("task", num_classes=num_classes)
-    with caplog.at_level(logging.WARNING):
-        model.load_state_dict(saved.state_dict())
-    assert "classification_heads.task of the checkpoint does not fit this model and is left out" in caplog.text
-    assert torch.equal(model.encoder.lm_head.dense.weight, saved.encoder.lm_head.dense.weight)
+PLACES = {"positions": torch.tensor([[0, 1]] * 4), "labels": torch.tensor([[5, 6]] * 4)}
 
 
-def test_heads_that_fit_are_loaded_and_new_ones_keep_their_weights():
-    saved, model = our_model(), our_model(seed=1)
-    saved.register_classification_head("task", num_classes=3)
-    model.register_classification_head("task", num_classes=3)
-    model.register_classification_head("other", num_classes=2)
-    before = model.classification_heads["other"].dense.weight.clone()
-    model.load_state_dict(saved.state_dict())
-    heads = model.classification_heads
-    assert torch.equal(heads["task"].out_proj.weight, saved.classification_heads["task"].out_proj.weight)
-    assert torch.equal(heads["other"].dense.weight, before)
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"head": "tags", "classification_head_name": "kind"}, ("'tags'", "'kind'")),
+        ({"head": "tag"}, ("'tag'", "kind, tags, chosen")),
+        ({"classification_head_name": "kinds"}, ("'kinds'", "kind, tags, chosen")),
+        ({"head": "chosen"}, ("'chosen'", "`predicted`")),
+        ({"head": "kind", "features_only": True}, ("head", "features_only")),
+        ({"head": "tags", "predicted": PLACES}, ("head", "predicted")),
+        ({"masked_tokens": torch.ones(4, 17, dtype=torch.bool), "predicted": PLACES}, ("masked_tokens", "predicted")),
+        ({"predicted": PLACES, "return_all_hiddens": True}, ("return_all_hiddens", "predicted")),
+    ],
+    ids=str,
+)
+def test_calls_that_contradict_themselves_are_refused(arguments, named):
+    model = our_model()
+    model.register_head("kind", "classification", num_classes=3)
+    model.register_head("tags", "token", num_classes=2)
+    model.register_head("chosen", "sentence", num_layers=0)
+    with pytest.raises(ValueError, match=r"give|leave|has") as refused:
+        model(make_batch()[0], **arguments)
+    assert all(name in str(refused.value) for name in named)
+
+
+@pytest.mark.parametrize("name", ["featurs_only", "sentences", "span_head_name", "masked_token"])
+def test_misspelt_arguments_are_refused_by_name(name):
+    with pytest.raises(TypeError, match=name):
+        our_model()(make_batch()[0], **{name: True})
+
+
+def test_what_fairseqs_tasks_and_criterions_give_is_understood():
+    model, (tokens, masked, _) = our_model(), make_batch()
+    model.register_classification_head("kind", num_classes=3)
+    batch = {"src_tokens": tokens, "src_lengths": torch.tensor([17] * 4), "src_id": 1, "prev_output_tokens": tokens}
+    found = model(**batch, features_only=True, classification_head_name="kind")[0]
+    assert torch.equal(found, model(tokens, head="kind")[0])
+    assert torch.equal(model(**batch, masked_tokens=masked)[0], model(tokens, masked_tokens=masked)[0])
+    assert list(model.classification_heads) == ["kind"]
+
+
+def test_kinds_of_heads_that_do_not_exist_are_refused_with_those_that_do():
+    with pytest.raises(ValueError, match=r"'tokens'.*classification, span, token, sentence"):
+        our_model().register_head("tags", "tokens", num_classes=2)
 
 
 def test_the_attention_backend_is_said_once_in_training(caplog):
@@ -75,7 +98,8 @@ def test_the_attention_backend_is_said_once_in_training(caplog):
     with caplog.at_level(logging.INFO):
         model.eval()(tokens)
         assert "attention backend" not in caplog.text
-        for _ in range(2):
+        for update in range(2):
+            model.set_num_updates(update)
             model.train()(tokens, predicted=gathered(masked, targets))
     assert (
         caplog.text.count("attention backend: sdpa (--attention-backend auto) for padded batches on cpu in float32")
@@ -96,7 +120,8 @@ def test_training_learns_as_well_with_rounded_products():
             assert torch.get_float32_matmul_precision() == "highest"
             optimizer = torch.optim.AdamW(model.train().parameters(), lr=3e-3)
             losses[precision] = []
-            for _ in range(25):
+            for update in range(25):
+                model.set_num_updates(update)
                 loss, _ = model(tokens, predicted=gathered(masked, targets))
                 loss.backward()
                 optimizer.step()

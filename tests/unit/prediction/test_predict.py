@@ -132,7 +132,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
 
         @staticmethod
         def outputs(model, batch):
-            return model(batch["net_input"]["src_tokens"], span_head_name="span_head")[0]
+            return model(batch["net_input"]["src_tokens"], head="span_head")[0]
 
     expected = decode(questions, [run_model(hub.model, Task, split)], n_best=3)
     records = [record for record in split.records()]
@@ -170,7 +170,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
 
         @staticmethod
         def outputs(model, batch):
-            return model(batch["net_input"]["src_tokens"], token_head_name="token_head")[0]
+            return model(batch["net_input"]["src_tokens"], head="token_head")[0]
 
     outputs = run_model(hub.model, Task, split)
     records = list(split.records())
@@ -418,13 +418,13 @@ def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     split = write_prepared(tmp_path, max_length=38).split("valid")
     dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1)
     hub = RobertaHub.from_pretrained(models["summary"])
-    assert hub.model.sentence_heads["summary_head"].layers, "its layers are found in the checkpoint"
+    assert hub.model.heads["summary_head"].layers, "its layers are found in the checkpoint"
     records = list(split.records())
     found = answers(models["summary"], [{"id": record["id"], "text": record["sentences"]} for record in records])
     for number, (record, answer) in enumerate(zip(records, found, strict=True)):
         batch = dataset.__getitems__([(1, number)])
         with torch.inference_mode():
-            logits = hub.model(**batch["net_input"], sentence_head_name="summary_head", sentences=batch["sentences"])[0]
+            logits = hub.model(**batch["net_input"], head="summary_head", predicted=batch["sentences"])[0]
         expected = logits.double().sigmoid().numpy()
         chosen = choose(expected, record["sentences"], SummariesOptions())
         assert [each["sentence"] for each in answer["sentences"]] == chosen

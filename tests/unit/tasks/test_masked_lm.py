@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import json
 import logging
 import shutil
 from argparse import Namespace
@@ -18,6 +17,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
@@ -341,8 +341,7 @@ def test_checkpoints_remember_the_tokenizer_and_the_vocabulary(tmp_path):
     for tokenizer in (None, {"kind": "byte-level-bpe", "sha256": {"vocab.bpe": "0"}}):
         if tokenizer:
             digest = hashlib.sha256((folder / "dict.txt").read_bytes()).hexdigest()
-            manifest = {"format": 1, "tokenizer": tokenizer, "dict_sha256": digest, "splits": {}}
-            (folder / "manifest.json").write_text(json.dumps(manifest))
+            write_manifest(folder, {"tokenizer": tokenizer, "dict_sha256": digest}, {})
         task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(folder), seed=1))
         assert task.state_dict() == {"data": {"tokenizer": tokenizer, "vocabulary": task.vocabulary.sha256}}
 

@@ -35,14 +35,14 @@ def test_a_batch_goes_through_model_and_criterion(prepared):
     loss, sample_size, _ = Squad2Criterion.build_criterion(Squad2CriterionConfig(), task)(model, batch)
     loss.backward()
     assert sample_size == len(dataset)
-    assert model.span_heads["span_head"].span.weight.grad.abs().sum() > 0
-    assert model.span_heads["span_head"].answerable.dense.weight.grad.abs().sum() > 0
+    assert model.heads["span_head"].span.weight.grad.abs().sum() > 0
+    assert model.heads["span_head"].answerable.dense.weight.grad.abs().sum() > 0
 
 
 def test_parameters_know_their_layer(prepared):
     model = make_task(prepared).build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
     above = {name: parameter.optim_overrides["layers_above"] for name, parameter in model.named_parameters()}
-    assert above["span_heads.span_head.span.weight"] == 0
+    assert above["heads.span_head.span.weight"] == 0
     assert above["encoder.sentence_encoder.embed_tokens.weight"] == 2
 
 

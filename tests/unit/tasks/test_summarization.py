@@ -41,7 +41,7 @@ def test_a_batch_goes_through_model_and_criterion(prepared, layers, pack):
     loss, sample_size, _ = SummarizationCriterion.build_criterion(SummarizationCriterionConfig(), task)(model, batch)
     loss.backward()
     assert sample_size == dataset.documents.first[-1]
-    head = model.sentence_heads["summary_head"]
+    head = model.heads["summary_head"]
     assert len(head.layers) == layers
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in head.parameters())
     assert head.out_proj.weight.optim_overrides == {"layers_above": 0}
@@ -53,12 +53,12 @@ def test_a_sentence_has_the_logit_of_its_document_alone_in_float64(prepared, lay
     torch.manual_seed(1)
     task = make_task(prepared, sentence_layers=layers)
     model = task.build_model(ARCH).eval().double()
-    for parameter in model.sentence_heads.parameters():
+    for parameter in model.heads.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     split = prepared.split("train")
     expected = []
     window, position, first = (split.array(name) for name in ("window", "position", "first_sentence"))
-    head = model.sentence_heads["summary_head"]
+    head = model.heads["summary_head"]
     with torch.no_grad():
         for number in range(6):
             vectors = []

@@ -44,7 +44,7 @@ def test_a_batch_goes_through_model_and_criterion_padded_or_packed(prepared):
         loss.backward()
         assert sample_size == (batch["token_labels"] >= 0).sum() > 9
         losses.append(loss.item())
-        gradients.append(model.token_heads["token_head"].out_proj.weight.grad)
+        gradients.append(model.heads["token_head"].out_proj.weight.grad)
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
 
@@ -52,7 +52,7 @@ def test_a_batch_goes_through_model_and_criterion_padded_or_packed(prepared):
 def test_parameters_know_their_layer(prepared):
     model = make_task(prepared).build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
     above = {name: parameter.optim_overrides["layers_above"] for name, parameter in model.named_parameters()}
-    assert above["token_heads.token_head.out_proj.weight"] == 0
+    assert above["heads.token_head.out_proj.weight"] == 0
     assert above["encoder.sentence_encoder.embed_tokens.weight"] == 2
 
 

@@ -1,5 +1,9 @@
 """Heads and sizes of a checkpoint beside those of the model that loads it; heads read <s> alone, packed or not."""
 
+import copy
+import logging
+import pickle
+
 import pytest
 import torch
 
@@ -25,13 +29,13 @@ def test_scores_and_gradients_are_those_of_all_features(how):
         torch.manual_seed(5)
         model.register_classification_head("task", num_classes=3)
         if is_reference:
-            scores, extra = model(tokens, classification_head_name="task", return_all_hiddens=True)
+            scores, extra = model(tokens, head="task", return_all_hiddens=True)
             assert len(extra["inner_states"]) == 4
         elif how == "padded":
-            scores, _ = model(tokens, classification_head_name="task")
+            scores, _ = model(tokens, head="task")
         else:
             row, packing = packed(tokens, lengths)
-            scores = model(row, classification_head_name="task", packing=packing)[0][: len(lengths)]
+            scores = model(row, head="task", packing=packing)[0][: len(lengths)]
         (scores * torch.arange(12.0).view(4, 3)).sum().backward()
         results.append([scores, *(p.grad for n, p in model.named_parameters() if "lm_head" not in n)])
     assert len(results[0]) > 40
@@ -42,42 +46,75 @@ def test_scores_and_gradients_are_those_of_all_features(how):
 def test_span_scores_have_one_number_a_token_and_one_a_sequence():
     tokens, _, _ = make_batch((17, 9))
     model = our_model().eval()
-    model.register_span_head("answer")
-    spans, _ = model(tokens, span_head_name="answer")
+    model.register_head("answer", "span")
+    spans, _ = model(tokens, head="answer")
     assert spans.start.shape == spans.end.shape == (2, 17)
     assert spans.answerable.shape == (2,)
     features, _ = model(tokens, features_only=True)
-    head = model.span_heads["answer"]
+    head = model.heads["answer"]
     torch.testing.assert_close(torch.stack([spans.start, spans.end], dim=-1), head.span(features))
     torch.testing.assert_close(spans.answerable, head.answerable(features)[:, 0])
 
 
-def test_span_heads_are_loaded_dropped_or_kept_like_the_others(caplog):
-    saved, same, other = our_model(), our_model(seed=1), our_model(seed=2)
-    saved.register_span_head("answer")
-    same.register_span_head("answer")
-    other.register_classification_head("task", num_classes=2)
-    same.load_state_dict(saved.state_dict())
-    assert torch.equal(same.span_heads["answer"].span.weight, saved.span_heads["answer"].span.weight)
-    assert "left out" not in caplog.text
-    other.load_state_dict(saved.state_dict())
-    assert "span_heads.answer of the checkpoint does not fit this model and is left out" in caplog.text
+KINDS = {
+    "classification": ({"num_classes": 3, "inner_dim": 10}, {"num_classes": 2}),
+    "token": ({"num_classes": 5}, {"num_classes": 3}),
+    "span": ({}, None),
+    "sentence": ({"num_layers": 1}, {"num_layers": 2}),
+}
+# As checkpoints have named them since the first version; fairseq's roberta has those of classes.
+PARAMETERS = {
+    "classification": ["dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias"],
+    "token": ["out_proj.weight", "out_proj.bias"],
+    "span": [
+        *("span.weight", "span.bias", "answerable.dense.weight", "answerable.dense.bias"),
+        *("answerable.out_proj.weight", "answerable.out_proj.bias"),
+    ],
+    "sentence": [
+        *(f"layers.0.self_attn.{part}_proj.{name}" for part in ("k", "v", "q", "out") for name in ("weight", "bias")),
+        *(f"layers.0.{part}.{name}" for part in ("self_attn_layer_norm", "fc1", "fc2") for name in ("weight", "bias")),
+        *("layers.0.final_layer_norm.weight", "layers.0.final_layer_norm.bias", "out_proj.weight", "out_proj.bias"),
+    ],
+}
 
 
-def test_token_heads_score_every_token_and_are_loaded_or_dropped_like_the_others(caplog):
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_of_checkpoints_are_loaded_dropped_or_kept(kind, caplog):
+    """By the names that files have; `load_checkpoint_heads` builds a head that is in the file alone."""
+    sizes, others = KINDS[kind]
+    saved, same, built, other = our_model(), our_model(seed=1), our_model(load_checkpoint_heads=True), our_model(seed=2)
+    bare = saved.state_dict()
+    for model in (saved, same):
+        model.register_head("mine", kind, **sizes)
+    state = saved.state_dict()
+    assert sorted(state.keys() - bare.keys()) == sorted(f"{kind}_heads.mine.{name}" for name in PARAMETERS[kind])
+    same.register_head("other", kind, **sizes)
+    kept = copy.deepcopy(same.heads["other"].state_dict())
+    with caplog.at_level(logging.WARNING):
+        same.load_state_dict(state)
+        built.load_state_dict(state)
+    assert caplog.text == ""
+    for model in (same, built, pickle.loads(pickle.dumps(built))):
+        assert model.head_kinds["mine"] == kind
+        assert len(list(model.heads["mine"].parameters())) == len(PARAMETERS[kind])
+        for name, value in model.heads["mine"].state_dict().items():
+            assert torch.equal(value, state[f"{kind}_heads.mine.{name}"])
+    for name, value in same.heads["other"].state_dict().items():
+        assert torch.equal(value, kept[name])
+    other.register_head("mine", kind if others else "token", **(others or {"num_classes": 2}))
+    other.load_state_dict(state)
+    assert f"{kind}_heads.mine of the checkpoint does not fit this model and is left out" in caplog.text
+    assert torch.equal(other.encoder.lm_head.dense.weight, saved.encoder.lm_head.dense.weight)
+
+
+def test_token_heads_score_every_token():
     tokens, _, _ = make_batch((17, 9))
-    saved, same, other = our_model(), our_model(seed=1, load_checkpoint_heads=True), our_model(seed=2)
-    saved.register_token_head("tags", 5)
-    found, _ = saved.eval()(tokens, token_head_name="tags")
+    model = our_model().eval()
+    model.register_head("tags", "token", num_classes=5)
+    found, _ = model(tokens, head="tags")
     assert found.shape == (2, 17, 5)
-    features, _ = saved(tokens, features_only=True)
-    torch.testing.assert_close(found, saved.token_heads["tags"].out_proj(features))
-    same.load_state_dict(saved.state_dict())
-    torch.testing.assert_close(same.eval()(tokens, token_head_name="tags")[0], found)
-    assert "left out" not in caplog.text
-    other.register_token_head("tags", 3)
-    other.load_state_dict(saved.state_dict())
-    assert "token_heads.tags of the checkpoint does not fit this model and is left out" in caplog.text
+    features, _ = model(tokens, features_only=True)
+    torch.testing.assert_close(found, model.heads["tags"].out_proj(features))
 
 
 def test_another_vocabulary_and_another_length_are_refused_with_both_numbers():
