@@ -92,18 +92,6 @@ def test_a_split_that_the_manifest_does_not_list_is_named(data_bin, capsys):
     assert "not in manifest.json" not in shown[0]
 
 
-<<<<<<< HEAD
-def test_a_manifest_of_an_unknown_version_is_read(data_bin, capsys):
-    manifest = json.loads((data_bin / "manifest.json").read_text())
-    del manifest["made_by"]
-    manifest["format"] = 1
-    (data_bin / "manifest.json").write_text(json.dumps(manifest))
-    assert main(["inspect", str(data_bin)]) == 0
-    assert "of unknown version" in capsys.readouterr().out
-
-
-=======
->>>>>>> models
 @pytest.mark.parametrize("words", [["--tokens-per-sample", "1"], []])
 def test_user_errors_are_one_line(data_bin, words, capsys):
     if not words:
