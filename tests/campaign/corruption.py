@@ -146,7 +146,7 @@ def judge(entry: Entry, victim: str, outcome: Outcome, *, expected: object, foun
         names = {victim, str(copy / Path(victim).stem)} if Path(victim).suffix in (".bin", ".idx") else {victim}
         is_raw = entry.is_verb and any(line.startswith("Traceback") for line in lines)
         return "clear error" if not is_raw and any(name in line for name in names for line in said) else "obscure error"
-    if entry.is_inspection:
+    if entry.is_inspection and victim not in entry.without_checksums:
         return "silent"
     if found == expected:
         return "same result"

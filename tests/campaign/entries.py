@@ -119,9 +119,10 @@ def all_entries(inputs: Path) -> list[Entry]:
     entry = dict[str, object]
     settings: list[entry] = [
         {"name": "data-bin -> fairseq-train", "folder": "small", "victims": data_bin, "main": pretrain}
-        | {"is_verb": False, "result": losses, "has_checksums": True},
+        | {"is_verb": False, "result": losses, "has_checksums": True, "without_checksums": ["manifest.json"]},
         {"name": "data-bin -> inspect", "folder": "small", "victims": data_bin, "result": printed}
-        | {"main": lambda data, out: roberta("inspect", data), "has_checksums": True, "is_inspection": True},
+        | {"main": lambda data, out: roberta("inspect", data), "is_inspection": True}
+        | {"has_checksums": True, "without_checksums": ["manifest.json"]},
         {"name": "tokenizer -> binarize", "folder": "tokenizer", "victims": bpe, "result": numbers}
         | {
             "main": lambda data, out: roberta(
@@ -130,11 +131,13 @@ def all_entries(inputs: Path) -> list[Entry]:
         }
         | {"has_checksums": False},
         {"name": "prepared -> fairseq-train", "folder": "prepared", "victims": prepared, "main": finetune_updates}
-        | {"is_verb": False, "result": losses, "has_checksums": True},
+        | {"is_verb": False, "result": losses, "has_checksums": True, "without_checksums": ["prepared.json"]},
         {"name": "prepared -> evaluate", "folder": "prepared", "victims": prepared, "result": numbers}
-        | {"main": lambda data, out: roberta(*evaluate, "--data", data, OUTPUT, out), "has_checksums": True},
+        | {"main": lambda data, out: roberta(*evaluate, "--data", data, OUTPUT, out)}
+        | {"has_checksums": True, "without_checksums": ["prepared.json"]},
         {"name": "prepared -> inspect", "folder": "prepared", "victims": prepared, "result": printed}
-        | {"main": lambda data, out: roberta("inspect", data), "has_checksums": True, "is_inspection": True},
+        | {"main": lambda data, out: roberta("inspect", data), "is_inspection": True}
+        | {"has_checksums": True, "without_checksums": ["prepared.json"]},
         {"name": "checkpoint -> hub", "folder": "hub", "victims": ["checkpoint_last.pt", *bpe], "main": fill_mask}
         | {"is_verb": False, "result": printed, "has_checksums": True, "without_checksums": bpe},
         {"name": "checkpoint -> fairseq-train", "folder": "resumed", "victims": ["checkpoints/checkpoint_last.pt"]}
