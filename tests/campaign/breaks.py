@@ -128,7 +128,7 @@ BREAKS = (
     Break(
         "secrets are written",
         "training/job_environment.py",
-        "return any(word in name.upper() for word in _WORDS)",
+        "return _SECRET.search(name.upper()) is not None",
         "return False",
         ("environment", "--only", "secret"),
     ),
