@@ -166,6 +166,8 @@ def _cut(table: Sequence[Example], kind: CustomKind, options: CustomOptions) -> 
     else:
         chosen = cut_share(table, share=options.valid_share or VALID_SHARE, key=key, labels=kind.split_labels)
         remedy = "Give another --valid-share, or a table for --valid."
+    if any(example.group for example in table):
+        remedy += f" The rows form {len({key(example) for example in table}):,} groups: another --group-column has more."
     train, valid = divided(table, chosen, remedy=remedy)
     return {"train": train, "valid": valid}
 
@@ -177,18 +179,20 @@ def _grouped(table: Sequence[Example], kind: CustomKind) -> Sequence[Example]:
         return table
     shared = shared_sides(table)
     side = shared.index(max(shared))
-    column = kind.settings[("text_column", "text_pair_column")[side]]
-    if not shared[side]:
-        return table
-    found = f"{table[0].path}: {shared[side]:,} of {len(table):,} rows have the same {column!r} as another row"
-    if shared[side] <= len(table) / 2:
-        logger.warning(
-            f"{found}, and may be in the training set where the other is in the development set: --group-column "
-            f"{column} keeps them together."
-        )
-        return table
-    logger.warning(f"{found}, and are on the same side of the cut: the groups are those of --group-column {column}.")
-    return [example._replace(group=example.texts[side]) for example in table]
+    is_grouped = shared[side] > len(table) / 2
+    for number in (side, 1 - side):
+        column = kind.settings[("text_column", "text_pair_column")[number]]
+        found = f"{table[0].path}: {shared[number]:,} of {len(table):,} rows have the same {column!r} as another row"
+        if number == side and is_grouped:
+            logger.warning(
+                f"{found}, and are on the same side of the cut: the groups are those of --group-column {column}."
+            )
+        elif shared[number]:
+            logger.warning(
+                f"{found}, and may be in the training set where the other is in the development set: --group-column "
+                f"{column} keeps them together."
+            )
+    return [example._replace(group=example.texts[side]) for example in table] if is_grouped else table
 
 
 def _report(splits: dict[str, list[Example]], kind: CustomKind) -> None:

@@ -252,13 +252,18 @@ def test_rows_with_one_text_of_a_pair_or_one_group_stay_together(prepare_table, 
     ]
     train, valid = sides(prepare_table("pair", rows=rows, output="pairs"), "text")
     assert train and valid and not train & valid
-    assert "300 of 300 rows have the same 'text' as another row" in caplog.text
+    assert "300 of 300 rows have the same 'text' as another row" in caplog.text and "'pair'" not in caplog.text
+    both = [{**row, "pair": f"sentence {n % 7}"} for n, row in enumerate(rows)]
+    prepare_table("pair", rows=both, output="both_sides")
+    assert "300 of 300 rows have the same 'pair'" in caplog.text and "--group-column pair keeps them" in caplog.text
     train, valid = sides(prepare_table("pair", rows=rows, output="who", group_column="who"), "who")
     assert train and valid and not train & valid
     caplog.clear()
     few = [{**row, "text": f"question {n if n > 9 else 0}"} for n, row in enumerate(rows)]
     prepare_table("pair", rows=few, output="few")
     assert "10 of 300 rows have the same 'text'" in caplog.text and "--group-column text keeps them" in caplog.text
+    with pytest.raises(ValueError, match="none is left for the development set.* 2 groups: another --group-column"):
+        prepare_table("pair", rows=rows, output="label", group_column="label")
     with pytest.raises(ValueError, match="--group-column says how --train is cut, and --valid"):
         prepare_table("pair", rows=rows, group_column="who", valid="my.csv", output="both")
 
