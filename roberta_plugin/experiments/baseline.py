@@ -117,6 +117,8 @@ def findings(
     answers: Sequence[str | None],
     metrics: Mapping[str, float],
     baseline: Mapping[str, float],
+    *,
+    selection: str | None = None,
 ) -> list[str]:
     """Sentences about models that have learned nothing.
 
@@ -126,22 +128,24 @@ def findings(
         answers: of each model, its one answer, or None (`same_answer`).
         metrics: those of the ensemble.
         baseline: those of the constant answer.
+        selection: the metric that has selected the models; None: that of the recipe.
     """
+    selection = selection or benchmark_of(prepared.task).recipe(prepared.task, prepared).metric["value"]
     found = []
     stuck = [answer for answer in answers if answer]
     if stuck:
         who = "the model gives" if len(answers) == 1 else f"{len(stuck)} of {len(answers)} models give"
         found.append(f"{split}: {who} {' or '.join(dict.fromkeys(stuck))} to every input. {_REMEDY}")
-    worse = [name for name in _deciding(prepared, metrics, baseline) if not _is_better(name, metrics, baseline)]
+    worse = [name for name in _deciding(selection, metrics, baseline) if not _is_better(name, metrics, baseline)]
     if worse and len(stuck) < len(answers):
         numbers = ", ".join(f"{name} {shown(name, metrics[name])} and {shown(name, baseline[name])}" for name in worse)
         found.append(f"{split}: the model is no better than the baseline, a constant answer ({numbers}). {_REMEDY}")
     return found
 
 
-def _deciding(prepared: Prepared, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
+def _deciding(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
     """The metric that selects checkpoints, or else the first one; and the errors, if all of them are no better."""
-    selection = benchmark_of(prepared.task).recipe(prepared.task, prepared).metric["value"].removeprefix("tuned_")
+    selection = selection.removeprefix("tuned_")
     known = [name for name in metrics if name in baseline]
     first = [selection] if selection in known else known[:1]
     errors = [name for name in known if name in SMALLER_IS_BETTER]

@@ -49,6 +49,8 @@ class EvaluateSettings:
     """Where to compute; None: on a GPU if there is one."""
     show_progress: bool = False
     """Whether to show progress bars."""
+    selection: str | None = None
+    """The metric that has selected the checkpoints, by which they are judged; None: that of the recipe."""
     stored: Sequence[Path] | None = None
     """Folder of each checkpoint's raw outputs, which are written there, and read if the checkpoint was run before
     (`stored_outputs.py`); None: nothing is stored."""
@@ -162,7 +164,7 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         details=details,
         baseline=constant,
         remarks=[
-            *findings(prepared, split, answers, ensemble, constant),
+            *findings(prepared, split, answers, ensemble, constant, selection=settings.selection),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
         ],
     )

@@ -310,6 +310,7 @@ def evaluate_best(
             options=settings.options,
             device=settings.device,
             show_progress=settings.show_progress,
+            selection=grid.metric.value,
             stored=[folder.path / OUTPUTS for folder in runs],
         )
 

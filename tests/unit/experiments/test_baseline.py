@@ -48,6 +48,9 @@ def test_a_model_that_varies_and_is_no_better_is_named_with_both_numbers(tmp_pat
     metrics, baseline, (found,) = scored(prepared, RawOutputs(logits=np.eye(2, dtype=np.float32)[wrong]))
     assert metrics["accuracy"] == 0.0
     assert f"(accuracy 0.0 and {baseline['accuracy']:.1f})" in found
+    metrics, baseline = {"accuracy": 91.0, "macro_f1": 71.0}, {"accuracy": 99.0, "macro_f1": 49.7}
+    assert findings(prepared, "valid", [None], metrics, baseline)
+    assert not findings(prepared, "valid", [None], metrics, baseline, selection="macro_f1"), "--select macro_f1"
 
 
 def test_numbers(tmp_path):
