@@ -93,7 +93,8 @@ def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict
 
 def pearson(x: Numbers, y: Numbers, weights: Numbers) -> float:
     """Linear correlation of two (N,), in float64; 0 where one of them is constant."""
-    share = weights / weights.sum()
+    share, counted = weights / weights.sum(), weights.argmax()
+    x, y = x - x[counted], y - y[counted]  # else the rounding of two constants would correlate
     x, y = x - share @ x, y - share @ y
     variances = (share @ x**2) * (share @ y**2)
     return float(share @ (x * y) / np.sqrt(variances)) if variances > 0 else 0.0

@@ -49,5 +49,7 @@ def test_errors_are_in_units_of_the_label():
 def test_where_everything_is_the_same_metrics_are_0_and_not_an_error():
     ones = np.ones(3)
     assert metrics.of_numbers(np.zeros(3), np.arange(3.0), ones)["pearson"] == 0.0
+    constants = metrics.of_numbers(np.full(40, 5.0), np.full(40, 9.3), np.ones(40))
+    assert constants["pearson"] == constants["spearman"] == 0.0
     nothing = np.zeros((3, 2), dtype=bool)
     assert metrics.of_labels(nothing, nothing, ones) == {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 100.0}
