@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--text-column",
         metavar="COLUMN",
-        help="column or field of the text, or of the context of questions (default: as below, or as in training)",
+        help="column or field of the text, or of the context of questions (default: as in training, or as below)",
     )
     parser.add_argument("--text-pair-column", metavar="COLUMN", help="the same for the second text, or the question")
     parser.add_argument(

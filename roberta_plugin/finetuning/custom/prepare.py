@@ -167,7 +167,9 @@ def _cut(table: Sequence[Example], kind: CustomKind, options: CustomOptions) -> 
         chosen = cut_share(table, share=options.valid_share or VALID_SHARE, key=key, labels=kind.split_labels)
         remedy = "Give another --valid-share, or a table for --valid."
     if any(example.group for example in table):
-        remedy += f" The rows form {len({key(example) for example in table}):,} groups: another --group-column has more."
+        remedy += (
+            f" The rows form {len({key(example) for example in table}):,} groups: another --group-column has more."
+        )
     train, valid = divided(table, chosen, remedy=remedy)
     return {"train": train, "valid": valid}
 

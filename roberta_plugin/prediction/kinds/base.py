@@ -82,7 +82,8 @@ class Kind(ABC):
         names = {"text_column": self.columns[0], "text_pair_column": self.columns[-1], "id_column": "id"}
         for option, name in names.items():
             column = getattr(self.settings, option)
-            if column is None and option == "id_column" and self.trained.get(option) in record:
+            is_known = option == "id_column" or len(self.columns) > 1  # as the columns of own data that it learned from
+            if column is None and is_known and self.trained.get(option) in record:
                 column = self.trained[option]
             if column is None:
                 continue

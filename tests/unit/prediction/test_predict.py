@@ -408,6 +408,17 @@ def test_words_may_have_the_column_of_training(tmp_path):
     assert found[0] == found[1] and found[0]["words"] == ["a", "good"]
 
 
+def test_the_column_of_training_goes_before_another_that_is_called_text(tmp_path):
+    model = write_predictor(tmp_path, "single")
+    state = torch.load(model / "model.pt", weights_only=False)
+    settings = {**state["task_state"]["data"]["settings"], "text_column": "title", "text_pair_column": None}
+    state["task_state"]["data"] |= {"task": "custom", "settings": settings}
+    torch.save(state, model / "model.pt")
+    expected = [answers(model, [text])[0] for text in ("good", "bad")]
+    row = {"text": "bad", "title": "good"}
+    assert [answers(model, [row])[0], answers(model, [row], text_column="text")[0]] == expected
+
+
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same documents through prepared windows and the evaluation's code."""
     from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset

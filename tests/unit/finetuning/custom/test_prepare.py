@@ -262,7 +262,7 @@ def test_rows_with_one_text_of_a_pair_or_one_group_stay_together(prepare_table, 
     few = [{**row, "text": f"question {n if n > 9 else 0}"} for n, row in enumerate(rows)]
     prepare_table("pair", rows=few, output="few")
     assert "10 of 300 rows have the same 'text'" in caplog.text and "--group-column text keeps them" in caplog.text
-    with pytest.raises(ValueError, match="none is left for the development set.* 2 groups: another --group-column"):
+    with pytest.raises(ValueError, match=r"none is left for the development set.* 2 groups: another --group-column"):
         prepare_table("pair", rows=rows, output="label", group_column="label")
     with pytest.raises(ValueError, match="--group-column says how --train is cut, and --valid"):
         prepare_table("pair", rows=rows, group_column="who", valid="my.csv", output="both")
