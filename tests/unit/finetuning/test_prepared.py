@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.prepared_files import content_fault
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
@@ -101,3 +102,8 @@ def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):
     path.write_text("{")
     with pytest.raises(ValueError, match="damaged"):
         Prepared.open(tmp_path / "set")
+
+
+def test_labels_that_are_no_list_are_a_fault_of_the_file():
+    assert "labels" in str(content_fault({"format": 2, "task": "x", "splits": {}, "settings": {"labels": 3}}))
+    assert content_fault({"format": 2, "task": "x", "splits": {}, "settings": {"labels": ["a"]}}) is None

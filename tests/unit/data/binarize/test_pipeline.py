@@ -269,7 +269,7 @@ def test_a_damaged_part_or_plan_is_named_and_not_made_a_bin_of(make, tmp_path, h
     with pytest.raises(ValueError, match=rf"{path.name} is damaged: delete .*train\.parts"):
         make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500)
     (parts / "plan.json").write_bytes(damaged(how)((parts / "plan.json").read_bytes()))
-    with pytest.raises(FileExistsError, match="unfinished train .*--overwrite"):
+    with pytest.raises(FileExistsError, match=r"unfinished train .*--overwrite"):
         make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500)
     make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500, overwrite=True)
     assert texts_of(tmp_path / "data") == [*text.split("\n")[:-1], "x"]
