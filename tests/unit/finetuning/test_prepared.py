@@ -104,6 +104,7 @@ def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):
         Prepared.open(tmp_path / "set")
 
 
-def test_labels_that_are_no_list_are_a_fault_of_the_file():
-    assert "labels" in str(content_fault({"format": 2, "task": "x", "splits": {}, "settings": {"labels": 3}}))
-    assert content_fault({"format": 2, "task": "x", "splits": {}, "settings": {"labels": ["a"]}}) is None
+@pytest.mark.parametrize(("labels", "is_sound"), [(3, False), (["a"], True)])
+def test_labels_that_are_no_list_are_a_fault_of_the_file(labels, is_sound):
+    content = {"format": 2, "task": "x", "splits": {}, "files": {}, "settings": {"labels": labels}}
+    assert content_fault(content) == (None if is_sound else "the setting 'labels' is not a list")
