@@ -94,9 +94,12 @@ def check_claims(path: str | os.PathLike[str], content: Any) -> None:
         ValueError: naming the file, both sizes and the remedy.
     """
     num_bytes = os.path.getsize(path)
-    remaining = [content]
+    remaining, seen = [content], set()
     while remaining:
         value = remaining.pop()
+        if id(value) in seen:  # a file may hold a list that holds itself
+            continue
+        seen.add(id(value))
         if isinstance(value, dict):
             remaining += value.values()
         elif isinstance(value, list | tuple):

@@ -8,7 +8,8 @@ The file lies beside the data or, if that folder is not writable, in the user's 
 identified by size and modification time; a changed .idx gets a new table. The processes of a machine make it once,
 under a lock; without working locks each makes its own, and the last one stays.
 
-    4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length)
+    4096 bytes of JSON, padded with blanks: "made_of" (identifies the table), "numbers", "arrays" (name, type, length,
+    CRC-32 of a sample)
     the arrays, one after the other, each padded to a multiple of 8 bytes
 
 Example: items of 3, 12, 1 and 4 tokens, blocks of 5, mode `eos`: item 1 is long; its first block is number 1 and the
@@ -27,6 +28,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -58,6 +60,7 @@ logger = logging.getLogger(__name__)
 _ITEMS_WITHOUT_TABLE = 2**20  # up to this many are cut in a moment and need no file
 _HEAD_BYTES = 4096
 _FORMAT = 4
+_SAMPLED = 4096  # values of an array that are compared: of up to 2 million, every page of the file
 
 
 def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode) -> Blocks:
@@ -207,7 +210,10 @@ def write_table(
         head = {
             "made_of": made_of,
             "numbers": numbers,
-            "arrays": [[name, type_.str, lengths[name]] for name, type_ in types.items()],
+            "arrays": [
+                [name, type_.str, lengths[name], _sample(_mapped(files[name], type_, lengths[name]))]
+                for name, type_ in types.items()
+            ],
         }
         file.seek(0)
         file.write(json.dumps(head).encode().ljust(_HEAD_BYTES))
@@ -226,17 +232,28 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
         if head["made_of"] != made_of:
             return None
         offset, arrays = _HEAD_BYTES, {}
-        for name, type_, length in head["arrays"]:
+        for name, type_, length, sample in head["arrays"]:
             dtype = np.dtype(type_)
-            arrays[name] = np.empty(0, dtype)
-            if length:
-                arrays[name] = np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(length,)))
+            arrays[name] = _mapped(file, dtype, length, offset)
+            if _sample(arrays[name]) != sample:
+                return None
             offset += round_up(length * dtype.itemsize, 8)
         if os.fstat(file.fileno()).st_size != offset:
             return None
         return Table(head["numbers"], arrays)
     except (ValueError, KeyError, TypeError, AttributeError):  # JSON's error is a ValueError
         return None
+
+
+def _mapped(file: IO[bytes], dtype: np.dtype[Any], length: int, offset: int = 0) -> NDArray[Any]:
+    if not length:
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(length,)))
+
+
+def _sample(array: NDArray[Any]) -> int:
+    """CRC-32 of values from all over an array, the last one included: finds holes and zeros in a moment."""
+    return zlib.crc32(array[:: -max(1, len(array) // _SAMPLED)].tobytes())
 
 
 def open_table(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]], None]) -> Table:

@@ -89,9 +89,12 @@ def _check_form(manifest: dict[str, Any]) -> None:
     if not isinstance(manifest["tokenizer"]["kind"], str) or not isinstance(manifest["dict_sha256"], str):
         raise TypeError("tokenizer or dict_sha256")
     for name, split in manifest["splits"].items():
-        for key in ("inputs", "outputs", "rules", "counts"):
-            if key not in split:
-                raise KeyError(f"splits.{name}.{key}")
+        for key, kind in (("inputs", list), ("outputs", dict), ("rules", dict), ("counts", dict)):
+            if not isinstance(split.get(key), kind):
+                raise TypeError(f"splits.{name}.{key}")
+        for record in (*split["inputs"], *split["outputs"].values()):
+            if not isinstance(record["bytes"], int) or not isinstance(record["sha256"], str):
+                raise TypeError(f"splits.{name}: bytes or sha256")
 
 
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:

@@ -140,6 +140,8 @@ def content_fault(content: Any) -> str | None:
             return f"{name!r} is missing or has another type"
     if not isinstance(content["settings"].get("max_length", 1), int):
         return "the setting 'max_length' is not a whole number"
+    if not isinstance(content["settings"].get("labels") or [], list):
+        return "the setting 'labels' is not a list"
     for split, facts in content["splits"].items():
         if not isinstance(facts, dict) or not all(
             isinstance(facts.get(name), int) for name in ("examples", "sequences", "tokens", "records")

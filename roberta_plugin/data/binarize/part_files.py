@@ -98,9 +98,16 @@ def write_head(file: IO[bytes], counts: Counts, digest: str) -> None:
 
 
 def _read_head(file: IO[bytes]) -> tuple[Counts, str | None]:
-    head = json.loads(file.readline())
-    digest: str | None = head.pop("text_sha256", None)
-    return Counts(**head), digest
+    try:
+        head = json.loads(file.readline())
+        digest: str | None = head.pop("text_sha256", None)
+        return Counts(**head), digest
+    except (ValueError, TypeError, AttributeError):
+        raise _damaged(Path(file.name)) from None
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(f"{path} is damaged: delete {path.parent} and run the same command again.")
 
 
 def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDArray[np.integer[Any]]]:
@@ -108,7 +115,10 @@ def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDAr
     with open(path, "rb") as file:
         counts, _ = _read_head(file)
         sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
-        return sizes, np.fromfile(file, dtype=dtype, count=counts.tokens)
+        ids = np.fromfile(file, dtype=dtype, count=counts.tokens)
+    if len(ids) < counts.tokens:
+        raise _damaged(path)
+    return sizes, ids
 
 
 def read_ids(path: Path, dtype: np.dtype[Any]) -> NDArray[np.integer[Any]]:

@@ -141,6 +141,8 @@ def is_planned(parts: Path, plan: Plan) -> bool | None:
         return bool(json.loads((parts / "plan.json").read_bytes()) == plan.as_json())
     except FileNotFoundError:
         return None
+    except ValueError:  # damaged
+        return False
 
 
 def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> None:

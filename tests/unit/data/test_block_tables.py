@@ -85,7 +85,7 @@ def test_a_table_of_other_data_is_made_anew(tmp_path):
     assert content(found) == content(make_blocks(other.sizes, block_length=20, break_mode="complete"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "emptied", "garbled head", "of another version", "longer"])
+@pytest.mark.parametrize("damage", ["cut", "emptied", "garbled head", "of another version", "longer", "zeros"])
 def test_a_damaged_table_is_made_anew(tmp_path, damage):
     tokens = write(tmp_path / "data")
     expected = content(open_blocks(tokens, block_length=20, break_mode="complete"))
@@ -97,6 +97,7 @@ def test_a_damaged_table_is_made_anew(tmp_path, damage):
         "garbled head": b"x" * 100 + good[100:],
         "of another version": good.replace(b'"format": 4', b'"format": 3'),
         "longer": good + bytes(8),
+        "zeros": good[:4096] + bytes(len(good) - 4096),
     }[damage]
     path.write_bytes(bad)
     assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected
@@ -199,4 +200,4 @@ def test_the_head_of_a_table_can_be_read_by_people(tmp_path):
     head = json.loads((tmp_path / "data" / TABLE).read_bytes()[:4096])
     assert head["made_of"]["break_mode"] == "complete"
     assert head["numbers"]["num_split"] == (tokens.sizes > 20).sum() > 0
-    assert [name for name, _, _ in head["arrays"]] == ["lengths", "starts"]
+    assert [name for name, *_ in head["arrays"]] == ["lengths", "starts"]

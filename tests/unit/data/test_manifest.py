@@ -16,6 +16,7 @@ def test_round_trip_and_absence(tmp_path):
     assert list(written["splits"]) == ["train", "valid"]
 
 
+SPLIT = {"inputs": [], "outputs": {}, "rules": {}, "counts": {}}
 GOOD = {"format": 2, "tokenizer": {"kind": "x"}, "dict_sha256": ""}
 
 
@@ -27,6 +28,8 @@ GOOD = {"format": 2, "tokenizer": {"kind": "x"}, "dict_sha256": ""}
         "{}",
         json.dumps({**GOOD, "splits": 3}),
         json.dumps({**GOOD, "splits": {"train": {}}}),
+        json.dumps({**GOOD, "splits": {"train": {**SPLIT, "outputs": ["train.bin"]}}}),
+        json.dumps({**GOOD, "splits": {"train": {**SPLIT, "outputs": {"train.bin": {"bytes": "9"}}}}}),
         json.dumps({"format": 2, "splits": {}}),
         json.dumps({**GOOD, "format": 1, "splits": {}}),
         json.dumps({**GOOD, "format": 9, "splits": {}}),

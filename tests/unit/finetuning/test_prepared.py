@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.prepared_files import content_fault
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
@@ -101,3 +102,9 @@ def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):
     path.write_text("{")
     with pytest.raises(ValueError, match="damaged"):
         Prepared.open(tmp_path / "set")
+
+
+@pytest.mark.parametrize(("labels", "is_sound"), [(3, False), (["a"], True)])
+def test_labels_that_are_no_list_are_a_fault_of_the_file(labels, is_sound):
+    content = {"format": 2, "task": "x", "splits": {}, "files": {}, "settings": {"labels": labels}}
+    assert content_fault(content) == (None if is_sound else "the setting 'labels' is not a list")

@@ -254,6 +254,27 @@ def test_a_changed_input_with_the_old_size_and_time_is_not_mixed_with_its_old_pa
         make(inputs=changed, part_bytes=500)
 
 
+def damaged(name):
+    return {"cut": lambda data: data[: len(data) // 2], "zero": lambda data: bytes(len(data))}[name]
+
+
+@pytest.mark.parametrize("how", ["cut", "zero"])
+def test_a_damaged_part_or_plan_is_named_and_not_made_a_bin_of(make, tmp_path, how):
+    text = "".join(f"line {number} of the text\n" for number in range(400))
+    with pytest.raises(BadLineError):
+        make(inputs=two_inputs(tmp_path, text, b"\xff"), part_bytes=500)
+    parts = tmp_path / "data" / "train.parts"
+    path = sorted(parts.glob("*.part"))[3]
+    path.write_bytes(damaged(how)(path.read_bytes()))
+    with pytest.raises(ValueError, match=rf"{path.name} is damaged: delete .*train\.parts"):
+        make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500)
+    (parts / "plan.json").write_bytes(damaged(how)((parts / "plan.json").read_bytes()))
+    with pytest.raises(FileExistsError, match=r"unfinished train .*--overwrite"):
+        make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500)
+    make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500, overwrite=True)
+    assert texts_of(tmp_path / "data") == [*text.split("\n")[:-1], "x"]
+
+
 def test_a_second_run_of_another_text_at_the_same_time_is_refused(make, tmp_path):
     (tmp_path / "data" / "train.parts").mkdir(parents=True)
     (tmp_path / "data" / "train.parts" / "plan.json").write_text("{}")

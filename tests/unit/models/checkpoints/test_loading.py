@@ -62,7 +62,9 @@ def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path, load
     huge = torch.sparse_coo_tensor([[3]], [1.0], (10**12,)) if is_sparse else huge
     path = tmp_path / "model.pt"
     state = {"cfg": None, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {"train_iterator": {}}}
-    torch.save({**state, "model": {"weight": torch.ones(2), "huge": huge}}, path)
+    endless: list[object] = []
+    endless.append(endless)  # and is looked at once
+    torch.save({**state, "model": {"weight": torch.ones(2), "huge": huge}, "endless": endless}, path)
     with pytest.raises(ValueError, match=r"model\.pt has [\d,]+ bytes, .* claims [\d,]+,000,000 bytes.* Use another"):
         load(str(path))
 
