@@ -92,7 +92,7 @@ class EpochOrder:
             epoch: number of the epoch, from 1.
             counts: blocks that an epoch takes from each corpus (default: all of each).
             lengths: maps global indices to tokens of the blocks; None if all are equal, so grouping is not needed.
-            lengths_of: the same from addresses, where the length of a block depends on its pass.
+            lengths_of: maps addresses to tokens, where the length of a block depends on its pass.
         """
         if lengths is not None:
             lengths_of = lambda addresses: lengths(addresses.indices)  # noqa: E731

@@ -315,7 +315,7 @@ def _batch_changes(recipe: LaunchSettings, before: status.Launch) -> list[str]:
 
 
 def _update_changes(recipe: LaunchSettings, before: status.Launch, arguments: tuple[str, ...]) -> list[str]:
-    """A change of the update's batch size, unless the recipe sets it explicitly; the number of GPUs may change."""
+    """Changes of the update's batch that the number of GPUs does not explain; none if the recipe sets the batch."""
     if recipe.batch_sequences is not None or recipe.batch_tokens is not None:
         return []
     old, new = (train_arguments.parse(words) for words in (before.arguments, arguments))

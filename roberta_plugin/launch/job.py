@@ -97,7 +97,7 @@ class TrainingJob:
 
     @property
     def _node_folder(self) -> str | None:
-        """This node's copy of the code; None even if a job with a copy submitted this one."""
+        """This node's copy of the code; None without --node-local, even if another job's variable is inherited."""
         return None if self.recipe.node_local is None else os.environ.get(NODE_FOLDER_VARIABLE)
 
     def on_nodes(self, num_nodes: int) -> TrainingJob:

@@ -233,7 +233,7 @@ def _set_signals(handler: Any) -> None:
 
 
 def _stop(number: int, frame: object) -> None:
-    """Remove the copy and exit; after another node's error srun sends SIGTERM, and the exit code says so."""
+    """Exit, which removes the copy; SIGTERM comes from srun after another node's error, so its exit code is 1."""
     _set_signals(signal.SIG_IGN)
     sys.exit(1 if number == signal.SIGTERM else 128 + number)
 

@@ -54,7 +54,7 @@ def executed_flops(
     num_next_sentences: int = 0,
     recomputes: bool = False,
 ) -> float:
-    """FLOPs that our model executes for the same step, 3 to 6 % less.
+    """FLOPs that our model executes for a step, 3 to 6 % less.
 
         6 (L - 1) (4 h^2 + 2 h f) tokens  +  12 (L - 1) h pairs  +  6 (h^2 + h V) predicted
         +  6 (2 h^2 tokens  +  (2 h^2 + 2 h f) predicted)  +  12 h pairs predicted / tokens

@@ -99,7 +99,7 @@ class SpanLogits(NamedTuple):
 
 
 class SpanHead(Head):
-    """Features -> where the answer begins and ends, and whether there is one (paper section 5.2)."""
+    """Features -> logits of the answer's begin, end and existence (paper section 5.2)."""
 
     kind = "span"
     reads = "all"

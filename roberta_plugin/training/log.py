@@ -69,7 +69,7 @@ def show_on(bar: Any, record: Record) -> None:
 def curve(lines: Iterable[str], *, kind: str, value: str) -> Curve:
     """The curve of `value` in the records of one kind, in the order of the updates.
 
-    A resumed run repeats the updates after its checkpoint: of each, the last record counts.
+    A resumed run repeats the updates after its checkpoint: the last record of each counts.
     """
     points: dict[int, float] = {}
     for line in lines:
