@@ -184,7 +184,7 @@ class Watch:
         self._threads[1].join(wait_s)
 
     def slowest(self) -> Slowest | None:
-        """On rank 0: the rank that the others wait for most."""
+        """The straggler, on rank 0."""
         return self._signs.slowest()
 
     def suspects(self) -> str:

@@ -188,7 +188,7 @@ def _write_words(model: PortableModel, folder: Path) -> None:
 
 
 def _note(model: PortableModel) -> str:
-    """The lines of Python with which fairseq opens the folder."""
+    """Python code by which fairseq opens the folder."""
     bpe = {"byte_level_bpe": "hf_byte_bpe", "sentencepiece": "sentencepiece"}.get(model.tokenizer.name)
     how = f'RobertaModel.from_pretrained("THIS FOLDER", "model.pt", bpe="{bpe}")'
     if bpe is None:

@@ -59,7 +59,7 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         special_ids: bos_token_id, pad_token_id and eos_token_id.
 
     Raises:
-        ValueError: if Hugging Face's classes cannot compute what this model does.
+        ValueError: if Hugging Face's classes cannot compute this model.
     """
     options, saved = model_options(model.state), saved_options(model.state)[1]
     _check_expressible(model, options, saved)

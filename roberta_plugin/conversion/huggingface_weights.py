@@ -55,7 +55,7 @@ def to_hugging_face(
     Args:
         state: content of a checkpoint, with parameters by our names as "model".
         head: the head to take along; others stay behind.
-        is_tied: whether the masked-LM head shares the embeddings; it then has no matrix of its own in the result.
+        is_tied: whether the masked-LM head shares the embeddings; the result then has no separate matrix for it.
         order: our id of each of their ids (V,), where they differ.
 
     Raises:

@@ -5,7 +5,7 @@ sentence, and a blank line ends a document. A chunk is a run of sentences of one
 pair of consecutive segments, or into the first segments of two pairs. Every sentence belongs to exactly one chunk.
 
     segment-pair    sentences until there are `target` tokens, or the document ends: BERT's `current_chunk`
-    sentence-pair   two sentences; the last of an odd number is a chunk of its own
+    sentence-pair   two sentences; the last of an odd number is a separate chunk
 
 Lengths are in tokens of text: the </s> of each line does not count, because pairs do not contain it.
 

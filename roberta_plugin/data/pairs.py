@@ -12,7 +12,7 @@ BERT reads documents in order, draws as it goes, and writes the pairs to a file.
 so no pair has to be stored and any process can make any of them (`bert_pairs` stores BERT's own). The differences:
 
     - The chunks are fixed (`pair_chunks`). Text that BERT puts back begins its next chunk; here it is A of
-      a second pair, with a random text of its own. A pass of J chunks of several sentences and K single sentences has
+      a second pair, with another random text. A pass of J chunks of several sentences and K single sentences has
       J - M pairs that follow on, and 2 M + K random ones, where M = (J - K) / 3 chunks are split: one at random of each
       J / M neighbours, about three. So the two kinds are equally many in every pass, and every sentence of the corpus
       is once in a text of its own. BERT's coin is fair on average only, and single sentences come on top.
@@ -125,7 +125,7 @@ class PairSource:
             return indices, np.where(indices < joint, _WHOLE, _ALONE)
         is_joint, is_second = indices < joint, (indices >= joint) & (indices < joint + split)
         group = np.where(is_second, indices - joint, ((indices + 1) * split - 1) // joint)
-        group = np.minimum(group, split - 1)  # of single chunks, for which it means nothing
+        group = np.minimum(group, split - 1)  # of single chunks, which have no meaningful group
         begin = group * joint // split
         chosen = begin + scale(bits64(keys, group), (group + 1) * joint // split - begin)
         half = np.where(is_joint, np.where(indices == chosen, _FIRST_HALF, _WHOLE), _ALONE)

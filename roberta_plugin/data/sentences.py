@@ -73,7 +73,7 @@ def split_line(line: str) -> list[str]:
     while line:
         piece, line = _bite(line)
         found = _split(piece)
-        if line and len(found) > 1:  # the last one may go on
+        if line and len(found) > 1:  # the last one may continue
             line = found.pop() + line
         sentences += found
     return sentences

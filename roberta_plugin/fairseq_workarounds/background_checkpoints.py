@@ -220,7 +220,7 @@ def is_on(trainer: Any) -> bool:
 
 
 def save_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-    """fairseq's; with the option, only the copying of the state happens here."""
+    """Wraps fairseq's function; with the option, it returns when the state is copied."""
     if not is_on(trainer) or cfg.no_save or not trainer.should_save_checkpoint_on_current_rank:
         return fairseqs(cfg, trainer, epoch_itr, val_loss)
     writer.begin(fairseqs, cfg, trainer, epoch_itr, val_loss)
@@ -228,7 +228,7 @@ def save_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_
 
 
 def move_to_cpu(fairseqs: Callable[..., Any], sample: Any) -> Any:
-    """fairseq's, which on a CPU copies nothing, and to which a GPU's half precision comes in twice the bytes."""
+    """Copy the state to host memory; fairseq's function copies nothing on a CPU, and doubles a GPU's half precision."""
     if writer.copied is None:
         return fairseqs(sample)
     state = writer.memory.copy(sample)
@@ -248,7 +248,7 @@ def persistent_save(fairseqs: Callable[..., None], obj: Any, filename: str, asyn
 
 
 def validate_and_save(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **options: Any) -> Any:
-    """fairseq's, after each update: a failure ends the training here."""
+    """Raise the error of a failed save, then run fairseq's function; called after each update."""
     writer.check()
     if is_on(trainer) and trainer.should_save_checkpoint_on_current_rank and not cfg.checkpoint.no_save:
         writer.reserve(trainer)
@@ -256,7 +256,7 @@ def validate_and_save(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *arg
 
 
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """fairseq's epoch; the last one ends when its checkpoint is written."""
+    """Run fairseq's epoch; after the last one, wait until its checkpoint is written."""
     try:
         losses, is_done = fairseqs(cfg, trainer, task, epoch_itr)
     except KeyboardInterrupt:  # the second Ctrl-C
@@ -268,7 +268,7 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
 
 
 def main(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's; returns when the last checkpoint is written, also after an error."""
+    """Run fairseq's program, then wait until the last checkpoint is written."""
     result = fairseqs(*args, **options)
     writer.wait()
     return result

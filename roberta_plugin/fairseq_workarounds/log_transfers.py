@@ -19,7 +19,7 @@ def reduce_and_log_stats(
     sample_size: Any,
     grad_norm: Any = None,
 ) -> Any:
-    """fairseq's, with all numbers on the host."""
+    """Run fairseq's method with all numbers on the host."""
     outputs = None if logging_outputs is None else list(logging_outputs)
     together = [*(outputs or []), {"sample_size": sample_size, "grad_norm": grad_norm}]
     *numbers, rest = on_host(together)

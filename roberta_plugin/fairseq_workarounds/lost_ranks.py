@@ -181,14 +181,14 @@ def is_of_collective(error: Exception) -> bool:
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **options: Any) -> Any:
-    """fairseq's; the first step of a training in which ranks wait for each other."""
+    """Start the watch, then run fairseq's function, the first in which ranks wait for each other."""
     start(trainer)
     with watched(), doing("loading"):
         return fairseqs(cfg, trainer, *args, **options)
 
 
 def save_checkpoint(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's; its time does not count as waiting for data."""
+    """Run fairseq's function; its time does not count as waiting for data."""
     global _data_since
     with doing("saving"):
         saved = fairseqs(*args, **options)
@@ -197,19 +197,19 @@ def save_checkpoint(fairseqs: Callable[..., Any], *args: Any, **options: Any) ->
 
 
 def validate(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's."""
+    """Run fairseq's validation, named in the heartbeats."""
     with doing("validating"):
         return fairseqs(*args, **options)
 
 
 def train(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """An epoch of fairseq's; its first step sets this rank's activity."""
+    """Run fairseq's epoch; its first step sets this rank's activity."""
     with watched(), doing("beginning an epoch"):
         return fairseqs(*args, **options)
 
 
 def validate_and_save(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's, after each update; then this rank waits for data."""
+    """Run fairseq's function after each update; then this rank waits for data."""
     global _data_since
     ended = fairseqs(*args, **options)
     _data_since = time.perf_counter()
@@ -217,7 +217,7 @@ def validate_and_save(fairseqs: Callable[..., Any], *args: Any, **options: Any) 
 
 
 def train_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's, counted and measured."""
+    """Run, count and time fairseq's step."""
     global _data_since
     if _watch is None or _forward is None:
         return fairseqs(*args, **options)
@@ -235,14 +235,14 @@ def train_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def valid_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's, counted."""
+    """Run and count fairseq's step."""
     if _watch is not None:
         _watch.steps += 1
     return fairseqs(*args, **options)
 
 
 def call_main(fairseqs: Callable[..., None], *args: Any, **options: Any) -> None:
-    """fairseq's start of a program on all ranks; a rank's message about a lost rank stays its last output."""
+    """Run a program on all ranks as fairseq does; a rank's message about a lost rank stays its last output."""
     try:
         fairseqs(*args, **options)
     except ProcessExitedException as error:

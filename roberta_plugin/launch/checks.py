@@ -110,7 +110,9 @@ def check_node_local(recipe: LaunchSettings) -> None:
             "$TMPDIR, without spaces and quotes."
         )
     if recipe.container is not None:
-        raise ValueError("--node-local and --container exclude each other: what is in an image is on the node already.")
+        raise ValueError(
+            "--node-local and --container exclude each other: the files of an image are on the node already."
+        )
     if recipe.packed_env is None:
         return
     if recipe.conda is not None:

@@ -108,7 +108,7 @@ class TrainingJob:
         return TrainingJob(recipe=recipe, arguments=(*self.arguments, *batch_arguments(recipe)))
 
     def _end(self, hook: Any, rank_info: RankInfo) -> None:
-        """The last steps while the other ranks still wait, so that all end together."""
+        """Do the last steps while the other ranks still wait, so that all end together."""
         hook.write_status("stopped" if hook.has_stopped else "finished")
         if rank_info.rank == 0 and not hook.has_stopped:
             self._report()

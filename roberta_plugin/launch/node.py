@@ -7,7 +7,7 @@
 The batch script runs `python -I node.py port FIRST` on the node of rank 0 and, with --node-local, `node.py copy ...`
 once on each node; the ranks start when it has succeeded on all of them, so that none sees half a copy. The last rank of
 a node to exit removes the copy, because a job that is being cancelled cannot start anything more; where ranks were
-killed the batch script does (`node.py remove`), and what is left after that goes with the run's next start there.
+killed the batch script does (`node.py remove`), and the run's next start there removes the rest.
 
 The standard library alone, any Python from 3.8 on, as `restart.py`.
 """
@@ -102,7 +102,7 @@ def remove(folder: Path) -> None:
 
 
 def remove_at_exit(folder: Path) -> None:
-    """On a rank: remove the copy when this process exits, if no other rank of this node uses it any more."""
+    """On a rank: remove the copy when this process exits, if no other rank of this node still uses it."""
     with suppress(OSError):  # then the batch script removes it
         descriptor = os.open(folder, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_SH)

@@ -221,7 +221,7 @@ def _findings(store: Store, rank_info: RankInfo, key: str, *, seconds: float, si
 
 
 def _on_nodes(ranks: Iterable[int], rank_info: RankInfo) -> str:
-    """As in `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
+    """A description such as `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
     hosts = [rank_info.host_of(rank) for rank in ranks]
     counts = sorted({host: hosts.count(host) for host in hosts}.items(), key=lambda pair: -pair[1])
     more = f" and {len(counts) - 8} more nodes" if len(counts) > 8 else ""

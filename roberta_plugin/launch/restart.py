@@ -50,7 +50,7 @@ FINISHED, STOPPED, CRASHED, START_FAILED = "finished", "stopped", "failed in tra
 
 @dataclass(frozen=True)
 class End:
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     job_id: str
     attempt: int
@@ -75,7 +75,7 @@ class End:
         return START_FAILED if self.code else FINISHED
 
     def text(self) -> str:
-        """As in `exit code 137 (SIGKILL); rank 3 on gpu7: RuntimeError: ...`."""
+        """A description such as `exit code 137 (SIGKILL); rank 3 on gpu7: RuntimeError: ...`."""
         code = f"exit code {self.code}"
         if self.code > 128:
             with suppress(ValueError):

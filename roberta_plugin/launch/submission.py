@@ -205,7 +205,7 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
     # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
     parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
     if recipe.min_nodes is not None:
-        # of a range, SLURM gives no more nodes than --ntasks-per-node times the fewest: srun alone divides the node
+        # from a range, SLURM gives no more nodes than --ntasks-per-node times the fewest: srun alone divides the node
         parameters["additional_parameters"]["nodes"] = f"{recipe.min_nodes}-{recipe.nodes}"
         parameters["cpus_per_task"] *= parameters.pop("ntasks_per_node")
     return parameters | {

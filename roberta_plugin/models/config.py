@@ -47,7 +47,7 @@ class FastRobertaConfig(FairseqDataclass):
         default=None, metadata={"help": "number of positions (default: the task's --tokens-per-sample)"}
     )
     untie_weights_roberta: bool = field(
-        default=False, metadata={"help": "give the LM head an output matrix of its own instead of the embeddings"}
+        default=False, metadata={"help": "give the LM head a separate output matrix instead of the embeddings"}
     )
     checkpoint_activations: bool = field(
         default=False, metadata={"help": "recompute each layer in the backward pass: less memory, a third more time"}

@@ -60,7 +60,7 @@ def executed_flops(
         +  6 (2 h^2 tokens  +  (2 h^2 + 2 h f) predicted)  +  12 h pairs predicted / tokens
         +  6 (h^2 + 2 h) next sentences
 
-    The last layer makes keys and values of all tokens, and everything else of the predicted positions only, to which
+    The last layer makes keys and values of all tokens, and the rest for the predicted positions only, to which
     each <s> with next-sentence prediction belongs in the second line. With
     activations recomputed, layers cost a third more. Padding is left out, as above.
     """

@@ -65,7 +65,7 @@ def plain(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int
 
 
 def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """In small chunks, of the counted rows only: on a GPU, finding these would be a device-to-host sync.
+    """The loss in small chunks of the counted rows only: on a GPU, finding these would be a device-to-host sync.
 
     The forward pass computes the gradients too, so only one backward pass may follow.
     """
@@ -74,7 +74,7 @@ def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: i
 
 
 def chunked_on_device(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """In large chunks of all rows, without a device-to-host sync."""
+    """The loss in large chunks of all rows, without a device-to-host sync."""
     return _Chunked.apply(x, weight, bias, targets, ignored, ROWS_IN_LARGE_CHUNK)  # type: ignore[no-any-return, no-untyped-call]
 
 

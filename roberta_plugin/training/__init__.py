@@ -9,7 +9,7 @@ arguments        fairseq-train's arguments: parsed by its own parser
 option_checks    options                           -> refused here if fairseq-train would refuse them once started
 update_size      options, their data              -> sequences, tokens and predictions of an average update
 batch_size       effective batch, number of GPUs  -> batch of one GPU, updates to accumulate
-process          a fairseq-train in a process of its own: started, followed, stopped
+process          a fairseq-train process: started, followed, stopped
 log              fairseq's JSON log               -> records and loss curves
 slurm_commands   questions to SLURM
 """

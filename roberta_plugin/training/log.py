@@ -1,6 +1,6 @@
 """fairseq's JSON log: lines -> records, and the loss curves of a run that may have been resumed.
 
-A line ends in `| train_inner | {"num_updates": "40", "loss": "9.1", ...}`: what was recorded during an epoch
+A line ends in `| train_inner | {"num_updates": "40", "loss": "9.1", ...}`: the record during an epoch
 ("train_inner"), at its end ("train"), or on a split that fairseq validates on ("valid", by the split's name).
 """
 

@@ -70,7 +70,7 @@ R = TypeVar("R", bound=Resources)
 def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint: str = "") -> R:
     """Resources (or a dataclass that extends them) from texts by name.
 
-    `sbatch.NAME` and `env.NAME`, as on a command line, win over what `sbatch` and `env` hold; None stands for an entry
+    `sbatch.NAME` and `env.NAME`, as on a command line, override `sbatch` and `env`; None stands for an entry
     without a value. `h100:8` as gpus_per_node also sets gpu_type. Values of secrets in `env` go into this process's
     environment (`keep_secrets`).
 

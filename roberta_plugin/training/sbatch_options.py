@@ -20,7 +20,7 @@ SET_BY_US = {
 }
 # Options that would break our handling of the job, with the reason.
 _REFUSED = {
-    **dict.fromkeys(("export", "export-file"), "the settings env and inherit say what a job gets of the environment"),
+    **dict.fromkeys(("export", "export-file"), "the settings env and inherit choose the job's environment"),
     **dict.fromkeys(
         ("parsable", "quiet", "test-only", "wait"),
         "it changes what sbatch prints or when, which gives the job's number",

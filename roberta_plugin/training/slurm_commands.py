@@ -52,7 +52,7 @@ def jobs(job_ids: Collection[str]) -> dict[str, Job]:
 
 
 def job_state(job_id: str) -> str:
-    """The job's state in lower case, such as `running`, or LOST where SLURM does not know the job any more.
+    """The job's state in lower case, such as `running`, or LOST if SLURM no longer knows the job.
 
     Raises:
         OSError: if SLURM cannot be asked.
@@ -108,7 +108,7 @@ def submission_environment(*, given: Collection[str] = (), dropped: Collection[s
 
 
 def _output_of_known(command: list[str]) -> str:
-    """The output of squeue about some jobs; empty where SLURM knows none of them any more."""
+    """The output of squeue about some jobs; empty if SLURM no longer knows any of them."""
     try:
         return _output(command)
     except OSError as error:

@@ -32,7 +32,7 @@ def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_
 
 
 def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """True positives, predicted and actual positives per label (C,) each, from boolean answers and predictions (N, C)."""
+    """True positives, predicted and actual positives per label, (C,) each; answers and predictions are bool (N, C)."""
     return weights @ (answers & predictions), weights @ predictions, weights @ answers
 
 
