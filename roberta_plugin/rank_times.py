@@ -19,7 +19,7 @@ FEWEST = 5  # before a median is given
 
 
 class Slowest(NamedTuple):
-    """The rank whose own work on an update takes longest; seconds."""
+    """The straggler: the rank with the longest own work per update; seconds."""
 
     rank: int
     host: str

@@ -1,4 +1,4 @@
-"""The two procedures: a model of ours into another format, and a model from another format into ours."""
+"""Export our models to other formats, and import models of other formats."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def export_model(settings: ExportSettings) -> Converted:
 
 
 def import_model(settings: ImportSettings) -> Converted:
-    """Make a folder of ours, with model.pt, dict.txt and the tokenizer, from a model in another format.
+    """Write model.pt, dict.txt and the tokenizer into a folder, from a model in another format.
 
     Raises:
         FileNotFoundError: if a file of the model is missing.

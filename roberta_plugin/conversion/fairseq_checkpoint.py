@@ -51,7 +51,7 @@ def read_checkpoint(
     """
     checkpoint = find_checkpoint(path, None)
     if data is None and (path / "data" / "dict.txt").is_file():
-        data = path / "data"  # of a `roberta finetune` whose folder was moved
+        data = path / "data"  # after `roberta finetune`, if its folder was moved
     state = on_scale_of_labels(load_state(checkpoint, for_use=True))
     dictionary = find_dictionary(checkpoint, state, data)
     vocabulary = Vocabulary.load(dictionary)
@@ -97,7 +97,7 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     options |= {"_name": "fast_roberta"}
     del options["arch"]
     known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
-    if known.get("_name") == "sentence_prediction":  # fairseq's, whose models ours reads
+    if known.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
         known["_name"] = "roberta_sentence_prediction"
     return {
         "args": None,

@@ -1,4 +1,4 @@
-"""A tokenizer and its vocabulary -> files that transformers reads without code of ours.
+"""A tokenizer and its vocabulary -> files that transformers reads without our code.
 
     byte-level BPE   tokenizer.json  vocab.json  merges.txt             RobertaTokenizer
     SentencePiece    tokenizer.json  sentencepiece.bpe.model            XLMRobertaTokenizer, CamembertTokenizer

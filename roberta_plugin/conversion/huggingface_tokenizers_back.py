@@ -1,4 +1,4 @@
-"""The files of a Hugging Face tokenizer -> a tokenizer of ours and the vocabulary of the model.
+"""The files of a Hugging Face tokenizer -> our tokenizer and the vocabulary of the model.
 
 tokenizer.json is read first; without it vocab.json and merges.txt, or sentencepiece.bpe.model. They are data:
 pieces, merges, scores, a table of characters. Steps that RoBERTa's tokenizers do not have are refused.

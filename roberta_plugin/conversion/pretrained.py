@@ -34,7 +34,7 @@ class PretrainedModel:
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
         dictionary: the same vocabulary as fairseq's class.
-        labels: names of the classes of each classification head whose classes have names.
+        labels: class names of each classification head, if known.
         heads: the heads by name; `masked_lm` is one of them.
         trained_on: the model's record of its data, in the form of `finetuning/identity.py`.
         source: a checkpoint, an archive of fairseq, or a folder of Hugging Face.

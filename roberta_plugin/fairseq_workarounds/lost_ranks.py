@@ -4,7 +4,7 @@ gloo waits half an hour, NCCL ten minutes, a stopped rank 0 holds up both for ev
 the error has an address and a port. Each rank writes heartbeats (`signs_of_life.py`):
 
     no sign of life from a rank for LIMIT_S     the others end, and name it
-    signs of life, but no step for longer than  likewise: those who have begun fewer steps than others
+    signs of life, but no step for longer than  they end, and name those with the fewest steps
       `signs_of_life.Signs._patience`
     a collective fails                          its error names the rank without a sign of life
 

@@ -118,7 +118,7 @@ class TrainingJob:
 
         try:
             write_report(self.recipe.output_dir)
-        except Exception as error:  # the training is finished, whatever a plotting library says
+        except Exception as error:  # a plotting error does not undo a finished training
             logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
 
     def _note_failure(self, error: Exception) -> None:

@@ -62,7 +62,7 @@ class End:
     reason: str = ""  # the first exception of a rank
     is_preflight: bool = False  # whether the reason comes from the pre-flight
     nodes: tuple[str, ...] = ()  # named by the pre-flight, or with a rank that hangs
-    node: int = 0  # the one whose log to open, by its number within the job
+    node: int = 0  # node of the log to open, by its number within the job
 
     def kind(self, preemption_code: int) -> str:
         """FINISHED, STOPPED, CRASHED or START_FAILED."""
@@ -391,7 +391,7 @@ def carry_out(end: End, limits: Limits, *, output_dir: Path, slurm: Slurm, say: 
         slurm.update(end.job_id, StartTime=f"now+{decision.pause_s}")
     write_attempt(output_dir, end, decision, limits)
     if kind == FINISHED:
-        return 0  # whatever srun says: it may have waited for a rank whose daemon had died
+        return 0  # srun's own code is ignored: it may have waited for a rank whose daemon had died
     return end.code or 1
 
 

@@ -272,7 +272,7 @@ def _python(recipe: LaunchSettings) -> str:
 def environment_lines(
     resources: Resources, *, snapshot: Path, code: str, before_activation: Sequence[str] = ()
 ) -> list[str]:
-    """The variables of --env, modules, conda and `setup`, then the code in front of whatever these have set."""
+    """The variables of --env, modules, conda and `setup`, then PYTHONPATH with the code in front."""
     return [
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         *before_activation,

@@ -211,7 +211,7 @@ class RobertaAdamW(FairseqOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         """Take over a state of this optimizer or of fairseq's `adam`, whose moments mean the same.
 
-        The settings stay those of this training's options, whatever the checkpoint has; --optimizer-overrides win.
+        The settings stay those of this training's options, not the checkpoint's; --optimizer-overrides win.
 
         Raises:
             ValueError: if one of the two was made with --layer-lr-decay and the other without.

@@ -79,7 +79,7 @@ def dropped_variables(env: Iterable[str], inherit: str) -> set[str]:
     """Variables of this process that a job must not inherit, by `--inherit`; those of `--env` always go along.
 
     Example:
-        dropped_variables(["HF_TOKEN"], "NCCL_*")  ->  all but HF_TOKEN, NCCL_..., HOME, PATH and the like
+        dropped_variables(["HF_TOKEN"], "NCCL_*")  ->  all but HF_TOKEN, NCCL_..., HOME, PATH and others
     """
     if inherit == ALL:
         return set()

@@ -70,7 +70,7 @@ def cancel(job_id: str) -> None:
 
 
 def queued_tasks(job_ids: Collection[str]) -> dict[str, str]:
-    """Those of these jobs of ours, and of their array tasks, that wait or run, with their states.
+    """The states of our pending and running jobs, and of their array tasks.
 
     Example:
         queued_tasks({"123", "7"})  ->  {"123_4": "pending", "7": "running"}
