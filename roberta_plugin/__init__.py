@@ -5,11 +5,11 @@ that has imported fairseq already. A program that has not calls `roberta_plugin.
 our tasks and models; `RobertaHub` and the commands do so themselves. A plain import stays light: neither torch nor
 fairseq is loaded.
 
-The floors of the house, top to bottom; a module imports only what stands below it:
+The layers, top to bottom; a module imports only from layers below it:
 
     cli/                  the command `roberta`: parse, call, print
     experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
-    planner/              what a training will take: FLOPs, time, memory
+    planner/              estimates of a training's FLOPs, time and memory
     launch/               one training on SLURM, from a recipe to its end, through faults
     demo/                 a whole pretraining in minutes, with nothing downloaded
     training/             one fairseq-train: options, process, log
@@ -25,9 +25,9 @@ The floors of the house, top to bottom; a module imports only what stands below 
     checkpoint_files      whole or damaged?            json_files   errors that name the file
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
-    locks                 flock, held by the living    signs_of_life  which rank is missing or slow
-    rank_times            of updates, of a rank's own work    extras   packages of one corner
-    fairseq_import        fairseq, without its logging    pictures   PNG files
+    locks                 flock                        signs_of_life  heartbeats: missing or slow ranks
+    rank_times            to find stragglers           extras         optional packages
+    fairseq_import        without side effects         pictures       PNG files
 """
 
 import importlib
@@ -61,7 +61,7 @@ def register_as(alias: str) -> None:
     sys.path.append(str(folder.parent))
     package = importlib.import_module("roberta_plugin")
     package.register()
-    for path in [*folder.glob("tasks/*.py"), *folder.glob("models/*.py")]:  # what fairseq will import
+    for path in [*folder.glob("tasks/*.py"), *folder.glob("models/*.py")]:  # those that fairseq will import
         importlib.import_module(f"roberta_plugin.{path.parent.name}.{path.stem}".removesuffix(".__init__"))
     for name, module in list(sys.modules.items()):
         if name == "roberta_plugin" or name.startswith("roberta_plugin."):

@@ -1,12 +1,12 @@
-"""Checkpoint files: whether one is whole, why one is refused, and what a killed process left of one.
+"""Checkpoint files: find damage, explain refusals, remove the remains of killed processes.
 
-Checkpoints are read in two places, which share the checks and the sentences of this file: fairseq's own loading
-(`fairseq_workarounds/checkpoint_loading.py`), and ours (`models/checkpoints/loading.py`) for a file that anybody may
-have written. Both read with `weights_only=True`: tensors, plain values and argparse.Namespace, nothing that can run.
+Two places read checkpoints and share these checks and messages: fairseq's own loading
+(`fairseq_workarounds/checkpoint_loading.py`), and ours (`models/checkpoints/loading.py`) for files from unknown
+sources. Both read with `weights_only=True`: tensors, plain values and argparse.Namespace, nothing that can run.
 
 Since torch 1.6 a checkpoint is a zip archive with a CRC-32 of every tensor, which `torch.load` does not compare.
-Checking them all costs 0.3 s of CPU time per GB (measured with zlib of CPython 3.11), besides reading the file, which
-loading does anyway: less than a second for a base model with Adam's state, two seconds for a large one.
+Checking them all costs 0.3 s of CPU time per GB (measured with zlib of CPython 3.11), and no extra reading, as loading
+reads the file anyway: less than a second for a base model with Adam's state, two seconds for a large one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ REMEDY = "Use another checkpoint, or bring this one back from a copy."
 
 
 def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) -> str | None:
-    """What is wrong with a checkpoint file; None if every part of it has the checksum that was written with it.
+    """Describe the damage of a checkpoint file; None if the checksum of every part matches.
 
     Files of torch < 1.6, such as the released models of fairseq, are plain pickles without checksums: only an empty
     one is detected.
 
     Args:
         path: the file.
-        used: arrays with the bytes of those tensors that are used, if the others need not be checked, nor even be
-            read.
+        used: the bytes of the tensors in use, as arrays; the others are then neither checked nor read.
 
     Raises:
         OSError: if there is no such file, or it cannot be read.
@@ -59,7 +58,7 @@ def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) ->
 
 
 def _wrong_part(archive: zipfile.ZipFile, used: Iterable[Any]) -> str | None:
-    """The first part that is not a tensor and has a wrong checksum, or that some used tensor does not have."""
+    """The first damaged part that is not a tensor, or the size of the first used tensor that no checksum matches."""
     tensors = set()
     for entry in archive.infolist():
         if "/data/" in entry.filename:
@@ -88,7 +87,7 @@ def check_claims(path: str | os.PathLike[str], content: Any) -> None:
 
     Args:
         path: the file.
-        content: what was read from it, in nested dictionaries and lists.
+        content: the checkpoint as read: nested dictionaries and lists.
 
     Raises:
         ValueError: naming the file, both sizes and the remedy.
@@ -112,13 +111,13 @@ def check_claims(path: str | os.PathLike[str], content: Any) -> None:
 
 
 def unlisted_class(error: Exception) -> str | None:
-    """The class or function for which torch refused to read a file, if that is why it raised `error`."""
+    """The class or function for which torch refused to read a file; None if `error` has another cause."""
     found = re.search(r"(?:GLOBAL|class|function|type) ([\w.]+\.[\w.]+)", str(error))
     return found[1] if found and isinstance(error, pickle.UnpicklingError) else None
 
 
 def explain_refusal(path: str | os.PathLike[str], error: Exception) -> str:
-    """Why `torch.load` could not read a file, in a sentence; torch's own text advises to read it unsafely."""
+    """Explain in a sentence why `torch.load` failed; torch's own message advises to read the file unsafely."""
     name = unlisted_class(error)
     if name is not None:
         return (
@@ -131,15 +130,15 @@ def explain_refusal(path: str | os.PathLike[str], error: Exception) -> str:
 
 
 def lock_unfinished(file: int) -> None:
-    """Mark an open temporary file (its descriptor) as being written, until it is closed or the process ends."""
+    """Lock an open temporary file (its descriptor), until it is closed or the process ends."""
     with contextlib.suppress(OSError):  # without locks, `remove_unfinished` cannot see that the file is in use
         try_lock(file)
 
 
 def remove_unfinished(save_dir: Path) -> list[str]:
-    """Remove what killed processes left of checkpoints that they were writing; return the names.
+    """Remove partial checkpoints left by killed processes; return the names.
 
-    Such a file has a temporary name: ours is hidden, fairseq's own ends in .pt.tmp. A file that another process is
+    Their names are temporary: ours are hidden, fairseq's own end in .pt.tmp. A file that another process is still
     writing stays.
     """
     removed = []

@@ -1,4 +1,4 @@
-"""Packages that one corner of the plugin needs: the extras of setup.py.
+"""Optional packages: the extras of setup.py.
 
 Example: require("pyarrow", extra="parquet", purpose="Reading Parquet") imports nothing and raises where it is missing.
 """

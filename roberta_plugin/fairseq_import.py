@@ -1,7 +1,7 @@
-"""Imports fairseq without what its import does besides: faults 16 and 23 in `fairseq_workarounds/__init__.py`.
+"""Imports fairseq without its side effects: faults 16 and 23 in `fairseq_workarounds/__init__.py`.
 
-It calls `logging.basicConfig` with level DEBUG, and it imports scikit-learn and `scipy.stats` for a few metrics.
-Whatever of ours imports fairseq imports this module first, so that this holds for every order of imports.
+fairseq calls `logging.basicConfig` with level DEBUG, and imports scikit-learn and `scipy.stats` for a few metrics.
+Each of our modules that imports fairseq imports this one first, so the order of imports does not matter.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def no_basic_config() -> Iterator[None]:
 
 @contextmanager
 def late_metrics() -> Iterator[None]:
-    """While entered, functions of scikit-learn's metrics and of `scipy.stats` can be imported without these modules.
+    """While entered, `from sklearn.metrics import f` and `from scipy.stats import f` do not load these modules yet.
 
-    The first call of one imports its module. Nothing changes where the packages are imported already or missing.
+    The first call of a function loads its module. Packages that are already imported, or missing, are left alone.
     """
     stand_ins: dict[str, ModuleType] = {}
     spec = importlib.util.find_spec("sklearn")
@@ -58,7 +58,7 @@ def late_metrics() -> Iterator[None]:
 
 
 class _LateModule(ModuleType):
-    """A module whose functions import it when they are called."""
+    """A stand-in whose functions load the real module when they are called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):

@@ -63,17 +63,17 @@ def replace_folder(folder: Path, *, by: Path) -> None:
 
 
 def remove_replaced(folder: Path) -> None:
-    """Delete what a kill within `replace_folder` has left beside `folder`."""
+    """Delete the remains of a `replace_folder` that was killed."""
     for path in folder.parent.iterdir():
         if path.name.startswith(f".{folder.name}.") and path.name.endswith(".old"):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:
-    """The files of a name in and below folders, each once, also if two of the folders are the same or one in another.
+    """The files in and below folders that match `pattern`, each once even if the folders overlap.
 
     Raises:
-        FileNotFoundError: naming what is not a folder.
+        FileNotFoundError: naming the path that is not a folder.
     """
     found = {}
     for folder in folders:

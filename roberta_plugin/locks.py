@@ -12,7 +12,7 @@ TRAINING_LOCK = "training.lock"  # in a folder of checkpoints, held by the rank 
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file for this process and the children that inherit it; whether nobody else holds it."""
+    """Lock an open file for this process and its children; return False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -31,7 +31,7 @@ def is_locked_by_us(descriptor: int, path: Path) -> bool:
 
 
 def wait_for_lock(descriptor: int) -> None:
-    """Lock an open file as `try_lock` does, after the process that holds it, if there is one."""
+    """Lock an open file as `try_lock` does, but wait for a process that holds it."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
@@ -61,9 +61,9 @@ def holders(path: Path) -> list[int]:
 
 
 def ended_training(save_dir: Path) -> str:
-    """The training that last locked a folder of checkpoints, if it has ended; empty if it lives, or nobody can know.
+    """The training that last locked a folder of checkpoints, if it has ended; empty if alive or unknown.
 
-    The lock of another machine is not asked: not every file system keeps locks between machines.
+    Unknown on another machine: not every file system shares locks between machines.
 
     Example: "process 4711 on node1".
     """

@@ -9,12 +9,12 @@ from typing import Any
 
 @contextmanager
 def picture(file: Any, *, width: float, height: float) -> Iterator[Any]:
-    """A figure of matplotlib, written as a PNG when the block ends.
+    """Open a matplotlib figure, which is written as a PNG when the block ends.
 
     Args:
         file: path or open binary file.
-        width: in inches, at 120 dots.
-        height: the same.
+        width: in inches, at 120 dots per inch.
+        height: in inches.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ def picture(file: Any, *, width: float, height: float) -> Iterator[Any]:
 
 
 def drawable(text: str) -> str:
-    """A label as matplotlib can draw it: `$` as it stands, and characters that its font lacks by their code points.
+    """A label that matplotlib can draw: `$` literally, and characters missing from its font as code points.
 
     Example:
         drawable("\\u65e5 for $5")  ->  "U+65E5 for \\\\$5"

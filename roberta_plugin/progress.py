@@ -68,7 +68,7 @@ class Progress:
 
 
 def terminal_size() -> dict[str, int]:
-    """tqdm's options of the terminal's size; 80 x 24 where it is unknown (`script`), and tqdm would draw nothing."""
+    """The terminal's size as options of tqdm; 80 x 24 if unknown (`script`), where tqdm would draw nothing."""
     size = shutil.get_terminal_size()
     return {"ncols": size.columns, "nrows": size.lines}
 
@@ -81,7 +81,7 @@ def progress_bar(label: str, **options: Any) -> Any:
 
 
 def terminal_bar(steps: Iterable[Step], label: str, *, unit: str) -> Iterator[Step]:
-    """The steps of a loop, with a bar on stderr while they are gone through, if stderr is a terminal."""
+    """Iterate over `steps`, with a bar on stderr if stderr is a terminal."""
     from tqdm import tqdm
 
     # With `disable=None`, tqdm writes to terminals only

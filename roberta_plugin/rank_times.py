@@ -1,7 +1,7 @@
-"""How long a rank takes for an update, and for its own work in it: what finds the rank that all others wait for.
+"""Update and compute times per rank, to find stragglers.
 
-Whole updates take equally long on all ranks, because each ends with a sum over all of them. Own work is what a rank
-does alone: its forward passes, and waiting for its data. The backward pass waits for other ranks and is not counted.
+Whole updates take equally long on all ranks, because each ends with a sum over all of them. A rank's own work is its
+forward passes and the wait for its data. The backward pass waits for other ranks and is not counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEWEST = 5  # before a median is given
 
 
 class Slowest(NamedTuple):
-    """The rank whose own work on an update takes longest; seconds."""
+    """The straggler: the rank with the longest own work per update; seconds."""
 
     rank: int
     host: str
@@ -53,7 +53,7 @@ class Durations:
 
 
 class ForwardClock:
-    """Measures a module's forward passes in training: by the GPU's clock where it is on one, without waiting for it."""
+    """Times a module's forward passes in training; on a GPU with CUDA events, without synchronizing."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._begun: Any = None
@@ -82,7 +82,7 @@ class ForwardClock:
 
 
 def _now(module: torch.nn.Module) -> Any:
-    """A time by the clock of the module's device: seconds, or an event in the GPU's queue."""
+    """The current time on the module's device: seconds, or an event in the GPU's queue."""
     if not next(module.parameters()).is_cuda:
         return time.perf_counter()
     import torch

@@ -1,7 +1,7 @@
-"""Signs of life: which rank of a training is missing or slow, by what all write to the store at which they have met.
+"""Heartbeats in the rendezvous store: find missing or slow ranks.
 
-A thread of each rank writes, whatever the rank is busy with. Rank 0 reads all signs and publishes what it makes of
-them; the others read that, and watch rank 0. Used by `fairseq_workarounds/lost_ranks.py`.
+A thread of each rank writes, also while the rank is busy. Rank 0 reads all signs and publishes its verdict; the
+others read the verdict and watch rank 0. Used by `fairseq_workarounds/lost_ranks.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ BEAT_S = 2.0
 SUSPECT_BEATS = 3  # missed by a rank when a collective has failed
 STALL_LIMITS = 5  # while a rank saves, validates or begins an epoch: a checkpoint may take 25 minutes
 UPDATE_LIMITS = 2  # while all ranks make updates
-STALL_UPDATES = 20  # ... but at least so many times the median update
+STALL_UPDATES = 20  # ... but at least this multiple of the median update
 UPDATING = "updating"
-PUBLISHED = "published"  # key of what rank 0 says
+PUBLISHED = "published"  # key of rank 0's sign and verdict
 
 
 class Verdict(NamedTuple):
-    """Why a training has to end, and the nodes of the ranks that hang; empty where there is no reason."""
+    """Reason to end the training, and the nodes of the ranks that hang; empty if there is none."""
 
     text: str = ""
     hosts: tuple[str, ...] = ()
@@ -38,27 +38,27 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Sign:
-    """What a rank writes: a number that grows, the steps that it has begun, and who it is."""
+    """A rank's heartbeat: a counter, the steps begun, and the rank's host and process."""
 
     count: int
     steps: int
     host: str
     process: int
     doing: str = ""
-    """UPDATING, or what else the rank is busy with."""
+    """UPDATING, or the rank's other activity."""
     update_s: float = 0.0
-    """Its median update; 0 before a few are done."""
+    """Median seconds per update; 0 before a few are done."""
     own_s: float = 0.0
-    """The median of its own work on an update."""
+    """Median seconds of the rank's own work per update."""
     worst_s: float = 0.0
     words: str = ""
-    """The error it ended with."""
+    """The error with which the rank ended."""
     has_left: bool = False
-    """It has come to its end, and is not missed."""
+    """The rank ended normally and is not missing."""
 
 
 class Signs:
-    """The last sign of each rank, and for how long it has stayed the same while this process ran."""
+    """The last sign of each rank, and the seconds since it changed, counted while this process ran."""
 
     def __init__(self, *, beat_s: float) -> None:
         self.last: dict[int, Sign] = {}
@@ -68,7 +68,7 @@ class Signs:
         self._lock = threading.Lock()
 
     def note(self, rank: int, sign: Sign) -> None:
-        """Take down a sign that was read."""
+        """Record a sign that was read."""
         with self._lock:
             if sign != self.last.get(rank):
                 self.silence[rank] = 0.0
@@ -77,7 +77,7 @@ class Signs:
                 self.last[rank] = sign
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass; more than two beats at once is time in which this process was stopped itself."""
+        """Add elapsed time, at most two beats a call: in longer gaps this process itself was suspended."""
         seconds = min(seconds, 2 * self._beat_s)
         with self._lock:
             for rank in self.silence:
@@ -86,7 +86,7 @@ class Signs:
                 self.stalled += seconds
 
     def silent(self, seconds: float) -> Verdict:
-        """The ranks without a sign for so long."""
+        """The ranks without a sign for `seconds`."""
         with self._lock:
             ranks = [rank for rank in sorted(self.last) if not self.last[rank].has_left]
             lost = [rank for rank in ranks if self.silence[rank] >= seconds]
@@ -108,7 +108,7 @@ class Signs:
             return Verdict(f"{said}: step {last:,} waits for {'; '.join(names)}", self._hosts(late))
 
     def _patience(self, limit_s: float) -> float:
-        """Seconds without a step after which the training hangs.
+        """Seconds without a step after which the training counts as hung.
 
         Example: with a limit of 300 s and updates of 10 s it is 600 s, of 100 s 2,000 s; while a rank saves, 1,500 s.
         """
@@ -153,7 +153,7 @@ class Watch:
         beat_s: float = BEAT_S,
     ) -> None:
         self.steps = 0
-        self.doing = ""  # UPDATING, or what else this rank is busy with
+        self.doing = ""  # UPDATING, or this rank's other activity
         self.updates, self.own_work = Durations(), Durations()
         self.is_over = threading.Event()
         self._store = store
@@ -169,13 +169,13 @@ class Watch:
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._exchange, self._judge)]
 
     def start(self) -> None:
-        """Begin; the first sign is written at once."""
+        """Write the first sign and start the threads."""
         self._write()
         for thread in self._threads:
             thread.start()
 
     def leave(self, words: str = "", *, wait_s: float = 5.0) -> None:
-        """Write a last sign, which says with what error this rank ends, if any, and stop."""
+        """Write a last sign, with the error if there is one, and stop."""
         if self.is_over.is_set():
             return
         self._words, self._has_left = words[:500], not words
@@ -184,11 +184,11 @@ class Watch:
         self._threads[1].join(wait_s)
 
     def slowest(self) -> Slowest | None:
-        """On rank 0: the rank that the others wait for most."""
+        """The straggler, on rank 0."""
         return self._signs.slowest()
 
     def suspects(self) -> str:
-        """A sentence on the ranks that are missing, once a collective has failed; "" if all give signs of life."""
+        """After a failed collective, describe the missing ranks in a sentence; "" if all give signs of life."""
         deadline = time.monotonic() + (SUSPECT_BEATS + 3) * self._beat_s
         while time.monotonic() < deadline:
             if not self._has_store or self._suspects:

@@ -260,7 +260,7 @@ def age_of(status: Status) -> float:
 
 
 def progress_of(status: Status, job: Job) -> tuple[str, ...]:
-    """Update, loss, tokens a second, MFU, time left, last sign, restarts; what is not so any more is left out."""
+    """Update, loss, tokens a second, MFU, time left, last sign, restarts; stale values are omitted."""
     trains = job.state == "running" and status.phase == "training" and not is_silent(status)
     left = status.seconds_left if trains else None
     speed = status.tokens_per_second if trains or status.phase == "finished" else None

@@ -4,7 +4,7 @@ pretrained                    a file or folder of any format -> a model ready fo
 convert                       `roberta export` and `roberta import` as procedures with typed settings
 portable                      a model on its way between formats
 heads                         kinds of heads, and their counterparts
-number_scale                  a regression's head -> the same on the scale of the labels
+number_scale                  a regression's head -> rescaled to the labels
 
 fairseq_checkpoint            checkpoints of any year, run folders   -> portable
 fairseq_archive               archives of released models            <-> portable

@@ -1,4 +1,4 @@
-"""The two procedures: a model of ours into another format, and a model from another format into ours."""
+"""Export our models to other formats, and import models of other formats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS: tuple[Format, ...] = ("huggingface", "fairseq", "onnx")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """What `export_model` does."""
+    """Settings of `export_model`."""
 
     checkpoint: Path
     """A checkpoint file, the folder of one, the folder of a run or of `roberta finetune`; or any other known format."""
@@ -31,17 +31,17 @@ class ExportSettings:
     output_dir: Path
     """A new or empty folder, or one of an earlier export."""
     data: Path | None = None
-    """Folder with dict.txt and the tokenizer, where they are not found beside the checkpoint."""
+    """Folder with dict.txt and the tokenizer, if they are not beside the checkpoint."""
     head: str | None = None
     """The head to export; by default the one that was fine-tuned, else that of the masked LM."""
     labels: tuple[str, ...] | None = None
     """Names of the classes, where the checkpoint does not name them."""
     layout: Layout = "today"
-    """Of fairseq: today's, or that of the models released in 2019."""
+    """Layout for fairseq: today's, or that of the models released in 2019."""
     half: bool = False
     """Store parameters in half precision (fairseq)."""
     int8_sample: Path | None = None
-    """Also write a model with 8-bit weights, and measure what that changes on the lines of this text file (onnx)."""
+    """Also write a model with 8-bit weights, and measure its error on the lines of this text file (onnx)."""
     license: str = "other"
     """Licence for the model card."""
     max_shard_bytes: int = MAX_SHARD_BYTES
@@ -50,7 +50,7 @@ class ExportSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSettings:
-    """What `import_model` does."""
+    """Settings of `import_model`."""
 
     source: Path
     """A folder of Hugging Face, a safetensors file in one, an archive of fairseq, or a checkpoint."""
@@ -64,12 +64,12 @@ class ImportSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """What a procedure did."""
+    """The result of a conversion."""
 
     folder: Path
     model: PortableModel
     notes: tuple[str, ...]
-    """What the user should know, in sentences."""
+    """Notes for the user, in sentences."""
 
 
 def export_model(settings: ExportSettings) -> Converted:
@@ -99,7 +99,7 @@ def export_model(settings: ExportSettings) -> Converted:
 
 
 def import_model(settings: ImportSettings) -> Converted:
-    """Make a folder of ours, with model.pt, dict.txt and the tokenizer, from a model in another format.
+    """Write model.pt, dict.txt and the tokenizer into a folder, from a model in another format.
 
     Raises:
         FileNotFoundError: if a file of the model is missing.

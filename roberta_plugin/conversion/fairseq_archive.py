@@ -1,10 +1,10 @@
-"""fairseq's archives of released models: reading them safely, and writing what is in them.
+"""fairseq's archives of released models: read them safely, and write their files.
 
     roberta.base/model.pt  dict.txt  NOTE            2019: half precision, names that begin with `decoder.`, query, key
                                                      and value in one matrix, options in an argparse.Namespace
     DIR/model.pt  dict.txt  encoder.json ...         today's layout, with the tokenizer's files
 
-An archive may come from anywhere: only files of known names are taken out of it, and one whose paths lead out of its
+An archive may come from anywhere: only files of known names are extracted, and one whose paths lead out of its
 folder is refused as a whole.
 
 Shapes: D model dimension.
@@ -125,7 +125,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
 
 
 def write_ours(model: PortableModel, folder: Path) -> None:
-    """Write model.pt, dict.txt and the tokenizer for this plugin: what `roberta import` makes."""
+    """Write model.pt, dict.txt and the tokenizer for this plugin, as `roberta import` does."""
     task = {**model.state["cfg"]["task"], "data": "."}
     options = dict(model.state["cfg"]["model"])
     content = {**model.state, "args": None, "cfg": _config(task, options)}
@@ -188,7 +188,7 @@ def _write_words(model: PortableModel, folder: Path) -> None:
 
 
 def _note(model: PortableModel) -> str:
-    """How fairseq opens the folder."""
+    """Python code by which fairseq opens the folder."""
     bpe = {"byte_level_bpe": "hf_byte_bpe", "sentencepiece": "sentencepiece"}.get(model.tokenizer.name)
     how = f'RobertaModel.from_pretrained("THIS FOLDER", "model.pt", bpe="{bpe}")'
     if bpe is None:

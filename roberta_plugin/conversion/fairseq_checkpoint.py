@@ -1,6 +1,6 @@
 """Checkpoints in fairseq's layout, ours and fairseq's, of any year -> a portable model.
 
-What is read: a .pt file, the folder of one, the folder of a run, the --output-dir of `roberta finetune`, or an archive
+Reads a .pt file, the folder of one, the folder of a run, the --output-dir of `roberta finetune`, or an archive
 as fairseq's authors distribute them (see `fairseq_archive`).
 """
 
@@ -42,8 +42,8 @@ def read_checkpoint(
     Args:
         path: see above.
         data: folder with dict.txt and the tokenizer, where they are not found beside the checkpoint.
-        head: name of the head that answers; see `choose_head`.
-        source: what the file came as.
+        head: name of the head to use; see `choose_head`.
+        source: form of the file, for messages.
 
     Raises:
         FileNotFoundError: if the checkpoint, dict.txt or the tokenizer is missing.
@@ -51,7 +51,7 @@ def read_checkpoint(
     """
     checkpoint = find_checkpoint(path, None)
     if data is None and (path / "data" / "dict.txt").is_file():
-        data = path / "data"  # of a `roberta finetune` whose folder was moved
+        data = path / "data"  # after `roberta finetune`, if its folder was moved
     state = on_scale_of_labels(load_state(checkpoint, for_use=True))
     dictionary = find_dictionary(checkpoint, state, data)
     vocabulary = Vocabulary.load(dictionary)
@@ -97,7 +97,7 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     options |= {"_name": "fast_roberta"}
     del options["arch"]
     known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
-    if known.get("_name") == "sentence_prediction":  # fairseq's, whose models ours reads
+    if known.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
         known["_name"] = "roberta_sentence_prediction"
     return {
         "args": None,
@@ -109,7 +109,7 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint records of its training; tokens are those of full blocks, so at most that many.
+    """A checkpoint's record of its training; tokens count full blocks, so they are an upper bound.
 
     Example: 100 updates of 2 x 8 blocks of 512 tokens on 4 GPUs -> {"updates": 100, "tokens": 3276800, ...}.
     """

@@ -50,7 +50,7 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
 
 
 def cached(name: str) -> Path | None:
-    """One of the two files in fairseq's cache, whoever put it there; None if it has none that is whole."""
+    """One of the two files in fairseq's cache; None if the cache has no undamaged one."""
     folder = _cache()
     if not folder.is_dir():
         return None

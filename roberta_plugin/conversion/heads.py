@@ -24,14 +24,14 @@ HAS_LABELS: tuple[Kind, ...] = (
     "classification",
     "multi_label",
     "tagging",
-)  # kinds whose outputs are classes with names
+)  # kinds with named classes
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
 _MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mnli, in fairseq's examples/roberta
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadFormat:
-    """How a kind of head looks on both sides."""
+    """A kind of head in both formats."""
 
     suffix: str
     """End of the name of Hugging Face's class, such as ForMaskedLM."""
@@ -40,7 +40,7 @@ class HeadFormat:
     names: Mapping[str, str]
     """Our modules, below `prefix` and the head's name -> theirs."""
     optional: tuple[str, ...] = ()
-    """Our modules that Hugging Face's class does without."""
+    """Our modules that Hugging Face's class lacks."""
 
 
 _SEQUENCE = HeadFormat(
@@ -142,15 +142,15 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
             f"--head {MASKED_LM}."
         )
     if not heads:
-        raise ValueError(f"{path} has no head, only the encoder: there is nothing that answers.")
+        raise ValueError(f"{path} has only an encoder, no head to predict with.")
     return tuned[0] if tuned else heads[0]
 
 
 def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
     """Names of the classes of a classification or tagging head, in their order; empty if nothing names them.
 
-    They are in the checkpoint itself if it is ours; in label/dict.txt of the folder `data`, or of the one it was
-    trained on, if it is of fairseq's sentence_prediction; and known for the released roberta.large.mnli.
+    Our checkpoints hold them; for fairseq's sentence_prediction they are in label/dict.txt of the folder `data`, or of
+    the training's folder; for the released roberta.large.mnli they are known.
     """
     if head.kind not in HAS_LABELS:
         return ()

@@ -29,7 +29,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.initialization import STANDARD_DEVIATION
 
-_TASKS: dict[Kind, tuple[str, str, dict[str, Any]]] = {  # fairseq's name of our task, and what it says of its data
+_TASKS: dict[Kind, tuple[str, str, dict[str, Any]]] = {  # fairseq's name of our task, and its record of the data
     "masked_lm": ("roberta_masked_lm", "", {}),
     "classification": ("roberta_sentence_prediction", "", {"kind": "classification"}),
     "regression": ("roberta_sentence_prediction", "", {"kind": "regression"}),
@@ -92,7 +92,7 @@ def read_huggingface(path: Path) -> PortableModel:
     if made_anew:
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
         has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
-        notes.append(f"The model has {has_answers}: the parts that it lacks were made anew and know nothing.")
+        notes.append(f"The model has {has_answers}: the parts that it lacks have fresh, untrained weights.")
     name, data_task, settings = _TASKS[head.kind]
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
@@ -133,7 +133,7 @@ def read_huggingface(path: Path) -> PortableModel:
 
 
 def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path) -> None:
-    """Refuse weights of another vocabulary, or of odd shapes, before anything of these sizes is made."""
+    """Refuse weights of another vocabulary, or of odd shapes, before allocating memory for them."""
     for name, rows in {WORDS: config["vocab_size"], THEIR_POSITIONS: None, TOKEN_TYPES: None}.items():
         value = weights.get(name)
         if value is None and name == WORDS:
@@ -153,7 +153,7 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
 
 
 def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: Path) -> None:
-    """Refuse a config.json of another model than the weights, before anything of its sizes is made."""
+    """Refuse a config.json of another model than the weights, before allocating memory for it."""
     found = {**sizes_of(parameters), "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS}
     for option, size in found.items():
         if options[option] != size:
@@ -164,7 +164,7 @@ def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: P
 
 
 def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> set[str]:
-    """Add the parts that every model of ours has and theirs may lack, in place; names of those that were missing."""
+    """Add parts that theirs may lack, in place, with fresh weights; return the names of these parts."""
     words = parameters[TOKENS]
     dim = words.size(1)
     generator = torch.Generator().manual_seed(1)

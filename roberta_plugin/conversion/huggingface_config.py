@@ -1,6 +1,6 @@
 """Options of a model <-> Hugging Face's config.json.
 
-Both describe the same architecture, and theirs has more choices: what is not RoBERTa is refused, never ignored.
+Both describe the same architecture, but theirs has more options: those that RoBERTa lacks are refused, never ignored.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         special_ids: bos_token_id, pad_token_id and eos_token_id.
 
     Raises:
-        ValueError: if Hugging Face's classes cannot compute what this model does.
+        ValueError: if Hugging Face's classes cannot compute this model.
     """
     options, saved = model_options(model.state), saved_options(model.state)[1]
     _check_expressible(model, options, saved)
@@ -174,14 +174,14 @@ def remembered_training(config: Mapping[str, Any], path: Path) -> tuple[str, dic
     """The task of fine-tuning and its settings that an export of ours recorded; "" and {} if there is no such entry.
 
     Raises:
-        ValueError: if the entry is not such as an export writes.
+        ValueError: if no export of ours could have written the entry.
     """
     entry = config.get(REMEMBERED)
     if entry is None:
         return "", {}
     task, settings = (entry.get("task"), entry.get("settings")) if isinstance(entry, dict) else (None, None)
     if task not in TASKS or not isinstance(settings, dict) or not all(map(_is_setting, settings, settings.values())):
-        raise ValueError(f"{path}: {REMEMBERED} is not what an export writes: delete the entry.")
+        raise ValueError(f"{path}: {REMEMBERED} was not written by an export: delete the entry.")
     return str(task), settings
 
 

@@ -1,10 +1,10 @@
 """The files of a Hugging Face folder: config.json, and weights in one safetensors file or in several.
 
-Files are memory-mapped, and only what is used of them is read. Weights in pytorch_model.bin are read as well, without
-running anything of the file.
+Files are memory-mapped, and only the parameters in use are read. Weights in pytorch_model.bin are read too, without
+running code of the file.
 
     model.safetensors                      up to 5 GB of weights
-    model-00001-of-00002.safetensors ...   and model.safetensors.index.json, which says which parameter is where
+    model-00001-of-00002.safetensors ...   and model.safetensors.index.json, the file of each parameter
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _indexed_files(index: Path) -> list[Path]:
     """The files that an index names; they lie beside it and nowhere else."""
     where = read_object(index).get("weight_map")
     if not isinstance(where, dict) or not where:
-        raise ValueError(f"{index} has no weight_map, which says which parameter is in which file: {_ADVICE}")
+        raise ValueError(f"{index} has no weight_map, the file of each parameter: {_ADVICE}")
     names = sorted(set(map(str, where.values())))
     for name in names:
         if Path(name).name != name:

@@ -1,4 +1,4 @@
-"""A tokenizer and its vocabulary -> the files that transformers reads, with nothing of ours to run.
+"""A tokenizer and its vocabulary -> files that transformers reads without our code.
 
     byte-level BPE   tokenizer.json  vocab.json  merges.txt             RobertaTokenizer
     SentencePiece    tokenizer.json  sentencepiece.bpe.model            XLMRobertaTokenizer, CamembertTokenizer
@@ -67,7 +67,7 @@ def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_
     """Write all files of the tokenizer into a folder.
 
     Args:
-        model: what it belongs to.
+        model: the model of the tokenizer.
         folder: an existing folder.
         model_type: see `model_type_of`.
         max_length: most tokens of the model.

@@ -1,7 +1,7 @@
-"""The files of a Hugging Face tokenizer -> a tokenizer of ours and the vocabulary of the model.
+"""The files of a Hugging Face tokenizer -> our tokenizer and the vocabulary of the model.
 
-tokenizer.json is read first; without it vocab.json and merges.txt, or sentencepiece.bpe.model. What is read is data:
-pieces, merges, scores, a table of characters. Anything in it that RoBERTa's tokenizers do not do is refused.
+tokenizer.json is read first; without it vocab.json and merges.txt, or sentencepiece.bpe.model. They are data:
+pieces, merges, scores, a table of characters. Steps that RoBERTa's tokenizers do not have are refused.
 
 Shapes: V symbols of the vocabulary.
 """
@@ -27,13 +27,13 @@ _UNKNOWN_ID = 3
 
 
 class FoundTokenizer(NamedTuple):
-    """What a folder's files describe."""
+    """The tokenizer that a folder's files describe."""
 
     tokenizer: Tokenizer
     vocabulary: Vocabulary
     notes: tuple[str, ...]
     mask_keeps_space: bool = False
-    """Whether the space before <mask> is a token of its own, because <mask> has no lstrip."""
+    """Whether the space before <mask> is a separate token, because <mask> has no lstrip."""
 
 
 def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:

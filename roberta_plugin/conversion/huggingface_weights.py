@@ -55,7 +55,7 @@ def to_hugging_face(
     Args:
         state: content of a checkpoint, with parameters by our names as "model".
         head: the head to take along; others stay behind.
-        is_tied: whether the masked-LM head shares the embeddings; it then has no matrix of its own in the result.
+        is_tied: whether the masked-LM head shares the embeddings; the result then has no separate matrix for it.
         order: our id of each of their ids (V,), where they differ.
 
     Raises:
@@ -88,7 +88,7 @@ def from_hugging_face(
     """A state dict of Hugging Face -> parameters by our names, and those that were merged, as they were.
 
     Args:
-        state: parameters of their model, whatever was saved of tied ones.
+        state: parameters of their model, with or without copies of tied ones.
         head: the head that it has, by the name that it gets.
         order: their id of each of our ids (V,), where they differ.
 
@@ -122,7 +122,7 @@ def from_hugging_face(
 
 
 def with_base_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same parameters, with `roberta.` in front where a bare RobertaModel was saved, which leaves it out."""
+    """Parameters of any of their classes with the prefix `roberta.`, which a bare RobertaModel leaves out."""
     if not any(name.startswith("embeddings.") for name in state):
         return dict(state)
     return {f"roberta.{name}": value for name, value in state.items()}

@@ -1,6 +1,6 @@
 """The model card: README.md of an exported folder, with the metadata that the Hugging Face hub reads.
 
-It states what the run recorded, and leaves clearly marked gaps for what only its makers know.
+It states the recorded facts of the run, and marks the gaps that only its makers can fill.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _sizes(model: PortableModel) -> dict[str, Any]:
 
 
 def _data(model: PortableModel) -> dict[str, Any]:
-    """What the checkpoint and the manifest of its data-bin say."""
+    """The data, as recorded by the checkpoint and the manifest of its data-bin."""
     task = saved_options(model.state)[0]
     trained_on = (model.state.get("task_state") or {}).get("data") or {}
     rows: dict[str, Any] = {}

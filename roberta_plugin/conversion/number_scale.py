@@ -14,7 +14,7 @@ from roberta_plugin.models.checkpoints.options import saved_options
 
 
 def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a checkpoint whose fine-tuned head gives numbers as the labels were; others are unchanged.
+    """A checkpoint's content with the fine-tuned head rescaled to the labels; other checkpoints are unchanged.
 
     Its settings lose mean and deviation, so that calling this again changes nothing.
     """
@@ -28,7 +28,7 @@ def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The opposite, for a model that was exported and imported, and is to be evaluated on its data.
+    """The opposite, to evaluate a model on its data after export and import.
 
     Args:
         state: the content of a checkpoint.
@@ -41,7 +41,7 @@ def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) 
 
 
 def _scaled(state: Mapping[str, Any], factor: float, shift: float) -> dict[str, Any]:
-    """The same with the output of the fine-tuned head times a factor, plus a number."""
+    """The checkpoint with the output of the fine-tuned head times a factor, plus a number."""
     name = f"{CLASSIFICATION}{saved_options(state)[0]['classification_head_name']}.out_proj."
     weight, bias = (state["model"][name + part] for part in ("weight", "bias"))
     scaled = {

@@ -108,10 +108,10 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     Args:
         model: the model to write.
         folder: where.
-        int8_sample: text file on whose lines 8-bit weights are compared with the model's own.
+        int8_sample: text file with lines for the comparison of 8-bit weights with the model's own.
 
     Returns:
-        What the user should know, in sentences: what the export and 8-bit weights change.
+        Notes for the user, in sentences: the differences that the export and 8-bit weights make.
 
     Raises:
         ValueError: if packages are missing, or the tokenizer cannot be written.
@@ -143,7 +143,7 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
 
 
 def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
-    """Write the model with 8-bit weights, and say what that changes on the lines of a text."""
+    """Write the model with 8-bit weights, and describe the differences on the lines of a text."""
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]
 
     batches = list(_sample_batches(model, sample))
@@ -162,7 +162,7 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
 
 
 def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.float32]]], kind: Kind) -> str:
-    """What 8-bit weights change in the outputs (one list per line): classes, scores, or spans."""
+    """Differences that 8-bit weights make in the outputs (one list per line): classes, scores, or spans."""
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(full, small, strict=True)]
     changes = [float(np.abs(a - b).max()) for line in pairs for a, b in line]
     if kind in ("regression", "multiple_choice"):  # one score of each line
@@ -178,9 +178,7 @@ def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.
 def _sample_batches(model: PortableModel, sample: Path) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Ids (1, T) and labels (1, T), -1 where nothing is predicted, of the first lines of a text file."""
     if not sample.is_file():
-        raise ValueError(
-            f"--int8 {sample} does not exist: name a text file, on whose lines 8-bit weights are measured."
-        )
+        raise ValueError(f"--int8 {sample} does not exist: name a text file with lines to measure 8-bit weights on.")
     to_model = model.vocabulary.tokenizer_to_model(model.tokenizer)
     limit = int(model.state["cfg"]["model"]["max_positions"]) - 2
     lines = [line for line in sample.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -1,6 +1,6 @@
-"""The folder that a conversion writes: it appears when it is complete, and replaces only what a conversion wrote.
+"""The folder that a conversion writes: it appears when complete, and replaces only earlier conversions.
 
-Its conversion.json lists its files, so that whatever was added later is noticed.
+Its conversion.json lists its files, so that files added later are noticed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORD = "conversion.json"
 
 
 def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
-    """Refuse a folder that holds something else than an earlier conversion, or what is to be converted.
+    """Refuse a folder that holds foreign files, or the model to be converted.
 
     Args:
         folder: the folder to write.
@@ -55,7 +55,7 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
 
     Args:
         folder: see `check_output`.
-        record: what is stored in conversion.json: from what, to which format.
+        record: the content of conversion.json: source and target format.
 
     Raises:
         ValueError: as `check_output`, or if the folder cannot be made.
@@ -91,6 +91,6 @@ def _written(folder: Path) -> list[str]:
 
 
 def _sync(path: Path) -> None:
-    """Make the content of a file durable; writers of other packages leave that out."""
+    """Make the content of a file durable, which writers of other packages do not."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())

@@ -25,15 +25,15 @@ class PortableModel:
     """A model, its tokenizer and its vocabulary.
 
     Attributes:
-        state: what a checkpoint file holds, its parameters by our names.
+        state: content of a checkpoint file, with parameters by our names.
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
         head: the head that answers.
         labels: names of its classes; empty if unknown, or if it has none.
         path: the file or folder that was read, for messages.
-        source: what that was.
-        training: what the checkpoint records of its training: updates, hours, tokens, lr, ...
-        notes: what the user should know, in sentences.
+        source: the form of `path`, for messages.
+        training: the checkpoint's record of its training: updates, hours, tokens, lr, ...
+        notes: for the user, in sentences.
     """
 
     state: dict[str, Any]
@@ -48,7 +48,7 @@ class PortableModel:
 
     @property
     def mask_keeps_space(self) -> bool:
-        """Whether the space before `<mask>` is a token of its own (no lstrip); in our own models it is not."""
+        """Whether the space before `<mask>` is a separate token (no lstrip); in our own models it is not."""
         return bool(identity.of_checkpoint(self.state).get(identity.MASK_KEEPS_SPACE))
 
     @property
@@ -81,7 +81,7 @@ def task_state(
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
 ) -> dict[str, Any]:
-    """What checkpoints of ours record of their data, for a model that was made elsewhere: see `identity.of`."""
+    """The record of the data that our checkpoints hold, for an imported model: see `identity.of`."""
     return {
         identity.KEY: {
             "task": task,

@@ -1,4 +1,4 @@
-"""A trained model from wherever it is: `open_pretrained`, and the reading that all commands share."""
+"""Open a trained model of any known format: `open_pretrained`, and the reading that all commands share."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class PretrainedModel:
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
         dictionary: the same vocabulary as fairseq's class.
-        labels: names of the classes of each classification head whose classes have names.
+        labels: class names of each classification head, if known.
         heads: the heads by name; `masked_lm` is one of them.
-        trained_on: what the model remembers of its data, in the form of `finetuning/identity.py`.
-        source: what was opened: a checkpoint, an archive of fairseq, a folder of Hugging Face.
-        notes: what the user should know, in sentences.
+        trained_on: the model's record of its data, in the form of `finetuning/identity.py`.
+        source: a checkpoint, an archive of fairseq, or a folder of Hugging Face.
+        notes: for the user, in sentences.
     """
 
     model: nn.Module
@@ -53,7 +53,7 @@ class PretrainedModel:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a path is something that only `open_pretrained` opens: a Hugging Face folder or file, or an archive."""
+    """Whether only `open_pretrained` opens this path: a Hugging Face folder or file, or an archive."""
     if is_archive(path):
         return True
     return is_huggingface_folder(path) and not (path.is_dir() and is_checkpoint(path))

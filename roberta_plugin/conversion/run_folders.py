@@ -52,9 +52,7 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
 def best_of_finetuning(folder: Path) -> Path | None:
     """The checkpoint of the best run of a finished `roberta finetune`, by its --output-dir; None if it is not one."""
     report = folder / "runs" / "report.json"
-    content = read_json(
-        report, keys=["ensemble"], remedy=f"run the fine-tuning in {folder} again, which writes it anew"
-    )
+    content = read_json(report, keys=["ensemble"], remedy=f"run the fine-tuning in {folder} again, which rewrites it")
     members = content["ensemble"] if content else []
     if not members:
         return None
@@ -121,7 +119,7 @@ def check_bpe(bpe: str | None, tokenizer: Tokenizer) -> None:
 
 
 def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
-    """What a fine-tuned checkpoint was trained on, in the form of `finetuning/identity.py`; empty for others.
+    """The training data of a fine-tuned checkpoint, in the form of `finetuning/identity.py`; empty for others.
 
     Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data; those of the
     released roberta.large.mnli are known.

@@ -99,7 +99,7 @@ def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _log_loss(outputs: list[Mapping[str, Any]], *, unit: float, digits: int) -> None:
-    """Log `loss`, the mean over the samples, in units of so many nats; batches without samples count for nothing.
+    """Log `loss`, the mean over the samples divided by `unit` nats; empty batches are ignored.
 
     They are logged with the weight 0: where the name is missing, fairseq's trainer enters a loss of -1.
     """

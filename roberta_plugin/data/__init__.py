@@ -9,7 +9,7 @@ Once, by `roberta tokenizer train` and `roberta binarize`:
     binarize/            the three above, in parallel            -> mmap_tokens files and manifest
     ---------------------------------------------------------------------------------------------------------
     mmap_tokens          the .bin/.idx format of fairseq: writer and memory-mapped reader
-    manifest             what a data-bin was made from, with hashes
+    manifest             sources of a data-bin, with hashes
     ---------------------------------------------------------------------------------------------------------
 In every epoch, by `fairseq-train`:
 
@@ -30,7 +30,7 @@ In every epoch, by `fairseq-train`:
     packing              a padded batch                          -> one row without padding (--pack-sequences)
     block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer requests them
     masked_lm_dataset    all of this as one fairseq dataset
-    pair_dataset         the same for pairs
+    pair_dataset         ... and for pairs
 
 Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, built on this one.
 

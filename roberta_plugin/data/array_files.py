@@ -41,7 +41,7 @@ class ArrayOnDisk:
 
 @contextmanager
 def keeping_pages() -> Iterator[None]:
-    """While a whole array is taken from, its pages are kept: to map each of them a hundred times takes minutes."""
+    """While entered, pages of the array stay mapped: to map each of them a hundred times takes minutes."""
     global _is_releasing
     _is_releasing = False
     try:

@@ -50,7 +50,7 @@ def check_batch(
     """Refuse ids outside the vocabulary in `batch`, which holds the ranges `starts`, `lengths` of `source`.
 
     Raises:
-        ValueError: naming the file, the line, the id and what to do.
+        ValueError: naming the file, the line, the id and the remedy.
     """
     if batch.size == 0 or (batch.max() < vocab_size and batch.min() >= 0):
         return

@@ -1,13 +1,13 @@
 """BERT's own pairs: those that create_pretraining_data.py (Devlin et al. 2019) draws, for --bert-pairs.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`, in place of `pair_chunks` and `pairs`. BERT goes through each
-document in order and draws as it goes: a length for the document, where A ends, whether B follows. What a random B
-leaves unused begins the next chunk. So how many pairs there are, and how many of them are random, depends on the draws;
-that is why all of them are made once and kept in a table (25 bytes a pair). BERT goes through the text ten times and
+document in order and draws as it goes: a length for the document, the end of A, whether B follows. Text that a random
+B leaves unused begins the next chunk. So the number of pairs, and of random ones, depends on the draws; therefore all
+of them are made once and kept in a table (25 bytes a pair). BERT goes through the text ten times and
 writes the pairs of all passes to its files; an epoch is all of them.
 
 The draws are BERT's, one by one and in its order (without its shuffling of the documents), except those of
-`truncate_seq_pair`: `pairs.shorten` says what remains of the two texts, and `pairs.fronts_of` draws what is cut off.
+`truncate_seq_pair`: `pairs.shorten` gives the remaining lengths, and `pairs.fronts_of` draws the tokens to cut off.
 
 Shapes: n pairs, D documents, I items.
 """
@@ -115,7 +115,7 @@ def draw_pairs(
         before: tokens of text before each item, and in all (I + 1,).
         first: first sentence of each document (D,).
         size: number of sentences of each document (D,).
-        targets: how long pairs are; its `short_prob` is that of a document here.
+        targets: lengths of pairs; its `short_prob` is that of a document here.
         rng: the source of all draws.
     """
     drawn = Drawn(array("q"), array("i"), array("q"), array("i"), array("b"))

@@ -1,4 +1,4 @@
-"""Batches of an epoch, made on access: a list of millions of them costs as much as one.
+"""Batches of an epoch, made on access: millions of them cost as much as one.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`.
 

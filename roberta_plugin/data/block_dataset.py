@@ -41,7 +41,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     pad_to_multiple = 1
     """The width of a batch is a multiple of this."""
     update_sequences: int | None = None
-    """Blocks of an update on all ranks, if it is to have exactly so many for any number of ranks."""
+    """Blocks of an update on all ranks, if this number is fixed for any number of ranks."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -126,7 +126,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         """Tokens of the blocks `indices` (n,)."""
 
     def lengths_of(self, addresses: Addresses) -> NDArray[np.int32]:
-        """The same of blocks at some addresses (n,), where the length depends on the pass."""
+        """Tokens of the blocks at some addresses (n,), where the length depends on the pass."""
         return self.lengths(addresses.indices)
 
     are_equal_in_length = False
@@ -185,7 +185,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         return int(self.lengths(np.array([index]))[0])
 
     def size(self, index: int) -> int:
-        """The same as `num_tokens`."""
+        """Equal to `num_tokens`."""
         return self.num_tokens(index)
 
     def ordered_indices(self) -> NDArray[np.int64]:
@@ -197,7 +197,7 @@ class _BatchOfWorker:
     """The arrays of a batch in a data-loader worker; unpickled by the training process, they are its tensors.
 
     torch would send each tensor through a file in shared memory, a dozen a batch, which costs the training process
-    several times what it costs to make the batch itself. Plain bytes of half the width are cheap.
+    several times as much as making the batch itself. Plain bytes of half the width are cheap.
     """
 
     def __init__(self, arrays: dict[str, Any]) -> None:
@@ -214,7 +214,7 @@ class _Narrowed(NamedTuple):
 
 
 def _narrow(batch: dict[str, Any]) -> dict[str, Any]:
-    """The same with `_Narrowed` in the place of int64 arrays, at any depth, where that is possible."""
+    """Replace int64 arrays by `_Narrowed` at any depth, where that is possible."""
     narrowed: dict[str, Any] = {}
     for key, value in batch.items():
         narrowed[key] = value
@@ -231,7 +231,7 @@ def _fits_int32(values: NDArray[np.int64]) -> bool:
 
 
 def _as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
-    """The same batch with tensors instead of arrays, at any depth."""
+    """Replace arrays by tensors, at any depth."""
     tensors: dict[str, Any] = {}
     for key, value in batch.items():
         if isinstance(value, dict):

@@ -92,7 +92,7 @@ class EpochOrder:
             epoch: number of the epoch, from 1.
             counts: blocks that an epoch takes from each corpus (default: all of each).
             lengths: maps global indices to tokens of the blocks; None if all are equal, so grouping is not needed.
-            lengths_of: the same from addresses, where the length of a block depends on its pass.
+            lengths_of: maps addresses to tokens, where the length of a block depends on its pass.
         """
         if lengths is not None:
             lengths_of = lambda addresses: lengths(addresses.indices)  # noqa: E731
@@ -147,7 +147,7 @@ class EpochOrder:
 def _group_by_length(lengths: NDArray[np.int32], *, rng: np.random.Generator) -> NDArray[np.int64]:
     """A permutation of the positions of a pool (n,): sorted by length, then the groups in random order.
 
-    In the last pool of an epoch one group may be short. It comes last whatever its lengths: anywhere else it would
+    In the last pool of an epoch one group may be short. It always comes last: anywhere else it would
     shift all later batches across two groups.
 
     Example, with groups of 2: lengths 9 3 8 4 -> sorted positions 1 3 2 0 -> groups [1 3] [2 0] in random order.

@@ -99,7 +99,7 @@ class ItemBlocks:
     def __init__(self, tokens: MmapTokens, unusual: Table, *, block_length: int) -> None:
         self._tokens = tokens
         self._block_length = block_length
-        # Of each item that is not one block (L,): its number, its first block, and the block after its last.
+        # For each item that is not exactly one block (L,): its number, its first block, and the block after its last.
         self._items, self._first, self._after = (unusual.arrays[name] for name in ("items", "first", "after"))
         self.num_split, self.num_separators, self.longest = (
             unusual.numbers[name] for name in ("num_split", "num_separators", "longest")
@@ -127,7 +127,7 @@ class ItemBlocks:
         return lengths
 
     def _items_of(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The item of each block (n,), and which piece of the item the block is (n,)."""
+        """The item of each block (n,), and the block's number within the item (n,)."""
         if not len(self._items):
             return indices, np.zeros_like(indices)
         before = np.searchsorted(self._first, indices, side="right") - 1  # the last item of them not after the block
@@ -141,7 +141,7 @@ class ItemBlocks:
 
 
 def describe_table(tokens: MmapTokens, block_length: int, break_mode: str) -> dict[str, Any]:
-    """What a table is made from; equal descriptions have equal tables."""
+    """Description of a table's inputs; equal descriptions have equal tables."""
     index = os.stat(f"{tokens.prefix}.idx")
     return {
         "format": _FORMAT,

@@ -12,7 +12,7 @@ Example: items of 3, 2, 1 (a blank line), 2 and 7 tokens in blocks of at most 5 
     none           [0, 5]  [5, 5]  [10, 5]                    every 5 tokens
     eos            [0, 3]  [3, 2]  [6, 2]  [8, 5]  [13, 2]    one item each, but blank lines; the last item is cut
     complete       [0, 5]  [5, 3]  [8, 5]  [13, 2]            as many whole items as fit
-    complete_doc   [0, 5]  [6, 2]  [8, 5]  [13, 2]            the same, but no block contains the blank line
+    complete_doc   [0, 5]  [6, 2]  [8, 5]  [13, 2]            as complete, but no block contains the blank line
 
 Shapes: N blocks, I items.
 """
@@ -171,7 +171,7 @@ class Sizes(Protocol):
 
 
 class ItemCounts(NamedTuple):
-    """How many items are longer than a block, and how many are blank lines (`complete_doc` and `eos` only)."""
+    """Number of items longer than a block, and of blank lines (`complete_doc` and `eos` only)."""
 
     num_split: int
     num_separators: int

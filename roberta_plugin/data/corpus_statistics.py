@@ -27,7 +27,7 @@ _TOKENS_IN_WINDOW = 2**22
 
 
 class LengthCounts(NamedTuple):
-    """How often each length occurs: lengths (n,) in ascending order, and their counts (n,).
+    """Frequencies of lengths: lengths (n,) in ascending order, and their counts (n,).
 
     Example: `NO_LENGTHS.add([5, 2, 5])` has lengths [2, 5] and numbers [1, 2].
     """
@@ -174,7 +174,7 @@ def block_use(tokens: MmapTokens, *, tokens_per_sample: int, break_mode: BreakMo
 
 
 def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict[str, Any] | None) -> list[str]:
-    """What is wrong with the files of a split; empty if nothing is.
+    """The faults of a split's files; empty if there are none.
 
     Checks the header and length of both files, that items follow each other without gaps and end with their only </s>,
     that all ids are in the vocabulary, and, if there is a manifest, the hashes of .bin, .idx and dict.txt.

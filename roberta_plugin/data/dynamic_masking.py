@@ -2,14 +2,14 @@
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. A pure function of (seed, pass, block index) and the block's
 tokens: any worker can make any block, a resumed run sees the same masks, and a block's mask depends neither on the
-other blocks of its batch nor on padding. Paper sections 2.1 (what is replaced) and 4.1 (static and dynamic masking).
+other blocks of its batch nor on padding. Paper sections 2.1 (replacement) and 4.1 (static and dynamic masking).
 
 Example: of the block <s> the cat sat down </s>, "cat" and "down" are chosen (ids 0 11 12 13 14 2, <mask> M, pad 1):
 
     tokens     0 11  M 13 14  2     "cat" became <mask>; "down" stays as it is (10 % of the chosen)
     targets    1  1 12  1 14  1     the original id where a token is predicted
-    positions  2  4                 the same gathered: where, ...
-    labels    12 14                 ... and what
+    positions  2  4                 gathered: positions ...
+    labels    12 14                 ... and labels
 
 Shapes: B blocks, T positions, V vocabulary, M predicted positions in the batch, Q the most of one block.
 """
@@ -27,12 +27,12 @@ from roberta_plugin.data.vocabulary import Vocabulary
 
 _CANNOT_BE_CHOSEN = np.uint32(2**32 - 1)
 _HALF = np.uint64(32)
-_CHOICE, _REPLACEMENT = 0, 1  # what a key is for: part of it
+_CHOICE, _REPLACEMENT = 0, 1  # purpose of a key: part of it
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingRecipe:
-    """Which tokens are predicted, and what the model sees instead of them; defaults are the paper's."""
+    """Choice of the predicted tokens and their replacements; defaults are the paper's."""
 
     mask_prob: float = 0.15
     """Share of the maskable tokens (or words) to predict."""
@@ -48,7 +48,7 @@ class MaskingRecipe:
     """Draw random tokens by their counts instead of uniformly."""
 
     def mask_numbers(self, passes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The mask that each pass uses, counted from 1 (n,).
+        """The number of each pass's mask, counted from 1 (n,).
 
         Example: with 10 static masks, 40 passes use each of the masks 1 to 10 four times (paper section 4.1).
         """
@@ -58,7 +58,7 @@ class MaskingRecipe:
         """Refuse values that cannot work.
 
         Raises:
-            ValueError: naming the option, its value and what would be right.
+            ValueError: naming the option, its value and the remedy.
         """
         if not 0.0 < self.mask_prob < 1.0:
             raise ValueError(f"--mask-prob must lie between 0 and 1, got {self.mask_prob}.")
@@ -76,10 +76,10 @@ class MaskingRecipe:
 
 
 class Masked(NamedTuple):
-    """A masked batch, with what is predicted in two forms: in place, and gathered block by block."""
+    """A masked batch, with the predicted tokens in two forms: in place, and gathered block by block."""
 
     tokens: NDArray[np.int64]
-    """What the model sees (B, T)."""
+    """The model's input (B, T)."""
     targets: NDArray[np.int64]
     """The original id where a token is predicted, pad elsewhere (B, T)."""
     positions: NDArray[np.int64]
@@ -90,7 +90,7 @@ class Masked(NamedTuple):
     """M, the number of predicted positions in the batch."""
 
     def with_first(self, *, pad_id: int) -> Masked:
-        """The same with one more entry before the others: position 0, where <s> is, without a label."""
+        """The batch with one more entry before the others: position 0, where <s> is, without a label."""
         before = np.zeros((len(self.positions), 1), dtype=np.int64)
         return self._replace(
             positions=np.concatenate([before, self.positions], axis=1),  # (B, Q) -> (B, Q + 1)
@@ -115,13 +115,13 @@ class Masker:
         """Prepare the tables.
 
         Args:
-            recipe: what is predicted, and how it is replaced.
+            recipe: choice and replacement of predicted tokens.
             mask_id: id of <mask>.
             pad_id: id of <pad>, which the targets hold where nothing is predicted.
             never_masked: ids that are never predicted (V,).
             never_drawn: ids that never replace another token (V,).
             word_starts: ids that begin a word (V,), for `whole_words`.
-            counts: how often each id occurs (V,), for `freq_weighted_replacement`.
+            counts: frequency of each id (V,), for `freq_weighted_replacement`.
 
         Raises:
             ValueError: if the recipe cannot work, needs a table that is not given, or leaves no token to draw.
@@ -181,9 +181,9 @@ class Masker:
         Args:
             tokens: ids (B, T), padded; not changed.
             seed: seed of the run.
-            passes: how many times each block has come up, including this time (B,).
+            passes: number of times each block has been visited, including this time (B,).
             indices: number of each block in the data (B,).
-            begins: for whole words: where one begins in any case (B, T), as the first one of a line.
+            begins: for whole words: positions that always begin one (B, T), such as the first of a line.
         """
         keys = add_to_keys(make_keys(seed, _CHOICE, indices=indices), self.recipe.mask_numbers(passes))
         chosen = self._choose(tokens, keys, begins)
@@ -213,7 +213,7 @@ class Masker:
     def _choose(
         self, tokens: NDArray[np.int64], keys: NDArray[np.uint64], also: NDArray[np.bool_] | None
     ) -> NDArray[np.bool_]:
-        """Which positions are predicted (B, T)."""
+        """The predicted positions (B, T), bool."""
         is_candidate = ~self._never_masked[tokens]
         if self._begins_word is None:
             return self._draw_candidates(is_candidate, keys)
@@ -243,7 +243,7 @@ class Masker:
         return chosen
 
     def _replace(self, original: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """What the model sees instead of the chosen tokens (M,), from 64 random bits for each (M,)."""
+        """Replacements of the chosen tokens (M,), from 64 random bits for each (M,)."""
         recipe = self.recipe
         kind = bits >> _HALF
         leave_below = round(recipe.leave_unmasked_prob * 2**32)
@@ -257,7 +257,7 @@ class Masker:
         return seen
 
     def _draw_tokens(self, bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """A drawable token for each of some 32-bit numbers."""
+        """Map 32-bit numbers to tokens that may be drawn."""
         if self._cumulative is None:
             which = ((bits * np.uint64(len(self._drawable))) >> _HALF).astype(np.int64)
         else:

@@ -3,7 +3,7 @@
 Last stage of the flow in `roberta_plugin/data/__init__.py`: wires mmap_tokens, blocks, batches, dynamic_masking and
 block_order together.
 
-The mask of a block depends on its pass: how many times the block has come up.
+The mask of a block depends on its pass, the number of times that the block has been visited.
 
 Shapes: B blocks in a batch, T positions, N blocks in the dataset.
 """
@@ -38,13 +38,13 @@ class MaskedLMDataset(BlockDataset):
 
     A batch is a dict; arrays are int64 tensors:
 
-        id, pass        (B,)    numbers of the blocks, and how many times each has come up
+        id, pass        (B,)    numbers of the blocks, and the number of times each has been visited
         nsentences      B
         ntokens         tokens, pads not counted
         npairs          pairs of tokens within a block, for the FLOPs of attention
         net_input       src_tokens (B, T), src_lengths (B,), has_padding
         target          (B, T)  the original id where a token is predicted, else pad
-        predicted       positions, labels (B, Q): the same, gathered; number: how many are predicted
+        predicted       positions, labels (B, Q): the targets, gathered; number: of predicted positions
 
     A packed batch has one row (B = 1) and, instead of has_padding, packing: positions (1, T), cu_seqlens (S + 1,),
     max_seqlen; its predicted has cu_seqlens and max_seqlen too. See `packing`.
@@ -71,7 +71,7 @@ class MaskedLMDataset(BlockDataset):
 
         Args:
             sources: the files and their blocks.
-            masker: what to mask.
+            masker: makes the masks.
             bos_id: id of <s>, which begins every block.
             pad_id: id of <pad>.
             vocab_size: ids must lie below it.
@@ -101,7 +101,7 @@ class MaskedLMDataset(BlockDataset):
         return int(self._offsets[-1])
 
     def visit(self, epoch: int) -> int:
-        """How many epochs this data folder has served when `epoch` ends: all, unless several take turns."""
+        """Number of epochs that this data folder has served when `epoch` ends: all, unless several take turns."""
         return (epoch - 1) // self.num_shards + 1
 
     def order(self, epoch: int) -> EpochOrder:
@@ -140,7 +140,7 @@ class MaskedLMDataset(BlockDataset):
         return lengths
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """The masked batch of some blocks, in arrays; see the class for what is in it."""
+        """The masked batch of some blocks, in arrays; the class describes its content."""
         tokens, lengths = self._gather(indices)
         return self._masked_batch(tokens, lengths, passes=passes, indices=indices)
 
@@ -200,7 +200,7 @@ class MaskedLMDataset(BlockDataset):
         }
 
     def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tokens (B, T) of some blocks, <s> first, and how many each has (B,)."""
+        """The tokens (B, T) of some blocks, <s> first, and the length of each (B,)."""
         parts = [(source, rows, *source.blocks.bounds(local)) for source, rows, local in self._by_source(indices)]
         longest = max(int(lengths.max()) for _, _, _, lengths in parts)
         multiple = 1 if self.pack else self.pad_to_multiple  # of packed rows, the row is rounded up

@@ -1,4 +1,4 @@
-"""Several corpora in one training: how many blocks an epoch takes from each.
+"""Several corpora in one training: the number of blocks that an epoch takes from each.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. Shares are shares of blocks, exact to within one block;
 `block_order` draws the blocks themselves without replacement.

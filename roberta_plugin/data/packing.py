@@ -36,7 +36,7 @@ class PackedRow(NamedTuple):
     """A masked batch in one row."""
 
     tokens: NDArray[np.int64]
-    """What the model sees (1, N)."""
+    """The model's input (1, N)."""
     targets: NDArray[np.int64]
     """The original id where a token is predicted, pad elsewhere (1, N)."""
     positions: NDArray[np.int64]

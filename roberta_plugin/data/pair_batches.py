@@ -57,7 +57,7 @@ def fill_pairs(
     a, b = pairs.lengths  # 2 x (n,)
     width = batch.tokens.shape[1]
     lengths = pairs.lengths.T.ravel()  # A, B, A, B, ... (2n,)
-    first = np.stack([rows * width + 1, rows * width + 3 + a], axis=1).ravel()  # where each text goes
+    first = np.stack([rows * width + 1, rows * width + 3 + a], axis=1).ravel()  # position of each text
     places = np.arange(len(text)) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
     batch.tokens.ravel()[places] = text
     if batch.begins is not None:
@@ -71,7 +71,7 @@ def fill_pairs(
 
 
 def _texts(source: MmapTokens, pairs: Pairs, *, eos_id: int, vocab_size: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """What remains of the texts of all pairs, end to end, A before B, and where sentences begin in it."""
+    """The remaining texts of all pairs, end to end, A before B, and the beginnings of sentences in them."""
     starts, spans, contents = (values.T.ravel() for values in (pairs.starts, pairs.spans, pairs.contents))
     tokens = source.tokens
     ids = np.concatenate(

@@ -5,7 +5,7 @@ sentence, and a blank line ends a document. A chunk is a run of sentences of one
 pair of consecutive segments, or into the first segments of two pairs. Every sentence belongs to exactly one chunk.
 
     segment-pair    sentences until there are `target` tokens, or the document ends: BERT's `current_chunk`
-    sentence-pair   two sentences; the last of an odd number is a chunk of its own
+    sentence-pair   two sentences; the last of an odd number is a separate chunk
 
 Lengths are in tokens of text: the </s> of each line does not count, because pairs do not contain it.
 
@@ -36,12 +36,12 @@ from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 
 PairFormat = Literal["segment-pair", "sentence-pair"]
 _ITEMS_WITHOUT_TABLE = 2**18  # up to this many are cut in a moment and need no file
-_TARGET = 1  # what random bits are for: part of their key
+_TARGET = 1  # purposes of random bits: part of their key
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
 
 class Counts(NamedTuple):
-    """What is in the lines of a .bin."""
+    """Counts of the lines of a .bin."""
 
     num_sentences: int
     num_tokens: int
@@ -91,10 +91,10 @@ class Chunks:
 
 
 class Targets(NamedTuple):
-    """How many tokens of text a pair should have: `longest`, or with probability `short_prob` 2 to `longest`.
+    """Target length of a pair in tokens of text: `longest`, or with probability `short_prob` 2 to `longest`.
 
     BERT's short_seq_prob, which it draws for each document and here is drawn for each chunk, by the chunk's first item;
-    `pairs` says what follows from that.
+    `pairs` describes the consequences.
     """
 
     longest: int

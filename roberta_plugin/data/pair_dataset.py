@@ -56,7 +56,7 @@ class PairDataset(MaskedLMDataset):
         self._offsets = np.concatenate([[0], np.cumsum(self._num_blocks)])
 
     def _seed_of(self, source: PairSource | BertPairs) -> tuple[int, int]:
-        """Of the random numbers of one file, which differ from file to file."""
+        """Seed of the random numbers of one file."""
         return self._seed_of_shard, self.sources.index(source)
 
     @property
@@ -82,7 +82,7 @@ class PairDataset(MaskedLMDataset):
         return self.lengths_of(Addresses(indices, np.ones_like(indices)))
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """The masked batch of some pairs, in arrays; see the class for what is in it."""
+        """The masked batch of some pairs, in arrays; the class describes its content."""
         pairs = self._pairs(passes, indices)
         batch = self._masked_batch(
             pairs.tokens,

@@ -1,4 +1,4 @@
-"""Pairs of texts: (seed, pass, index) -> which tokens stand in `<s> A </s></s> B </s>`, and whether B follows A.
+"""Pairs of texts: (seed, pass, index) -> the tokens of `<s> A </s></s> B </s>`, and whether B follows A.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`, for next-sentence prediction (paper section 4.2). The rules are
 those of BERT's create_pretraining_data.py (Devlin et al. 2019, appendix A.2):
@@ -9,10 +9,10 @@ those of BERT's create_pretraining_data.py (Devlin et al. 2019, appendix A.2):
     - Too long a pair loses tokens one by one, the longer text first, from its front or its back at random.
 
 BERT reads documents in order, draws as it goes, and writes the pairs to a file. Here a pair is computed from its index,
-so no pair has to be stored and any process can make any of them (`bert_pairs` stores BERT's own). What this changes:
+so no pair has to be stored and any process can make any of them (`bert_pairs` stores BERT's own). The differences:
 
-    - The chunks are fixed (`pair_chunks`). What BERT puts back becomes the beginning of its next chunk; here it is A of
-      a second pair, with a random text of its own. A pass of J chunks of several sentences and K single sentences has
+    - The chunks are fixed (`pair_chunks`). Text that BERT puts back begins its next chunk; here it is A of
+      a second pair, with another random text. A pass of J chunks of several sentences and K single sentences has
       J - M pairs that follow on, and 2 M + K random ones, where M = (J - K) / 3 chunks are split: one at random of each
       J / M neighbours, about three. So the two kinds are equally many in every pass, and every sentence of the corpus
       is once in a text of its own. BERT's coin is fair on average only, and single sentences come on top.
@@ -43,23 +43,23 @@ from roberta_plugin.data.pair_chunks import Chunks
 
 NUM_SPECIALS = 4  # <s>, and the three </s> of a pair
 _OF_PAIRS = 3  # beside the purposes of `block_order` and `dynamic_masking`
-_CHOICE, _SPLIT, _PAIR = range(3)  # what random bits are for: part of their key
+_CHOICE, _SPLIT, _PAIR = range(3)  # purposes of random bits: part of their key
 _DOCUMENT, _SENTENCE, _FRONT = range(3)  # words of the bits of a pair
-_WHOLE, _FIRST_HALF, _SECOND_HALF, _ALONE = range(4)  # what a pair takes from its chunk
+_WHOLE, _FIRST_HALF, _SECOND_HALF, _ALONE = range(4)  # a pair's part of its chunk
 _HALF = np.uint64(32)
 _SENTENCES_AT_ONCE = 32
 _BINOMIAL_LIMIT = 512
 
 
 class Pairs(NamedTuple):
-    """Where the texts of some pairs are."""
+    """Positions of the texts of some pairs."""
 
     starts: NDArray[np.int64]
     """First token of each text in the .bin (2, n)."""
     spans: NDArray[np.int64]
     """Tokens of each text in the .bin, the </s> of its sentences included (2, n)."""
     contents: NDArray[np.int64]
-    """The same without </s> (2, n)."""
+    """Tokens of each text without </s> (2, n)."""
     fronts: NDArray[np.int64]
     """Tokens that are cut off the front of each text (2, n)."""
     lengths: NDArray[np.int64]
@@ -119,13 +119,13 @@ class PairSource:
     def _chunks_of(
         self, indices: NDArray[np.int64], keys: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The chunk of each pair (n,), joint ones before single ones, and what part of it A is (n,)."""
+        """The chunk of each pair (n,), joint ones before single ones, and the part of it that is A (n,)."""
         joint, split = self.chunks.num_joint, self.num_split
         if not split:
             return indices, np.where(indices < joint, _WHOLE, _ALONE)
         is_joint, is_second = indices < joint, (indices >= joint) & (indices < joint + split)
         group = np.where(is_second, indices - joint, ((indices + 1) * split - 1) // joint)
-        group = np.minimum(group, split - 1)  # of single chunks, for which it means nothing
+        group = np.minimum(group, split - 1)  # of single chunks, which have no meaningful group
         begin = group * joint // split
         chosen = begin + scale(bits64(keys, group), (group + 1) * joint // split - begin)
         half = np.where(is_joint, np.where(indices == chosen, _FIRST_HALF, _WHOLE), _ALONE)
@@ -217,7 +217,7 @@ def shorten(contents: NDArray[np.int64], *, longest: int) -> NDArray[np.int64]:
 
 
 def fronts_of(cut: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many of the `cut` tokens (2, n) are cut off the front, from 64 random bits for each pair (n,)."""
+    """Number of the `cut` tokens (2, n) to cut off the front, from 64 random bits for each pair (n,)."""
     fronts = np.zeros_like(cut)
     texts, rows = np.nonzero(cut)
     if len(rows):
@@ -226,7 +226,7 @@ def fronts_of(cut: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.in
 
 
 def count_heads(tosses: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many of the `tosses` (n,) of a fair coin are heads (n,); of more than 512, any number is equally likely.
+    """Number of heads in `tosses` (n,) of a fair coin (n,); above 512 tosses, any number is equally likely.
 
     So a text that is far too long is not always cut down to its middle.
     """

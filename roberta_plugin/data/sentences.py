@@ -1,8 +1,8 @@
 """Lines of text -> sentences, one a line. Stage of the flow in `roberta_plugin/data/__init__.py`, if asked for.
 
 Lines of a .bin must be sentences for --input-format segment-pair and sentence-pair; in most text they are paragraphs.
-`roberta binarize --split-sentences` makes each sentence a line of its own, and PREFIX.paragraphs beside the .bin says
-which of them began a line of the text: one byte for each, 1 or 0. A blank line stays a line.
+`roberta binarize --split-sentences` makes each sentence a line, and PREFIX.paragraphs beside the .bin marks
+those that began a line of the text: one byte for each, 1 or 0. A blank line stays a line.
 
 The library is syntok: rules, no models to download, pure Python. How it was chosen, in megabytes of text a second on
 one busy core of an AMD EPYC, and 30 short texts with abbreviations, quotations and initials
@@ -38,7 +38,7 @@ _LONGEST = 20_000  # characters given to the library at a time: its time grows f
 
 
 def paragraphs_path(prefix: str | os.PathLike[str]) -> str:
-    """The file beside PREFIX.bin that says which lines began a line of the text."""
+    """The file beside PREFIX.bin that marks the lines that began a line of the text."""
     return f"{os.fspath(prefix)}.paragraphs"
 
 
@@ -57,7 +57,7 @@ def read_paragraphs(prefix: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def split_lines(lines: Sequence[str]) -> tuple[list[str], NDArray[np.uint8]]:
-    """The sentences of all lines (I,), and which of them begin a line (I,)."""
+    """The sentences of all lines (I,), and whether each begins a line (I,)."""
     sentences: list[str] = []
     begins: list[int] = []
     for line in lines:
@@ -73,7 +73,7 @@ def split_line(line: str) -> list[str]:
     while line:
         piece, line = _bite(line)
         found = _split(piece)
-        if line and len(found) > 1:  # the last one may go on
+        if line and len(found) > 1:  # the last one may continue
             line = found.pop() + line
         sentences += found
     return sentences

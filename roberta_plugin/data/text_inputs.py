@@ -36,7 +36,7 @@ _NOT_TEXT = "This is a binary file or UTF-16, not UTF-8 text: convert it first. 
 
 @dataclass(frozen=True, kw_only=True)
 class LineRules:
-    """What counts as a line of text.
+    """Rules of lines of text.
 
     Attributes:
         keep_spaces: keep white space at both ends of a line. fairseq's encoder strips it, so files identical to

@@ -137,7 +137,7 @@ class _Zstandard:
 
 
 def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """The same pieces, read in a thread: decompression releases the interpreter lock, so encoding runs meanwhile."""
+    """Read the pieces in a thread: decompression releases the interpreter lock, so encoding runs meanwhile."""
     pieces_read: queue.Queue[tuple[bytes, int] | BaseException | None] = queue.Queue(maxsize=2)
     is_given_up = threading.Event()
 

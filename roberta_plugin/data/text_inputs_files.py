@@ -47,8 +47,8 @@ class TextInput:
     """A file or pipe with text.
 
     Attributes:
-        path: what to open.
-        name: what the user called it, for messages and the manifest.
+        path: to open.
+        name: as given by the user, for messages and the manifest.
         suffix: one of `COMPRESSIONS`, or "" for plain text; for a pipe it is detected when reading.
         is_jsonl: whether it is JSON Lines.
         is_stream: whether it is a pipe, which has no known length and can be read only once.
@@ -72,7 +72,7 @@ def find_inputs(patterns: Iterable[str | os.PathLike[str]], *, text_format: Text
     """File names, glob patterns, pipes and "-" -> inputs, in order; the files of one pattern are sorted by name.
 
     Args:
-        patterns: what the user gave; "-" is the standard input.
+        patterns: as given by the user; "-" is the standard input.
         text_format: "text" or "jsonl" for all of them; "auto" detects it.
 
     Raises:

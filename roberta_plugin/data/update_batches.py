@@ -1,8 +1,8 @@
 """The blocks of an update -> the batches of all ranks, for any number of ranks.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`. Cutting an order of blocks every `batch_size` blocks gives
-updates of B blocks only if B is a multiple of ranks x batches a rank. Here each update takes the next B blocks whatever
-the number of ranks is, and its N batches, N = ranks x batches a rank, share them out: with B = N q + e, 0 <= e < N, the
+updates of B blocks only if B is a multiple of ranks x batches a rank. Here each update takes the next B blocks for any
+number of ranks, and its N batches, N = ranks x batches a rank, share them out: with B = N q + e, 0 <= e < N, the
 first e batches have q + 1 blocks and the others q. Batch n goes to rank n mod R, so that
 
 - the blocks of update k are [k B, (k + 1) B) of the order: N does not occur in it;

@@ -18,7 +18,7 @@ from roberta_plugin.demo.source_documents import Document
 from roberta_plugin.files import atomic_write
 
 SPLITS = ("train", "valid", "test")
-VALID_SHARE, TEST_SHARE = 0.02, 0.04  # of the documents: the first for the loss curve, the second for the report
+VALID_SHARE, TEST_SHARE = 0.02, 0.04  # fractions of documents: the first for the loss curve, the second for the report
 MIN_SHARED_WORDS = 6  # shorter sentences ("Returns None.") are not specific to a document
 
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+")

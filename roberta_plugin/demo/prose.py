@@ -16,7 +16,7 @@ MIN_WORDS = 6
 MIN_WORD_SHARE = 0.75  # share of words among the space-separated parts of a paragraph
 
 _UNDERLINE = re.compile(r"^\s*([-=~^*+#\"'`.:])\1{2,}\s*$")
-# What may precede the text of an entry: `.. note::`, `:param x:`, a bullet, a number, `name (type):`
+# Possible beginnings of an entry: `.. note::`, `:param x:`, a bullet, a number, `name (type):`
 _ENTRY_MARKS = (
     re.compile(r"^\s*\.\.(?:\s+\[\w+\])?(?:\s+[\w-]+::(?:\s+[\d.]+$)?)?(?:\s+|$)"),
     re.compile(r"^\s*[:@](?:param|type|arg|return|rtype|raise|keyword|var|ivar|cvar)\w*\b[^:]*:\s*"),

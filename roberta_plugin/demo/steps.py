@@ -1,4 +1,4 @@
-"""The steps of the demo, in order: what each does, how long it takes, and the function that does it.
+"""The steps of the demo, in order: description, duration and function of each.
 
 Each function takes the run folder and returns plain values, which are kept in steps.json and used by the report.
 """
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
     name: str
     what: str
-    seconds: float  # on two cores of 2026; the pretraining also takes what --minutes says
+    seconds: float  # seconds on two cores of 2026; the pretraining also takes --minutes
     depends_on: tuple[str, ...]
     run: Callable[[DemoFolder], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]

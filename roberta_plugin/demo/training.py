@@ -26,7 +26,7 @@ from roberta_plugin.progress import progress_bar
 from roberta_plugin.training.log import Record, parse_line, show_on
 from roberta_plugin.training.process import failure, lines_of, train_program
 
-# Chosen for what a model learns in five minutes on two cores. Blocks and batches are small and the learning rate is
+# Chosen for five minutes of training on two cores. Blocks and batches are small and the learning rate is
 # high, because early in training more updates help more than more tokens. More than the paper's 15 % of the tokens are
 # predicted, so each block teaches more (Wettig et al. 2023, "Should You Mask 15% in Masked Language Modeling?").
 TOKENS_PER_SAMPLE = 32

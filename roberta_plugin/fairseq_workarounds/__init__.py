@@ -59,26 +59,26 @@ Each fault has a number and the file that works around it:
 18. **A stop skips the validation of its update for good** (`update_end`), which changes `checkpoint_best.pt` and
    --patience. The checkpoint of 9 notes it, and the next start validates first.
 19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
-   No error names the rank. Each rank now writes signs of life; after five minutes without one, or ten without an
-   update, the others write their stacks, end and say which rank is missing.
-20. **--bf16 and --fp16 add up gradients in half precision** (`gradient_sums`). With --update-freq, what a batch adds to
-   a sum of many is rounded away: 1.2 % of the gradient is lost at 128 batches in bf16. They add up in fp32 here.
+   No error names the rank. Each rank now writes heartbeats; after five minutes without one, or ten without an
+   update, the others write their stacks, end and name the missing rank.
+20. **--bf16 and --fp16 add up gradients in half precision** (`gradient_sums`). With --update-freq, small additions to
+   a large sum are rounded away: 1.2 % of the gradient is lost at 128 batches in bf16. We add up in fp32.
 21. **Logging waits for the GPU number by number** (`log_transfers`). After each update, fairseq reads the loss, the
    perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
    25. All of them are read at once here.
 22. **Checkpoints stop all GPUs until they are written** (`background_checkpoints`). fairseq's
    --write-checkpoints-asynchronously (with iopath) writes to the final name at once, makes no `checkpoint_last.pt` when
    another file is due, and a write that fails does not end the training. --background-checkpoints copies the state to
-   the memory of the host (`host_copy.py`); a thread then does what fairseq does, with 3 and 11.
+   host memory (`host_copy.py`); a thread then runs fairseq's own save, with 3 and 11.
 23. **Importing fairseq imports scikit-learn and `scipy.stats`** (`fairseq_import`) for a few metrics of its own: 800
    modules of 3,000, 30 % of the time, 70 MB per process. In programs of ours (jobs of `roberta launch`, `roberta`,
    `RobertaHub`) the first call of such a metric imports them.
-24. **A training goes on with other data, or with another head** (`resumed_training`). A second start in one --save-dir
-   takes the checkpoint over if the shapes fit, whatever it was trained on and by whichever dict.txt; heads of other
-   shapes are left out, with which the optimizer's state does not fit any more. We compare both and say what differs;
-   of fine-tuning data also the hash of the examples.
+24. **Training resumes with different data or a different head** (`resumed_training`). A second start in one --save-dir
+   takes the checkpoint over if the shapes fit, regardless of its data and dict.txt; heads of other shapes are left
+   out, and the optimizer's state then no longer fits. We compare both and name the differences; for fine-tuning data
+   also the hash of the examples.
 25. **A mistyped option or data folder ends in a page of log and a traceback** (`refusals`). Our tasks and models check
-   options and data before fairseq-train logs anything; what they refuse is one line, and the exit code is 1.
+   options and data before fairseq-train logs anything; a refusal is one line, and the exit code is 1.
 
 In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
 of fairseq's training loop are wrapped with `training_loop.wrap`.

@@ -1,13 +1,13 @@
 """Fault 22: every checkpoint stops all GPUs until rank 0 has written it, and its copies, to the disk.
 
-With --background-checkpoints the training stops only while its state is copied to the memory of the host. A thread runs
-fairseq's own `checkpoint_utils.save_checkpoint` and asks the training's thread for what touches the trainer:
+With --background-checkpoints the training stops only while its state is copied to host memory. A background thread runs
+fairseq's own `checkpoint_utils.save_checkpoint` and leaves all calls of the trainer to the training thread:
 
-    training's thread     thread
-    begin()           ->  names of the files, what is better than the best one before
+    training thread       background thread
+    begin()           ->  names of the files, comparison with the best loss so far
     consolidates      <-  trainer.consolidate_optimizer()
     copies the state  <-  trainer.save_checkpoint(FILE, ...)
-    goes on               writes FILE (`checkpoint_writing.save_whole`: temporary name, checksums, fsync, rename),
+    resumes training      writes FILE (`checkpoint_writing.save_whole`: temporary name, checksums, fsync, rename),
                           copies it to checkpoint_last.pt and others, then deletes old files
 
 One at a time: a save waits for the one before it; so does the end of the training, however it ends, except by kill -9
@@ -53,7 +53,7 @@ class _CopiedError(Exception):
 
 
 class _Save:
-    """One checkpoint: a function in a thread of its own, whose calls the training's serves until a copy exists."""
+    """Runs the save in a background thread; the training thread answers its calls until the state is copied."""
 
     def __init__(self, save: Callable[[Callable[..., Any], Callable[[], None]], Any]) -> None:
         self._save = save
@@ -74,7 +74,7 @@ class _Save:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is written, or has failed."""
+        """Whether the save has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
@@ -119,7 +119,7 @@ class _TrainerInThread:
         self._in_training(self._trainer.consolidate_optimizer)
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> str:
-        """Have the state copied, let the training go on, and write the copy."""
+        """Copy the state, resume training, and write the copy."""
         state = self._in_training(lambda: _copy_state(self._trainer, filename, extra_state))
         self._go_on()
         save_whole(_move_to_cpu(state), filename)
@@ -133,15 +133,15 @@ class BackgroundWriter:
     def __init__(self) -> None:
         self.memory = HostMemory()
         self.copied: dict[int, Tensor] | None = None
-        """While a state is copied: what it has become so far."""
+        """The part of the state that has been copied so far."""
         self._save: _Save | None = None
         self._reservation: threading.Thread | None = None
 
     def begin(self, fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> None:
-        """Copy the state after the checkpoint before this one is written, and begin to write it.
+        """Wait for the previous checkpoint, copy the state, and begin to write it.
 
         Raises:
-            OSError: if the one before could not be written.
+            OSError: if the previous one could not be written.
         """
         started = time.perf_counter()
         self.wait()
@@ -155,7 +155,7 @@ class BackgroundWriter:
         if not self._save.is_copied:  # nothing to write, or an error
             self.wait()
             return
-        before = f", {waited:.2f} s of them for the checkpoint before" if waited > 0.1 else ""
+        before = f", {waited:.2f} s of them for the previous checkpoint" if waited > 0.1 else ""
         logger.info(
             f"The training stood still for {time.perf_counter() - started:.2f} s{before}; the checkpoint of update "
             f"{trainer.get_num_updates()} is written in the background."
@@ -186,11 +186,11 @@ class BackgroundWriter:
                 save.wait()
 
     def abandon(self) -> None:
-        """Do not wait for the checkpoint any more."""
+        """Stop waiting for the checkpoint."""
         self._save = None
 
     def reserve(self, trainer: Any) -> None:
-        """Get the memory ready, without stopping the training: the first save then takes no longer than others."""
+        """Allocate the memory in the background, so that the first save takes no longer than others."""
         is_sharded = trainer.is_fsdp or trainer.cfg.distributed_training.zero_sharding != "none"
         if self.memory.size or self._reservation is not None or is_sharded:
             return
@@ -201,7 +201,7 @@ class BackgroundWriter:
         self._reservation.start()
 
     def at_exit(self) -> None:
-        """Wait; a failure that nobody has heard of gives the process its exit code."""
+        """Wait for the save; an unreported failure sets the exit code."""
         try:
             self.wait()
         except Exception as error:
@@ -220,7 +220,7 @@ def is_on(trainer: Any) -> bool:
 
 
 def save_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-    """fairseq's; with the option, only the copying of the state happens here."""
+    """Wraps fairseq's function; with the option, it returns when the state is copied."""
     if not is_on(trainer) or cfg.no_save or not trainer.should_save_checkpoint_on_current_rank:
         return fairseqs(cfg, trainer, epoch_itr, val_loss)
     writer.begin(fairseqs, cfg, trainer, epoch_itr, val_loss)
@@ -228,7 +228,7 @@ def save_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_
 
 
 def move_to_cpu(fairseqs: Callable[..., Any], sample: Any) -> Any:
-    """fairseq's, which on a CPU copies nothing, and to which a GPU's half precision comes in twice the bytes."""
+    """Copy the state to host memory; fairseq's function copies nothing on a CPU, and doubles a GPU's half precision."""
     if writer.copied is None:
         return fairseqs(sample)
     state = writer.memory.copy(sample)
@@ -243,12 +243,12 @@ def persistent_save(fairseqs: Callable[..., None], obj: Any, filename: str, asyn
     if writer.copied is None:
         fairseqs(obj, filename, async_write)
         return
-    # What is not a tensor (meters, learning rates, positions in the data) goes on changing, too.
+    # Other values than tensors (meters, learning rates, positions in the data) also keep changing.
     raise _CopiedError(copy.deepcopy(obj, {**writer.copied}))
 
 
 def validate_and_save(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **options: Any) -> Any:
-    """fairseq's, after each update: a failure ends the training here."""
+    """Raise the error of a failed save, then run fairseq's function; called after each update."""
     writer.check()
     if is_on(trainer) and trainer.should_save_checkpoint_on_current_rank and not cfg.checkpoint.no_save:
         writer.reserve(trainer)
@@ -256,7 +256,7 @@ def validate_and_save(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *arg
 
 
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """fairseq's epoch; the last one ends when its checkpoint is written."""
+    """Run fairseq's epoch; after the last one, wait until its checkpoint is written."""
     try:
         losses, is_done = fairseqs(cfg, trainer, task, epoch_itr)
     except KeyboardInterrupt:  # the second Ctrl-C
@@ -268,7 +268,7 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
 
 
 def main(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's; ends when the last checkpoint is written, whatever has ended the training."""
+    """Run fairseq's program, then wait until the last checkpoint is written."""
     result = fairseqs(*args, **options)
     writer.wait()
     return result
@@ -288,7 +288,7 @@ def install() -> None:
 
 
 def _copy_state(trainer: Any, filename: str, extra_state: dict[str, Any]) -> dict[str, Any]:
-    """What `Trainer.save_checkpoint` would write."""
+    """The content that `Trainer.save_checkpoint` would write."""
     writer.copied = {}
     try:
         trainer.save_checkpoint(filename, extra_state)

@@ -51,7 +51,7 @@ def load_checked(
         state: dict[str, Any] = _fairseq_load(path, arg_overrides, load_on_all_ranks)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # torch.load and fairseq's upgrade of old layouts can raise almost anything
+    except Exception as error:  # torch.load and fairseq's upgrade of old layouts raise errors of any class
         kind = ValueError if unlisted_class(error) is None else pickle.UnpicklingError
         raise kind(f"{explain_refusal(path, error)} {REMEDY}") from error
     if not PathManager.path_requires_pathmanager(path):

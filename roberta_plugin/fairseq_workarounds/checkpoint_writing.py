@@ -48,7 +48,7 @@ def save_whole(obj: Any, filename: str, async_write: bool = False) -> None:
         file.flush()
         fault = fault_of(file.name)
         if fault is not None:
-            raise OSError(errno.EIO, f"what was written cannot be read back: {fault}")
+            raise OSError(errno.EIO, f"the written file cannot be read back: {fault}")
 
     _write_patiently(Path(filename), write)
 
@@ -123,7 +123,7 @@ def _write_patiently(path: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 
 def _copy_within_the_kernel(source: int, target: int) -> None:
-    """Copy as much as the file system can by itself; both descriptors end where the rest begins."""
+    """Let the file system copy as much as it can; both descriptors end where the rest begins."""
     left = os.fstat(source).st_size
     try:
         while left and (copied := os.copy_file_range(source, target, left)):

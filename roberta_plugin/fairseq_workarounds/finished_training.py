@@ -21,7 +21,7 @@ PATIENCE = "patience"  # key in a checkpoint's extra_state
 
 
 def why_finished(cfg: Any, *, updates: int, hours: float) -> str | None:
-    """Why a training with this number of updates and hours is finished; None if it is not."""
+    """The reason why a training with this number of updates and hours is finished; None if it is not."""
     max_update, stop_hours = cfg.optimization.max_update, cfg.optimization.stop_time_hours
     if 0 < max_update <= updates:
         return f"the checkpoint has {updates:,} updates, and --max-update is {max_update:,}"

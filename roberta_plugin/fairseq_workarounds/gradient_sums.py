@@ -1,8 +1,8 @@
 """Fault 20: --bf16 and --fp16 add up the gradients of an update's batches in half precision.
 
-fairseq lets the gradients of --update-freq batches add up in the model's half-precision tensors. bf16 has 8 bits: much
-of what a batch adds to a sum of 128 is rounded away; 1.2 % of the gradient is lost at 128 batches, 3 % at 1,024. Here
-they add up in the fp32 gradients of the master weights, which fairseq has anyway. (--memory-efficient-bf16 and -fp16
+fairseq lets the gradients of --update-freq batches add up in the model's half-precision tensors. bf16 has 8 bits, so
+a sum of many batches rounds additions away: 1.2 % of the gradient is lost at 128 batches, 3 % at 1,024. Here they
+add up in the fp32 gradients of the master weights, which fairseq has anyway. (--memory-efficient-bf16 and -fp16
 have no such gradients, and keep fairseq's sums.)
 
 Where several ranks train, the wrapper around the model adds up gradients among the ranks within the last backward pass,
@@ -27,13 +27,13 @@ _fairseq_backward = _Ordinary.backward
 
 
 def before_backward(optimizer: Any, model: Any) -> None:
-    """Tell an optimizer whether the backward pass to come adds up gradients among ranks, as wrappers of models know."""
+    """Tell the optimizer whether the coming backward pass all-reduces gradients; the model's wrapper knows."""
     if isinstance(optimizer, _Ordinary):
         optimizer.adds_up_among_ranks = adds_up_among_ranks(model)
 
 
 def adds_up_among_ranks(model: Any) -> bool | None:
-    """Whether a backward pass through the model does that by itself; None if nobody knows."""
+    """Whether the wrapper all-reduces during backward; None if unknown."""
     if not has_ranks():
         return False
     answer = getattr(model, "require_backward_grad_sync", None)  # torch's DistributedDataParallel
@@ -43,7 +43,7 @@ def adds_up_among_ranks(model: Any) -> bool | None:
 
 
 def backward(self: Any, loss: Tensor) -> None:
-    """fairseq's backward pass; before it, the gradients of the batches before go to the fp32 sum."""
+    """Move the gradients of earlier batches to the fp32 sum, then run fairseq's backward pass."""
     adds_up = getattr(self, "adds_up_among_ranks", None if has_ranks() else False)
     if adds_up is not None:
         if self._needs_sync:
@@ -55,7 +55,7 @@ def backward(self: Any, loss: Tensor) -> None:
 
 @torch.no_grad()
 def sync_gradients(self: Any) -> None:
-    """The gradients that have not been added to the fp32 sum are, or make it where there is none."""
+    """Add the remaining gradients to the fp32 sum, or create it from them."""
     if not self._needs_sync:
         return
     _add_to_sum(self, keep=True)
@@ -63,7 +63,7 @@ def sync_gradients(self: Any) -> None:
 
 @torch.no_grad()
 def sync_parameters(self: Any) -> None:
-    """The masters, rounded, become the model's parameters."""
+    """Round the masters into the model's parameters."""
     pairs = list(_parameters(self))
     torch._foreach_copy_([half for half, _ in pairs], [master for _, master in pairs])
 
@@ -71,8 +71,8 @@ def sync_parameters(self: Any) -> None:
 def zero_grad(self: Any) -> None:
     """Remove the gradients and empty the sum.
 
-    What fairseq's does, but that bf16's factor goes back to 1 as well: fairseq only forgets it where the optimizer does
-    not scale gradients by itself.
+    As fairseq does, but bf16's factor is also reset to 1: fairseq resets it only if the optimizer does not scale
+    gradients itself.
     """
     for half in self.fp16_params:
         half.grad = None
@@ -117,7 +117,7 @@ def _add_to_sum(optimizer: Any, *, keep: bool = False) -> None:
 
 @torch.no_grad()
 def _put_sum_in_place(optimizer: Any) -> None:
-    """Let the rounded sum be the model's gradients, which the next backward pass adds to."""
+    """Make the rounded sum the model's gradients, to which the next backward pass adds."""
     for half, total in _gradients(optimizer):
         half.grad = total.to(half.dtype)
     optimizer._has_sum = False
@@ -144,7 +144,7 @@ def _masters(optimizer: Any) -> list[Tensor]:
 
 
 def _pairs(optimizer: Any) -> Iterator[tuple[Tensor, Tensor, Any]]:
-    """Each parameter, the tensor with its master, and what finds its part of that; laid down as fairseq does."""
+    """Each parameter, the tensor with its master, and the slice of its part, in fairseq's layout."""
     if not isinstance(optimizer.fp32_params, dict):
         for half, master in zip(optimizer.fp16_params, optimizer.fp32_params, strict=True):
             yield half, master, lambda tensor: tensor

@@ -1,8 +1,7 @@
-"""A copy of a training's state in the memory of the host, from which a checkpoint can be written while updates go on.
+"""A copy of a training's state in host memory, from which a checkpoint can be written while training continues.
 
-The copy keeps types (bf16 stays bf16) and which tensors share memory: what `torch.save` writes of it is, byte for byte,
-what it would have written of tensors that were on the CPU. From a GPU the copy goes into page-locked memory, at the
-speed of the bus.
+The copy keeps types (bf16 stays bf16) and shared memory of tensors: `torch.save` writes the same bytes as for tensors
+that were on the CPU from the start. A copy from a GPU goes into page-locked memory, at the speed of the bus.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class HostMemory:
 
     @property
     def size(self) -> int:
-        """Bytes that are reserved."""
+        """Reserved bytes."""
         return self._bytes.numel()
 
     def reserve(self, state: Any) -> None:
-        """Make room for a copy of `state`, if there is not enough; the copy before it must not be used any more."""
+        """Make room for a copy of `state`, if there is not enough; this invalidates the previous copy."""
         storages = _storages(state)
         needed = sum(_rounded(storage.nbytes()) for storage in storages.values())
         if needed <= self.size:
@@ -58,7 +57,7 @@ class HostMemory:
         """Copy all tensors in nested lists, tuples, sets and dicts to the host; the next copy overwrites this one.
 
         Returns:
-            The same containers with other tensors. Values that are not tensors are those of `state`.
+            New containers with the copied tensors. Other values are those of `state`.
 
         Example:
             memory = HostMemory()
@@ -88,7 +87,7 @@ class HostMemory:
         return _apply(copied, state)
 
     def _slice(self, start: int, size: int) -> Tensor:
-        """Some bytes as a storage of their own, for `torch.save` writes whole storages."""
+        """Some bytes as a separate storage, because `torch.save` writes whole storages."""
         if not size:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(self._bytes.numpy(), dtype=torch.uint8, count=size, offset=start)
@@ -118,7 +117,7 @@ def _tensors(state: Any) -> list[Tensor]:
 
 
 def _storages(state: Any) -> dict[int, Any]:
-    """The memory of all tensors, each once, in the order in which they are found."""
+    """The storages of all tensors, each once, in order of appearance."""
     storages = [tensor.untyped_storage() for tensor in _tensors(state) if _has_storage(tensor)]
     return {storage._cdata: storage for storage in storages}
 
@@ -133,12 +132,12 @@ def _rounded(size: int) -> int:
 
 
 def _allocate(size: int) -> Tensor:
-    """Zeros whose pages exist. Data-loader workers, which are forked, do not see them: a fork copies page tables."""
+    """Zeros in allocated pages, hidden from forked data-loader workers, because a fork copies page tables."""
     try:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(
-            f"A copy of the training's state needs {size / 1e9:.1f} GB of host memory, which cannot be had ({error}): "
+            f"Could not allocate {size / 1e9:.1f} GB of host memory for a copy of the training's state ({error}): "
             "leave out --background-checkpoints."
         ) from error
     for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
@@ -148,7 +147,7 @@ def _allocate(size: int) -> Tensor:
 
 
 def _cuda(function: str, *arguments: int) -> bool:
-    """Call a function of CUDA's runtime; without page-locked memory copies are slower, and right all the same."""
+    """Call a function of CUDA's runtime; without page-locked memory, copies are slower but still correct."""
     code = int(getattr(torch.cuda.cudart(), function)(*arguments))
     if code:
         logger.warning(f"{function} failed with CUDA error {code}: copying the state for a checkpoint takes longer")

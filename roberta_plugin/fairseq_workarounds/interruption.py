@@ -65,7 +65,7 @@ class Interruption(StopSignals):
             signal.SIGTERM: signal.SIG_DFL,
             signal.SIGHUP: signal.SIG_DFL,
         }
-        # What nohup and a background job ignore stays ignored.
+        # Signals that nohup and background jobs ignore stay ignored.
         self.signals = tuple(number for number, handler in usual.items() if signal.getsignal(number) is handler)
         self.received, self.is_agreed, self.has_stopped, self._num_interrupts = None, False, False, 0
         self.__enter__()
@@ -85,7 +85,7 @@ class Interruption(StopSignals):
 
     @contextmanager
     def training(self, trainer: Any) -> Iterator[None]:
-        """An epoch: from here on a signal stops the training, provided that all ranks can hear of it.
+        """An epoch begins: from here on a signal stops the training, if it can be announced to all ranks.
 
         Also between this epoch and the next, while the next one's data are loaded; `end_training` ends it.
         """
@@ -186,7 +186,7 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
 
 
 def farewell(checkpoint: Any, *, updates: int) -> str:
-    """The last line of a stopped training: what is saved, and how to resume."""
+    """The last line of a stopped training: the saved update, and how to resume."""
     name = interruption.received.name if interruption.received else "a signal to another rank"
     stopped = f"Stopped by {name} after update {updates:,}"
     if checkpoint.no_save or checkpoint.no_last_checkpoints:

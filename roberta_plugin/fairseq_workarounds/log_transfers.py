@@ -1,4 +1,4 @@
-"""Fault 21: fairseq reads what it logs from the GPU number by number, and waits for the GPU each time."""
+"""Fault 21: fairseq reads logged numbers from the GPU one by one, and waits for the GPU each time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reduce_and_log_stats(
     sample_size: Any,
     grad_norm: Any = None,
 ) -> Any:
-    """fairseq's, with all numbers on the host."""
+    """Run fairseq's method with all numbers on the host."""
     outputs = None if logging_outputs is None else list(logging_outputs)
     together = [*(outputs or []), {"sample_size": sample_size, "grad_norm": grad_norm}]
     *numbers, rest = on_host(together)
@@ -29,7 +29,7 @@ def reduce_and_log_stats(
 
 
 def on_host(outputs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same dicts with every tensor of one number as a Python number: one transfer from each device."""
+    """Replace scalar tensors in the dicts by Python numbers, with one transfer per device."""
     copies = [dict(output) for output in outputs]
     by_device: dict[torch.device, list[tuple[dict[str, Any], str, Tensor]]] = {}
     for copy in copies:

@@ -1,16 +1,16 @@
 """Fault 19: a rank that is killed, stopped or hangs leaves the others waiting, and no error names it.
 
 gloo waits half an hour, NCCL ten minutes, a stopped rank 0 holds up both for ever; where a connection breaks at once,
-the error has an address and a port. Each rank writes signs of life (`signs_of_life.py`):
+the error has an address and a port. Each rank writes heartbeats (`signs_of_life.py`):
 
     no sign of life from a rank for LIMIT_S     the others end, and name it
-    signs of life, but no step for longer than  likewise: those who have begun fewer steps than others
+    signs of life, but no step for longer than  they end, and name those with the fewest steps
       `signs_of_life.Signs._patience`
     a collective fails                          its error names the rank without a sign of life
 
 Before it ends, each rank writes the stacks of all its threads to stderr; so does one that has kept its own thread from
 running (a C function with Python's lock) for most of LIMIT_S. A thread does it while the rank saves a checkpoint,
-validates or reads data, and no step waits for it. A job that is suspended and resumed as a whole goes on.
+validates or reads data, and no step waits for it. A job that is suspended and resumed as a whole continues.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ VARIABLE = "ROBERTA_LOST_RANK_SECONDS"
 LIMIT_S = 300.0
 EXIT_CODE = os.EX_TEMPFAIL
 STDERR = 2
-STACKS_AFTER = 0.8  # of the limit, without a beat of a rank's own thread
+STACKS_AFTER = 0.8  # fraction of the limit without a beat of a rank's main thread
 
 on_lost: list[Callable[[Exception], None]] = []
-"""Called before the process ends for the sake of a lost rank."""
+"""Called before the process ends because of a lost rank."""
 
 
 class LostRankError(RuntimeError):
-    """Another rank is missing; `nodes` are those of ranks that hang or are silent."""
+    """Another rank is missing; `nodes` holds the nodes of ranks that hang or are silent."""
 
     def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -55,9 +55,9 @@ class LostRankError(RuntimeError):
 
 
 def sentence(found: str) -> str:
-    """What a user should know: who is missing, and what to do."""
+    """The message for the user: the missing rank, and the remedy."""
     return (
-        f"Lost rank: {found}. Look at its node and its output; the same command goes on from the last checkpoint. "
+        f"Lost rank: {found}. Look at its node and its output; the same command resumes from the last checkpoint. "
         f"(Ranks may be silent for {VARIABLE} seconds, {limit_s():g} now; 0 waits as long as gloo and NCCL do.)"
     )
 
@@ -93,9 +93,9 @@ def limit_s() -> float:
 
 
 def connection() -> Store:
-    """The store of the process group, by a connection of our own: the main thread may hold the other one for long.
+    """A second connection to the process group's store: the main thread may hold the first one for long.
 
-    torchrun may keep the store for further starts of the ranks; what an earlier one has written must not be read.
+    torchrun may keep the store over restarts of the ranks; entries of an earlier start must not be read.
     """
     store = dist.distributed_c10d._get_default_store()
     while isinstance(store, PrefixStore):
@@ -111,7 +111,7 @@ _data_since: float | None = None  # when this rank began to wait for the data of
 
 
 def start(trainer: Any) -> None:
-    """Watch the other ranks from now on; nothing on one rank, and nothing the second time."""
+    """Start to watch the other ranks; does nothing on a single rank, or when called again."""
     global _watch, _forward
     seconds = limit_s()
     if _watch or not seconds or not dist.is_initialized() or dist.get_world_size() == 1:
@@ -138,13 +138,13 @@ def _leave() -> None:
 
 
 def slowest() -> Slowest | None:
-    """On rank 0 of several: the rank that the others wait for most."""
+    """The straggler, on rank 0 of several."""
     return None if _watch is None else _watch.slowest()
 
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """While entered, this rank's signs say what it is busy with."""
+    """While entered, this rank's heartbeats name its activity."""
     if _watch is None:
         yield
         return
@@ -157,7 +157,7 @@ def doing(what: str) -> Iterator[None]:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """While entered, an error of a collective names the lost rank, and the other ranks hear of any other error.
+    """While entered, errors of collectives name the lost rank, and other errors are announced to all ranks.
 
     Raises:
         LostRankError: from the error of a collective.
@@ -181,14 +181,14 @@ def is_of_collective(error: Exception) -> bool:
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **options: Any) -> Any:
-    """fairseq's; the first step of a training in which ranks wait for each other."""
+    """Start the watch, then run fairseq's function, the first in which ranks wait for each other."""
     start(trainer)
     with watched(), doing("loading"):
         return fairseqs(cfg, trainer, *args, **options)
 
 
 def save_checkpoint(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's, which is no waiting for data."""
+    """Run fairseq's function; its time does not count as waiting for data."""
     global _data_since
     with doing("saving"):
         saved = fairseqs(*args, **options)
@@ -197,19 +197,19 @@ def save_checkpoint(fairseqs: Callable[..., Any], *args: Any, **options: Any) ->
 
 
 def validate(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's."""
+    """Run fairseq's validation, named in the heartbeats."""
     with doing("validating"):
         return fairseqs(*args, **options)
 
 
 def train(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """An epoch of fairseq's; its first step sets what this rank is doing."""
+    """Run fairseq's epoch; its first step sets this rank's activity."""
     with watched(), doing("beginning an epoch"):
         return fairseqs(*args, **options)
 
 
 def validate_and_save(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's, after each update; then this rank waits for data."""
+    """Run fairseq's function after each update; then this rank waits for data."""
     global _data_since
     ended = fairseqs(*args, **options)
     _data_since = time.perf_counter()
@@ -217,7 +217,7 @@ def validate_and_save(fairseqs: Callable[..., Any], *args: Any, **options: Any) 
 
 
 def train_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's, counted and measured."""
+    """Run, count and time fairseq's step."""
     global _data_since
     if _watch is None or _forward is None:
         return fairseqs(*args, **options)
@@ -235,14 +235,14 @@ def train_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def valid_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """fairseq's, counted."""
+    """Run and count fairseq's step."""
     if _watch is not None:
         _watch.steps += 1
     return fairseqs(*args, **options)
 
 
 def call_main(fairseqs: Callable[..., None], *args: Any, **options: Any) -> None:
-    """fairseq's start of a program on all its ranks: what a rank has said of a lost one stays the last word."""
+    """Run a program on all ranks as fairseq does; a rank's message about a lost rank stays its last output."""
     try:
         fairseqs(*args, **options)
     except ProcessExitedException as error:

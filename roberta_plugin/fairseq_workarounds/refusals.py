@@ -14,7 +14,7 @@ from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
 
 
 def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any) -> None:
-    """fairseq's start of a training, after our classes have looked at its options and its data."""
+    """fairseq's start of a training, after our classes have checked its options and data."""
     try:
         model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
         if hasattr(task, "check_start"):  # one of ours
@@ -31,6 +31,6 @@ def _name(section: Any) -> Any:
 
 
 def install() -> None:
-    """Look before fairseq-train starts its ranks."""
+    """Check before fairseq-train starts its ranks."""
     if programs():
         wrap(distributed_utils, "call_main", call_main)

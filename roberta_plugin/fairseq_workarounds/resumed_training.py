@@ -1,4 +1,4 @@
-"""Fault 24: a training goes on with other data, or with another head, than it was started with."""
+"""Fault 24: training resumes with different data or a different head."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options 
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *arguments: Any, **options: Any) -> Any:
-    """fairseq's `Trainer.load_checkpoint`, with a check of what is continued."""
+    """fairseq's `Trainer.load_checkpoint`, with a check of the checkpoint's data and heads."""
     is_reset = arguments[0] if arguments else options.get("reset_optimizer", False)
     check = warn_of_other_words if is_reset else check_continues
     with when_loaded(lambda state: check(trainer, state, Path(filename))):
@@ -28,12 +28,12 @@ def load_checkpoint(fairseqs: Callable[..., Any], trainer: Any, filename: str, *
 
 
 def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint of other data or with other heads than those of the training that would continue it.
+    """Refuse to resume from a checkpoint with different data or heads.
 
     Raises:
-        ValueError: naming what differs.
+        ValueError: naming the differences.
     """
-    remedy = "To continue, give what it was started with; to train something else, give another --save-dir"
+    remedy = "To continue, give the options that it was started with; to train something else, give another --save-dir"
     try:
         _check_words(trainer.task, state, path)
         remedy += f", and --finetune-from-model {path} to begin with these weights"
@@ -47,7 +47,7 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
 
 
 def warn_of_other_words(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Say so if a training begins with weights that were trained on other words, which may be meant."""
+    """Warn if a training begins with weights of another vocabulary, which may be intended."""
     try:
         _check_words(trainer.task, state, path)
     except ValueError as error:
@@ -55,7 +55,7 @@ def warn_of_other_words(trainer: Any, state: Mapping[str, Any], path: Path) -> N
 
 
 def install() -> None:
-    """Check checkpoints that are continued."""
+    """Check checkpoints before a training resumes from them."""
     wrap(Trainer, "load_checkpoint", load_checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""Fault 15: a state that ours could take over is refused because its class in fairseq has another name."""
+"""Fault 15: a compatible state is refused because its class in fairseq has another name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrapping of functions of fairseq's training loop, which has no hooks but calls functions by name."""
+"""Wraps functions of fairseq's training loop, which has no hooks but calls functions by name."""
 
 from __future__ import annotations
 

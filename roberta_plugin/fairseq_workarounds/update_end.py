@@ -45,7 +45,7 @@ class EndedEpoch:
         return True
 
     def state_dict(self) -> Any:
-        """The beginning of the next epoch."""
+        """The next epoch's first state."""
         return self.following.state_dict()
 
 

@@ -34,7 +34,7 @@ def check_valid_subsets(train_cfg: Any) -> None:
 
 
 def further_validation_splits(folder: Path) -> set[str]:
-    """Names such as `valid1`, by the pattern of fairseq's search."""
+    """Names such as `valid1`, as fairseq's search matches them."""
     return {path.stem for path in folder.iterdir() if re.match("valid*[0-9].*", path.name)}
 
 

@@ -112,7 +112,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
 
 
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:
-    """Refuse to go on with other examples than those that the checkpoint was trained on, if it records them.
+    """Refuse to resume on different training examples, if the checkpoint records its own.
 
     Raises:
         ValueError: naming the folder.
@@ -126,7 +126,7 @@ def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, 
 
 
 def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:
-    """Of each class of the data, its number in a model that was made elsewhere; capital letters do not matter.
+    """Map the data's classes to the indices of an imported model; capital letters do not matter.
 
     Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
 

@@ -6,7 +6,7 @@
     hub.fill_mask("The method returns a <mask> of strings.")
 
 interface      RobertaHub, with the calls of fairseq's RoBERTa hub interface
-core           ids of many sequences -> what is read of them
+core           ids of many sequences -> predictions and features
 texts          texts <-> ids, with <mask>
 batching       sequences -> batches of similar length, and results in order
 running        a batch -> features, or the logits of a head or of masked positions

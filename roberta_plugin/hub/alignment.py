@@ -57,7 +57,7 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
         if start < 0 or text[position:start].strip():
             rest = text[position : position + 40]
             raise ValueError(
-                f"The word {word!r} does not come next in the text, which goes on with {rest!r}: give the words of "
+                f"The word {word!r} does not come next in the text, which continues with {rest!r}: give the words of "
                 "the text in their order, with nothing but white space left out."
             )
         position = start + len(word)

@@ -95,7 +95,7 @@ def map_batches(
         run: a batch -> a result for each of its rows.
         pad_id: id of <pad>.
         device: where the batches go.
-        max_tokens: most positions of a batch, padding included; None: what suits the device.
+        max_tokens: most positions of a batch, padding included; None: chosen for the device.
 
     Raises:
         ValueError: if `max_tokens` is not positive.

@@ -1,4 +1,4 @@
-"""A model, and ids of any number of sequences -> what is read of them: the part of `RobertaHub` without texts.
+"""Ids of any number of sequences -> predictions and features: the part of `RobertaHub` without texts.
 
 Shapes: N sequences in all, B in a batch, T tokens in a sequence, D model dimension, V vocabulary, C classes.
 """
@@ -30,7 +30,7 @@ class HubCore(nn.Module):
     """A model with its tokenizer and vocabulary.
 
     Attributes:
-        trained_on: what the checkpoint remembers of its fine-tuning (`finetuning/identity.py`): task, settings with
+        trained_on: the checkpoint's record of its fine-tuning (`finetuning/identity.py`): task, settings with
             labels and lengths, tokenizer, vocabulary; empty for others.
         codec: texts <-> ids.
     """
@@ -69,7 +69,7 @@ class HubCore(nn.Module):
 
     @property
     def heads(self) -> list[str]:
-        """Names of all heads of the model, besides the LM head."""
+        """Names of all heads of the model, without the LM head."""
         return [name for kind in ("classification", "span", "token") for name in self.heads_of(kind)]
 
     def heads_of(self, kind: str) -> list[str]:
@@ -122,7 +122,7 @@ class HubCore(nn.Module):
             )
 
     def check_masked_lm(self) -> None:
-        """Refuse a model whose masked-LM head knows nothing, because it was imported without one.
+        """Refuse a model that was imported without a masked-LM head, whose weights are therefore untrained.
 
         Raises:
             ValueError: saying so.
@@ -136,7 +136,7 @@ class HubCore(nn.Module):
     def fill_sequences(
         self, sequences: Sequence[NDArray[Any]], *, topk: int, max_tokens: int | None = None
     ) -> list[list[list[tuple[float, int]]]]:
-        """Of each sequence (T,) and each of its masks: probabilities and ids of the best tokens."""
+        """Top-k token ids and probabilities for every mask of each sequence (T,)."""
         self.check_masked_lm()
 
         def run(batch: Batch) -> list[list[list[tuple[float, int]]]]:
@@ -223,7 +223,7 @@ class HubCore(nn.Module):
         if all_layers:
             found = self.run(sequences, _each_layer(self.model), max_tokens=max_tokens)
             return [[layer.clone() for layer in layers] for layers in found]
-        # Each of its own memory, and fit for training on top of it.
+        # A separate copy each, fit for training on top of it.
         return [row.clone() for row in self.run(sequences, _each_row(self.model), max_tokens=max_tokens)]
 
     @property

@@ -1,4 +1,4 @@
-"""What users of fairseq's hub interface reach for: `hub.bpe` and `hub.task`."""
+"""Attributes of fairseq's hub interface: `hub.bpe` and `hub.task`."""
 
 from __future__ import annotations
 

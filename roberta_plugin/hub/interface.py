@@ -193,7 +193,7 @@ class RobertaHub(HubCore):
         words: Sequence[str] | None = None,
         tokenizer: Callable[[str], Iterable[Any]] | None = None,
     ) -> list[alignment.AlignedWord]:
-        """One vector for each word, besides <s> and </s>: the sum of its tokens' features, as fairseq has it.
+        """One vector each for <s>, every word and </s>: the sum of its tokens' features, as in fairseq.
 
         Args:
             sentence: a text.
@@ -256,7 +256,7 @@ class RobertaHub(HubCore):
         *,
         max_tokens: int | None = None,
     ) -> Tensor | SpanLogits | list[SpanLogits] | list[Tensor]:
-        """Ids (T,), (B, T), or a list of texts and pairs -> what a head says of them.
+        """Ids (T,), (B, T), or a list of texts and pairs -> the predictions of a head.
 
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
         the options of a multiple choice, ask for the logits. A token head gives the same for each token (B, T, C), and
@@ -267,7 +267,7 @@ class RobertaHub(HubCore):
         """
         is_span, is_token = (head in self.heads_of(kind) for kind in ("span", "token"))
         if head in self.heads_of("sentence"):
-            raise ValueError(f"{head} scores the sentences of whole documents: ask it by `roberta predict`.")
+            raise ValueError(f"{head} scores the sentences of whole documents: use `roberta predict`.")
         if head not in self.heads:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
         found: Tensor | SpanLogits
@@ -295,7 +295,7 @@ class RobertaHub(HubCore):
         self.model.classification_heads[name].to(weight.device, weight.dtype)  # type: ignore[index, union-attr]
 
     def disambiguate_pronoun(self, sentence: str, candidates: Sequence[str] | None = None) -> bool | str:
-        """Whether a pronoun stands for a phrase, or which phrase it stands for.
+        """Resolve a pronoun: whether it stands for a phrase, or for which phrase.
 
         "The _trophy_ would not fit in the brown suitcase because [it] was too big." asks about a phrase, and the answer
         is True or False; without underscores, the answer is the most probable candidate.
@@ -305,7 +305,7 @@ class RobertaHub(HubCore):
             candidates: phrases to compare; None: the noun phrases of the sentence.
 
         Raises:
-            ValueError: if the marks are not so, or there is nothing to choose.
+            ValueError: if the marks are wrong, or there is nothing to choose.
         """
         question = pronouns.read_question(sentence, candidates)
         inputs = pronouns.question_inputs(question, self.codec.encoder, max_length=self.max_positions)

@@ -1,4 +1,4 @@
-"""What does a pronoun stand for? Each candidate replaces it, and the masked-LM head says which fits best.
+"""Pronoun resolution: each candidate replaces the pronoun, and the masked-LM head scores the result.
 
 As fairseq's examples/roberta/wsc: the score of a phrase is the mean log-probability of its tokens, all masked at once.
 Candidates are the text's noun phrases (`finetuning/glue/noun_phrases.py`, where fairseq asks spaCy).
@@ -32,7 +32,7 @@ class PronounQuestion:
     after: str
     """The text after it."""
     query: str | None
-    """The phrase that is asked about, if one is."""
+    """The phrase in question, if there is one."""
     candidates: tuple[str, ...]
     """Phrases that the pronoun may stand for, without the query."""
 

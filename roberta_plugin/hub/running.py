@@ -1,6 +1,6 @@
-"""A batch of ids -> what is read of it, and nothing else: features, those of <s>, or scores of masked positions.
+"""A batch of ids -> features, features of <s>, or scores of masked positions.
 
-Our models leave out of the last layer and of the LM head what nobody reads; fairseq's `roberta` computes all features.
+Our models compute only the needed positions in the last layer and the LM head; fairseq's `roberta` computes all.
 
 Shapes: B sequences in a batch, T positions, D model dimension, V vocabulary, C classes, M positions in all, Q most of
 them in a sequence.
@@ -23,7 +23,7 @@ POSITIONS_AT_ONCE = 512
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[None]:
-    """Without dropout and without a record for gradients; afterwards the model is in the mode it was in."""
+    """While entered: no dropout, no gradients; afterwards the model is in its former mode."""
     was_training = model.training
     model.eval()
     try:
@@ -71,7 +71,7 @@ def head_outputs(model: Any, batch: Batch, head: str, **others: Any) -> Any:
 def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
     """Scores of the vocabulary at some positions of each row, row by row, each row's from left to right.
 
-    Of our models in parts (M', V) of at most `POSITIONS_AT_ONCE`, because the scores of all M may need gigabytes.
+    Our models give parts (M', V) of at most `POSITIONS_AT_ONCE`, because the scores of all M may need gigabytes.
 
     Args:
         model: with an LM head.

@@ -49,7 +49,7 @@ class TextCodec:
         return result
 
     def before_mask(self, text: str) -> str:
-        """What the model sees of the text before a mask."""
+        """The text before a mask as the model sees it."""
         return text if self.mask_keeps_space else text.rstrip()
 
     def sequences(self, texts: Sequence[Text], *, no_separator: bool = False) -> list[NDArray[np.int64]]:

@@ -2,16 +2,16 @@
 
     recipe.py        config file + flags -> LaunchSettings -> fairseq-train's arguments for the number of GPUs
     checks.py        LaunchSettings -> the refusals that can be made before anything is submitted
-    snapshot.py      the code and the config -> the run folder; the job runs what lies there
-    submission.py    LaunchSettings, or what a sweep calls -> batch script -> job       ^ on the login node
+    snapshot.py      the code and the config -> the run folder; the job runs this copy
+    submission.py    LaunchSettings, or a sweep's function -> batch script -> job       ^ on the login node
     ---------------------------------------------------------------------------------------------------
     node.py          code and environment on the nodes' disks, a free port     v on the cluster, in order
     rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
     preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?
     job.py           the callable that submitit runs: newest whole checkpoint, fairseq-train, finished or stopped
     update_hook.py   after every update: stop, save by the clock, write the status
-    torchrun.py      the same where there is no SLURM: one rank that torchrun has started
-    restart.py       the batch script again: start the job again, or not
+    torchrun.py      without SLURM: one rank that torchrun has started
+    restart.py       in the batch script: decide whether the job restarts
     status.py        progress of each run: written by rank 0, read by `roberta jobs`
     report.py        report.md and its curves; logs and ends of attempts, for people
 

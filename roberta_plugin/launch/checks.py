@@ -1,4 +1,4 @@
-"""What can be refused before a job is submitted: each check names the option and the remedy.
+"""Checks before a job is submitted; each refusal names the option and the remedy.
 
 Also changes of settings: a run folder keeps those that it began with, except those that concern the machines, such as
 the number of GPUs or the last update. Any other difference is refused and shown, unless `--accept-changes` is given;
@@ -34,7 +34,7 @@ FREE = (
     *("nprocs", "tpu", "fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache"),
     *("attention_backend", "compile", "memory_efficient", "all_gather", "heartbeat", "localsgd", "slowmo"),
     *("pipeline", "zero", "use_sharded"),
-    # what is logged, saved and validated, and when it ends
+    # logging, saving, validation, and the end of the run
     *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),
     *("reset_logging", "background_checkpoints", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
     *("load_checkpoint", "best_checkpoint", "maximize_best", "valid", "disable_valid", "ignore_unused_valid"),
@@ -93,7 +93,7 @@ def check_container(recipe: LaunchSettings) -> None:
 
 
 def check_node_local(recipe: LaunchSettings) -> None:
-    """Refuse a node-local copy that the batch script could not make, or that nobody would use.
+    """Refuse a node-local copy that the batch script could not make, or that has no effect.
 
     Raises:
         ValueError: for a folder that is no absolute path, or options that exclude each other.
@@ -110,7 +110,9 @@ def check_node_local(recipe: LaunchSettings) -> None:
             "$TMPDIR, without spaces and quotes."
         )
     if recipe.container is not None:
-        raise ValueError("--node-local and --container exclude each other: what is in an image is on the node already.")
+        raise ValueError(
+            "--node-local and --container exclude each other: the files of an image are on the node already."
+        )
     if recipe.packed_env is None:
         return
     if recipe.conda is not None:
@@ -125,7 +127,7 @@ def check_node_local(recipe: LaunchSettings) -> None:
 
 
 def check_node_range(recipe: LaunchSettings) -> None:
-    """Refuse a range of nodes in which the batch would not stay the same.
+    """Refuse a range of nodes over which the batch would change.
 
     Raises:
         ValueError: for an empty range, a recipe without the batch of an update, or one that cannot be shared out.
@@ -197,7 +199,7 @@ def check_run_dir(output_dir: Path) -> None:
     """Refuse a run folder that cannot be written to, or whose name PYTHONPATH or SLURM would read otherwise."""
     reasons = {
         os.pathsep: "the job finds the run's copy of the code by PYTHONPATH, where a colon separates folders",
-        "%": "SLURM replaces %j and the like in the names of its logs",
+        "%": "SLURM replaces patterns such as %j in the names of its logs",
         "\\": "SLURM drops backslashes in the names of its logs",
     }
     for character, reason in reasons.items():
@@ -220,7 +222,7 @@ def check_run_dir(output_dir: Path) -> None:
 
 
 def check_cluster(recipe: LaunchSettings) -> None:
-    """Check what only SLURM knows: that it is there, the partition and its size, that the run is not running.
+    """Check against SLURM: it is installed, the partition exists and is large enough, the run is not running.
 
     Raises:
         ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
@@ -259,7 +261,7 @@ def check_partition(resources: Resources) -> None:
 
 
 def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """All changes since the run began that were accepted, those of this launch last.
+    """All accepted changes since the run began, those of this launch last.
 
     Raises:
         ValueError: for a change that was not, with the old and the new value.
@@ -315,7 +317,7 @@ def _batch_changes(recipe: LaunchSettings, before: status.Launch) -> list[str]:
 
 
 def _update_changes(recipe: LaunchSettings, before: status.Launch, arguments: tuple[str, ...]) -> list[str]:
-    """The batch of an update, where no setting of its own fixes it; with another number of GPUs alone it may change."""
+    """Changes of the update's batch that the number of GPUs does not explain; none if the recipe sets the batch."""
     if recipe.batch_sequences is not None or recipe.batch_tokens is not None:
         return []
     old, new = (train_arguments.parse(words) for words in (before.arguments, arguments))

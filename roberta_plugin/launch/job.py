@@ -7,8 +7,8 @@ rank 0 says so in status.json. A rank that dies takes the others with it (srun -
 that fails notes why. Whether the job starts again is decided by the batch script (`restart.py`), outside of any
 container: the ranks never ask SLURM anything.
 
-fairseq resumes from `checkpoint_last.pt` alone: if that is cut off it stops, if it is missing it begins anew without a
-word. Here every start looks at all checkpoints first; broken ones are put aside under another name, never deleted.
+fairseq resumes from `checkpoint_last.pt` alone: if that is cut off it stops, if it is missing it starts over silently.
+Here every start checks all checkpoints first; broken ones are renamed, never deleted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CHECKPOINT_SECONDS = 1800.0  # reading a large checkpoint from a busy file syste
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """One training, from wherever it stands to its end or to the next stop."""
+    """One training, from its last checkpoint to its end or to the next stop."""
 
     recipe: LaunchSettings
     arguments: tuple[str, ...]
@@ -97,18 +97,18 @@ class TrainingJob:
 
     @property
     def _node_folder(self) -> str | None:
-        """This node's copy of the code; a job without one may have been submitted from a job that has."""
+        """This node's copy of the code; None without --node-local, even if another job's variable is inherited."""
         return None if self.recipe.node_local is None else os.environ.get(NODE_FOLDER_VARIABLE)
 
     def on_nodes(self, num_nodes: int) -> TrainingJob:
-        """This job on as many nodes of its range as it was given now: they share out the same batch."""
+        """This job on the number of nodes that it was given now, which share out the same batch."""
         if num_nodes == self.recipe.nodes:
             return self
         recipe = dataclasses.replace(self.recipe, nodes=num_nodes)
         return TrainingJob(recipe=recipe, arguments=(*self.arguments, *batch_arguments(recipe)))
 
     def _end(self, hook: Any, rank_info: RankInfo) -> None:
-        """What is left to do while the other ranks still wait, so that all end together."""
+        """Do the last steps while the other ranks still wait, so that all end together."""
         hook.write_status("stopped" if hook.has_stopped else "finished")
         if rank_info.rank == 0 and not hook.has_stopped:
             self._report()
@@ -118,7 +118,7 @@ class TrainingJob:
 
         try:
             write_report(self.recipe.output_dir)
-        except Exception as error:  # the training is finished, whatever a plotting library says
+        except Exception as error:  # a plotting error does not undo a finished training
             logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
 
     def _note_failure(self, error: Exception) -> None:
@@ -135,7 +135,7 @@ class TrainingJob:
         )
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """What submitit runs when the job starts again: the same, for the checkpoints say where to go on."""
+        """The callable that submitit runs after a restart: this one, which resumes from the checkpoints."""
         return submitit.helpers.DelayedSubmission(self)
 
     def _train(self, rank_info: RankInfo, stop: StopSignals) -> Any:
@@ -176,7 +176,7 @@ class TrainingJob:
         return hook
 
     def _prepare_checkpoints(self) -> str:
-        """Rank 0's look at the checkpoints, once no other training can touch them; returns what a user should know."""
+        """Check the checkpoints on rank 0, once no other training can touch them; return messages for the user."""
         from roberta_plugin.fairseq_workarounds import save_dir_lock
 
         save_dir_lock.acquire(self.recipe.save_dir)
@@ -184,7 +184,7 @@ class TrainingJob:
 
 
 class CheckedMain:
-    """fairseq's main, after one look at its process group; then `at_end`, before its last barrier."""
+    """fairseq's main, after a check of its process group; then `at_end`, before its last barrier."""
 
     def __init__(self, rank: int, world_size: int, *, at_end: Callable[[], None] = lambda: None) -> None:
         self._expected = (rank, world_size)
@@ -215,10 +215,10 @@ def _nothing_to_check(rank_info: RankInfo) -> str:
 
 
 def prepare_checkpoints(save_dir: Path) -> str:
-    """Put the newest whole checkpoint in the place of checkpoint_last.pt; return what a user should know.
+    """Make the newest whole checkpoint checkpoint_last.pt; return messages for the user.
 
     Raises:
-        ValueError: if there are checkpoints and none is whole: starting anew by itself would hide the loss.
+        ValueError: if there are checkpoints and none is whole: starting over silently would hide the loss.
     """
     said = []
     for name in remove_unfinished(save_dir):
@@ -237,7 +237,7 @@ def prepare_checkpoints(save_dir: Path) -> str:
     else:
         raise ValueError(
             f"None of the checkpoints in {save_dir} is whole ({', '.join(sorted(path.name for path in paths))}): bring "
-            f"one back from a copy, or remove them all to begin anew."
+            f"one back from a copy, or remove them all to start over."
         )
     broken += [other for other in order if updates[other] is None and other not in broken]
     for other in broken:
@@ -247,7 +247,7 @@ def prepare_checkpoints(save_dir: Path) -> str:
         with open(path, "rb") as source, atomic_write(save_dir / LAST) as target:
             shutil.copyfileobj(source, target, 16 * 2**20)
         said.append(f"{LAST} was missing, broken or older: it is now a copy of {path.name}")
-    return "; ".join([*said, f"going on from {path.name}, update {updates[path]}"])
+    return "; ".join([*said, f"resuming from {path.name}, update {updates[path]}"])
 
 
 def updates_of(path: Path) -> int | None:
@@ -257,12 +257,12 @@ def updates_of(path: Path) -> int | None:
         torch.serialization.add_safe_globals([argparse.Namespace])
         state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         return int(state["optimizer_history"][-1]["num_updates"])
-    except Exception:  # whatever is wrong with the file, the answer is the same: it cannot be read
+    except Exception:  # any error means that the file cannot be read
         return None
 
 
 def is_whole(path: Path) -> bool:
-    """Whether every part of the file has the checksum that was written with it."""
+    """Whether the checksum of every part of the file matches."""
     try:
         return fault_of(path) is None
     except OSError:

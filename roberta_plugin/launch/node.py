@@ -1,4 +1,4 @@
-"""What a node needs before its ranks start: a copy of code and environment on its own disk, and a free port.
+"""Prepares a node before its ranks start: a copy of code and environment on its own disk, and a free port.
 
     RUN-DIR/.snapshots/NUMBER/code --+
                                      +--> NODE-LOCAL/roberta-RUN/JOB-ATTEMPT/{code,environment}, on every node
@@ -7,7 +7,7 @@
 The batch script runs `python -I node.py port FIRST` on the node of rank 0 and, with --node-local, `node.py copy ...`
 once on each node; the ranks start when it has succeeded on all of them, so that none sees half a copy. The last rank of
 a node to exit removes the copy, because a job that is being cancelled cannot start anything more; where ranks were
-killed the batch script does (`node.py remove`), and what is left after that goes with the run's next start there.
+killed the batch script does (`node.py remove`), and the run's next start there removes the rest.
 
 The standard library alone, any Python from 3.8 on, as `restart.py`.
 """
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 CODE, ENVIRONMENT = "code", "environment"
-UNSET = "[{} is not set]"  # what the batch script writes for a variable of --node-local that it does not have
+UNSET = "[{} is not set]"  # the batch script's text for an unset variable in --node-local
 NUM_TRIES = 200  # pairs of ports
 LAST_PORT = 65534
 
@@ -49,7 +49,7 @@ def copy(folder: Path, *, code: Path, environment: Path | None = None) -> None:
     """Copy the code, and unpack the environment, into `folder`; its neighbours, of earlier attempts, are removed.
 
     Args:
-        folder: of this attempt; the folder above it is the run's own.
+        folder: this attempt's folder; the folder above it is the run's.
         code: the snapshot's folder.
         environment: a tar archive with bin/python at its top, as conda-pack and venv-pack write it.
 
@@ -88,7 +88,7 @@ def copy(folder: Path, *, code: Path, environment: Path | None = None) -> None:
 
 
 def reason_of(error: OSError) -> str:
-    """Why a file or a tree of files was not copied; of shutil's list of all that has failed, the first."""
+    """Why a file or tree was not copied; the first entry of shutil's list of failures."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         return str(error.args[0][0][-1])
     return f"{os.strerror(error.errno)}: {error.filename}" if error.errno and error.filename else str(error)
@@ -102,7 +102,7 @@ def remove(folder: Path) -> None:
 
 
 def remove_at_exit(folder: Path) -> None:
-    """On a rank: remove the copy when this process exits, if no other rank of this node uses it any more."""
+    """On a rank: remove the copy when this process exits, if no other rank of this node still uses it."""
     with suppress(OSError):  # then the batch script removes it
         descriptor = os.open(folder, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -116,7 +116,7 @@ def _remove_if_last(folder: Path, descriptor: int) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the run's folder, which no other user may have made: the ranks will import what lies there."""
+    """Make the run's folder; refuse another user's folder, because the ranks import code from it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
@@ -170,7 +170,7 @@ def _failure_of(command: Sequence[str]) -> str | None:
 
 
 def free_pair(first: int) -> int:
-    """The first of `first`, `first` + 2, ... which nobody listens at, nor at its neighbour: two runs may have one port.
+    """The first free pair of ports of `first`, `first` + 2, ...: two runs may have been given one port.
 
     Raises:
         OSError: if all that were tried are taken.
@@ -182,7 +182,7 @@ def free_pair(first: int) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether a server could listen at this port now, on all addresses, whatever connections linger there."""
+    """Whether a server could listen at this port now, on all addresses; lingering connections do not matter."""
     with ExitStack() as stack:
         for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
             try:
@@ -227,19 +227,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _set_signals(handler: Any) -> None:
-    """What to do about SLURM's signals, which go to all processes of a job that is requeued or cancelled."""
+    """Handle SLURM's signals, which all processes of a requeued or cancelled job receive."""
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, handler)
 
 
 def _stop(number: int, frame: object) -> None:
-    """End, with nothing left of the copy; SIGTERM comes from srun after another node's error, and has its code."""
+    """Exit, which removes the copy; SIGTERM comes from srun after another node's error, so its exit code is 1."""
     _set_signals(signal.SIG_IGN)
     sys.exit(1 if number == signal.SIGTERM else 128 + number)
 
 
 def _note_failure(output_dir: Path, error: NodeLocalError) -> None:
-    """Let `restart.py` know why the attempt fails, and on which node."""
+    """Tell `restart.py` the node and the reason of the failure."""
     sys.path.append(str(Path(__file__).resolve().parent))
     from restart import note_failure  # type: ignore[import-not-found]
 

@@ -1,4 +1,4 @@
-"""Before the training: is every rank there, does its GPU compute, does an all-reduce add up?
+"""Checks before the training: is every rank there, does its GPU compute, does an all-reduce add up?
 
 Without this, a node that hangs or lacks a GPU shows only as a training that never starts. The ranks meet at a key-value
 store of rank 0, next to the address of the training. Each reports there; a rank that does not is named with its node.
@@ -29,7 +29,7 @@ SAY_EVERY_S = 30.0
 
 
 class PreflightError(RuntimeError):
-    """The job cannot train on these nodes; `nodes` are those at fault, as far as known."""
+    """The job cannot train on these nodes; `nodes` holds the faulty ones, as far as known."""
 
     def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ def meet(rank_info: RankInfo, *, seconds: float) -> TCPStore:
     """Open the store on rank 0, or connect to it.
 
     Raises:
-        PreflightError: if the address is taken (rank 0) or cannot be reached; says on which node.
+        PreflightError: if the address is taken (rank 0) or cannot be reached; names the node.
     """
     try:
         return TCPStore(
@@ -62,7 +62,7 @@ def meet(rank_info: RankInfo, *, seconds: float) -> TCPStore:
 
 
 def check_ranks(store: Store, rank_info: RankInfo, check_rank: Callable[[RankInfo], str], *, seconds: float) -> None:
-    """Run `check_rank`, which returns ALL_WELL or what is wrong, and share the result with all ranks.
+    """Run `check_rank`, which returns ALL_WELL or a fault, and share the result with all ranks.
 
     Raises:
         PreflightError: on every rank, if any of them found something wrong or did not report within `seconds`.
@@ -82,7 +82,7 @@ def check_all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds
 
 
 def check_device(rank_info: RankInfo) -> str:
-    """ALL_WELL if this rank has its own GPU and that can multiply, else what is wrong."""
+    """ALL_WELL if this rank has its own GPU and the GPU can multiply, else the fault."""
     if not torch.cuda.is_available():
         return "torch sees no GPU (torch.cuda.is_available() is False); see nvidia-smi on the node"
     if torch.cuda.device_count() < rank_info.ranks_per_node:
@@ -96,10 +96,10 @@ def check_device(rank_info: RankInfo) -> str:
 
 
 def check_this_node(num_gpus: int) -> None:
-    """Check each of this node's GPUs in a process of its own, which leaves no memory of the GPUs occupied.
+    """Check this node's GPUs in a separate process, which leaves no GPU memory occupied.
 
     Raises:
-        PreflightError: naming the node and what is wrong.
+        PreflightError: naming the node and the fault.
     """
     program = f"from {__name__} import ALL_WELL, check_local_gpus; print(check_local_gpus({num_gpus}))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
@@ -114,7 +114,7 @@ def check_this_node(num_gpus: int) -> None:
 
 
 def check_local_gpus(num_gpus: int) -> str:
-    """ALL_WELL if this process sees `num_gpus` GPUs and each can multiply, else what is wrong."""
+    """ALL_WELL if this process sees `num_gpus` GPUs and each can multiply, else the fault."""
     for local_rank in range(num_gpus):
         rank_info = RankInfo(
             rank=local_rank,
@@ -131,10 +131,10 @@ def check_local_gpus(num_gpus: int) -> str:
 
 
 def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:
-    """Run `function` on rank 0 alone, and give all ranks what it returns.
+    """Run `function` on rank 0 alone, and return its result on all ranks.
 
     Raises:
-        RuntimeError: on the other ranks, with the message of what `function` raised on rank 0.
+        RuntimeError: on the other ranks, with the message of rank 0's exception.
     """
     if rank_info.rank:
         store.wait([key], datetime.timedelta(seconds=seconds))
@@ -177,7 +177,7 @@ def _all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: flo
 
 
 def _report(store: Store, rank_info: RankInfo, key: str, finding: str, *, seconds: float, silent: str) -> None:
-    """Share what this rank found; rank 0 waits for all reports and says what they come to."""
+    """Share this rank's result; rank 0 collects all reports and publishes the verdict."""
     store.set(f"{key}/{rank_info.rank}", finding)
     if rank_info.rank == 0:
         findings = _findings(store, rank_info, key, seconds=seconds, silent=silent)
@@ -199,7 +199,7 @@ def _report(store: Store, rank_info: RankInfo, key: str, finding: str, *, second
 
 
 def _findings(store: Store, rank_info: RankInfo, key: str, *, seconds: float, silent: str) -> dict[str, list[str]]:
-    """What is wrong, by node."""
+    """The faults, by node."""
     missing = set(range(rank_info.world_size))
     start = time.monotonic()
     say_at = start + SAY_EVERY_S
@@ -221,7 +221,7 @@ def _findings(store: Store, rank_info: RankInfo, key: str, *, seconds: float, si
 
 
 def _on_nodes(ranks: Iterable[int], rank_info: RankInfo) -> str:
-    """As in `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
+    """A description such as `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
     hosts = [rank_info.host_of(rank) for rank in ranks]
     counts = sorted({host: hosts.count(host) for host in hosts}.items(), key=lambda pair: -pair[1])
     more = f" and {len(counts) - 8} more nodes" if len(counts) > 8 else ""

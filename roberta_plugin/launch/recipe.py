@@ -1,7 +1,7 @@
 """Config file + flags -> LaunchSettings -> fairseq-train's arguments, completed for the number of GPUs.
 
 A *recipe* is such a file; slurm/README.md has the format. It may name another one by `base: FILE` and then holds only
-what differs.
+the differences.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class LaunchSettings(Resources):
     gpus_per_node: int = setting(
         1, "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node"
     )
-    min_nodes: int | None = setting(None, "go on with so many nodes where there are no more (nodes: 96-128 says both)")
+    min_nodes: int | None = setting(None, "start with this many nodes if no more are free (nodes: 96-128 says both)")
     time: str = setting("1-00:00:00", "time limit of one start: minutes, HH:MM:SS or D-HH:MM:SS")
     container: str | None = setting(None, "container image to run in")
-    container_runtime: str = setting("pyxis", "what starts the container: pyxis (srun's options) or apptainer")
+    container_runtime: str = setting("pyxis", "runtime of the container: pyxis (srun's options) or apptainer")
     container_mounts: str | None = setting(None, "HOST:CONTAINER,... folders that the container sees")
     node_local: str | None = setting(
         None, "folder on each node's own disk, as /tmp or $TMPDIR: ranks import from a copy of the code there"
@@ -48,7 +48,7 @@ class LaunchSettings(Resources):
     )
     batch_sequences: int | None = setting(None, "sequences per update on all GPUs")
     batch_tokens: int | None = setting(None, "tokens per update on all GPUs")
-    checkpoint_minutes: float = setting(0.0, "also save a checkpoint every so many minutes (0: only by updates)")
+    checkpoint_minutes: float = setting(0.0, "minutes between additional checkpoints (0: save by updates only)")
     preflight_seconds: float = setting(600.0, "how long the ranks wait for each other before one counts as lost")
     accept_changes: bool = setting(False, "continue the run although settings of the training have changed")
     max_requeues: int = setting(100, "how often the job may start again after preemption, time limit or a failure")
@@ -60,7 +60,7 @@ class LaunchSettings(Resources):
 
     @property
     def fewest_nodes(self) -> int:
-        """The number of nodes without which the job does not start."""
+        """The smallest number of nodes with which the job starts."""
         return self.nodes if self.min_nodes is None else self.min_nodes
 
     @property
@@ -166,7 +166,7 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
     """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs.
 
     Raises:
-        ValueError: if the recipe sets what follows from it, or its batch cannot be shared out.
+        ValueError: if the recipe sets an option that follows from it, or its batch cannot be shared out.
     """
     arguments = _with_user_dir(_words(recipe))
     for option, remedy in {

@@ -1,7 +1,7 @@
 """SLURM's environment -> which rank this process is, of how many, and where the ranks meet.
 
 fairseq finds these by itself only in some setups, and where it does not it falls back to localhost, which makes
-several trainings of one; so every number is given to it explicitly, and compared with what the recipe asked for.
+several trainings of one; so every number is given to it explicitly, and compared with the recipe.
 This file uses the standard library alone: a thousand processes can import it on one machine.
 """
 
@@ -36,7 +36,7 @@ class RankInfo:
 
     @property
     def preflight_port(self) -> int:
-        """Where the ranks meet before the training, beside its own port."""
+        """The port at which the ranks meet before the training, next to the training's."""
         return self.port + 1
 
     @property
@@ -67,7 +67,7 @@ def rank_from_environment(
         environment: where SLURM's variables are.
 
     Raises:
-        RuntimeError: outside of `srun`, or if the job has another shape than the recipe.
+        RuntimeError: outside of `srun`, or if the job's shape differs from the recipe's.
     """
     names = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_JOB_NODELIST")
     missing = [name for name in names if name not in environment]
@@ -116,7 +116,7 @@ def _expand_range(part: str) -> list[str]:
 
 
 def port_of(output_dir: Path) -> int:
-    """The port of a run, and beside it the one of its pre-flight: the same whenever the run starts again."""
+    """The port of a run; its pre-flight uses the next one. Restarts keep both."""
     return FIRST_PORT + 2 * (zlib.crc32(str(output_dir).encode()) % NUM_PORT_PAIRS)
 
 

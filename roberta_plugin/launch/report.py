@@ -42,7 +42,7 @@ def write_report(output_dir: Path) -> Path:
 def curves_of(records: Sequence[Record]) -> dict[tuple[str, str], Curve]:
     """The curves in the log by kind (train_inner, or a validation split) and value (loss, wps, mfu).
 
-    Of an update that was repeated after a restart, the last record counts.
+    If an update was repeated after a restart, its last record counts.
     """
     points: dict[tuple[str, str], dict[int, float]] = {}
     for kind, values in records:
@@ -96,7 +96,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
 
 
 def _gpus(launch: Launch, status: Status | None) -> str:
-    """How many GPUs the run had last; of a range of nodes, the launch asked for the most."""
+    """Number of GPUs of the last start; with a range of nodes, also the most that the launch asked for."""
     is_of_launch = status is not None and status.job_id == (launch.job_id or "")
     last = status.num_gpus if status is not None and is_of_launch else None
     return f"{launch.num_gpus:,}" if last in (None, launch.num_gpus) else f"{last:,}, of {launch.num_gpus:,} at most"
@@ -125,7 +125,7 @@ def _draw(file: Any, curves: Mapping[tuple[str, str], Curve]) -> None:
 
 
 def launched_run(output_dir: Path) -> Launch:
-    """What was last submitted for a run folder.
+    """The last submission of a run folder.
 
     Raises:
         FileNotFoundError: if nothing was.
@@ -162,7 +162,7 @@ def last_lines(path: Path, number: int) -> list[str]:
 
 
 def attempt_lines(output_dir: Path) -> list[str]:
-    """How each attempt of all jobs of the run ended and what followed, and which nodes failed how often.
+    """The end and the consequence of each attempt of all jobs of the run, and the number of failures per node.
 
     Example:
         2026-11-22 03:10  job 7, attempt 0, update 5,210: failed in training (exit code 1; rank 3 on gpu2: ...)

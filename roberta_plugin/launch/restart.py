@@ -1,4 +1,4 @@
-"""The ranks of a job have ended -> requeue the job, or let it end.
+"""Decides, when the ranks of a job have ended, whether to requeue the job.
 
     run folder -> how the attempt ended                read_end
     how this attempt and earlier ones ended -> what follows    decide, a pure function
@@ -50,7 +50,7 @@ FINISHED, STOPPED, CRASHED, START_FAILED = "finished", "stopped", "failed in tra
 
 @dataclass(frozen=True)
 class End:
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     job_id: str
     attempt: int
@@ -62,7 +62,7 @@ class End:
     reason: str = ""  # the first exception of a rank
     is_preflight: bool = False  # whether the reason comes from the pre-flight
     nodes: tuple[str, ...] = ()  # named by the pre-flight, or with a rank that hangs
-    node: int = 0  # the one whose log to open, by its number within the job
+    node: int = 0  # node of the log to open, by its number within the job
 
     def kind(self, preemption_code: int) -> str:
         """FINISHED, STOPPED, CRASHED or START_FAILED."""
@@ -75,7 +75,7 @@ class End:
         return START_FAILED if self.code else FINISHED
 
     def text(self) -> str:
-        """As in `exit code 137 (SIGKILL); rank 3 on gpu7: RuntimeError: ...`."""
+        """A description such as `exit code 137 (SIGKILL); rank 3 on gpu7: RuntimeError: ...`."""
         code = f"exit code {self.code}"
         if self.code > 128:
             with suppress(ValueError):
@@ -94,7 +94,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the job restarts, why, after how many seconds, and without which nodes."""
+    """Whether the job restarts, the reason, the delay in seconds, and the nodes to exclude."""
 
     restarts: bool
     text: str
@@ -145,7 +145,7 @@ def _failures_in_a_row(records: Sequence[dict[str, Any]], kind: str) -> int:
 
 
 def _to_exclude(nodes: tuple[str, ...], num_nodes: int) -> tuple[str, ...]:
-    """The named nodes; none if there are so many that the cause must lie elsewhere."""
+    """The nodes at fault; empty if too many to be the cause."""
     return nodes if len(nodes) <= max(1, num_nodes // 2) else ()
 
 
@@ -226,7 +226,7 @@ def note_failure(
         rank: this rank; None before there are ranks.
         host: its node.
         error: the exception.
-        node: number of its node within the job, by which the log is called.
+        node: number of its node within the job, as in the log's name.
         nodes: the nodes at fault, as far as known: named by the pre-flight, or with a rank that hangs.
         is_preflight: whether the error comes from the pre-flight.
     """
@@ -303,7 +303,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 PATIENCE_S = (
-    3600.0  # to wait for a controller that does not answer; until it does, nobody else can use the nodes either
+    3600.0  # to wait for a controller that does not answer; until it does, no other job can use the nodes either
 )
 ASK_EVERY_S = 15.0
 UNREACHABLE = re.compile(
@@ -391,7 +391,7 @@ def carry_out(end: End, limits: Limits, *, output_dir: Path, slurm: Slurm, say: 
         slurm.update(end.job_id, StartTime=f"now+{decision.pause_s}")
     write_attempt(output_dir, end, decision, limits)
     if kind == FINISHED:
-        return 0  # whatever srun says: it may have waited for a rank whose daemon had died
+        return 0  # srun's own code is ignored: it may have waited for a rank whose daemon had died
     return end.code or 1
 
 

@@ -1,9 +1,9 @@
-"""The code and the config as they were at the launch, in the run folder: the job runs what lies there.
+"""Copies of the code and the config at launch, in the run folder; the job runs these.
 
 RUN-DIR/.snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json, the
 config file and environment.sh, the values of --env; only their owner can read these three. Secrets of --env are in
 none of them (`training/job_environment.py`). Editing the checkout afterwards changes neither a waiting job nor one that
-starts again. A sweep has a snapshot too, the same one for all its runs.
+starts again. A sweep has one snapshot for all its runs.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
 
 
 def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> tuple[Path, bool]:
-    """The code of a sweep's runs: copied by the first start, and the same for all of them whatever is edited later.
+    """The code of a sweep's runs: the first start copies it, and later edits do not change it.
 
     Args:
         root: folder of the sweep, or of several that share the copy.
-        user_dirs: of the grid's own.
+        user_dirs: user directories of the grid.
         renew: take the present code from now on.
 
     Returns:
@@ -99,7 +99,7 @@ def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> t
 
 
 def _differs(source: Path, copy: Path) -> bool:
-    """Whether a folder of code is not what was copied from it."""
+    """Whether a folder of code differs from its copy."""
 
     def files(folder: Path) -> dict[Path, bytes]:
         paths = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
@@ -127,7 +127,7 @@ def write_for_owner(path: Path, text: str) -> None:
 
 
 def next_folder(output_dir: Path) -> Path:
-    """The folder of the next snapshot: earlier launches of the run keep theirs."""
+    """The folder of the next snapshot; those of earlier launches stay."""
     taken = [int(path.name) for path in (output_dir / SNAPSHOTS).glob("*") if path.name.isdigit()]
     return output_dir / SNAPSHOTS / str(max(taken, default=-1) + 1)
 

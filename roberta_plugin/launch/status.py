@@ -22,7 +22,7 @@ LAUNCH_FILE = "launch.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What was submitted."""
+    """The submission of a run (launch.json)."""
 
     job_id: str | None
     name: str
@@ -54,7 +54,7 @@ class Status:
     time: float  # seconds since 1970
     num_gpus: int | None = None  # that train now, of those of launch.json
     mfu: float | None = None  # percent of the GPUs' peak
-    slowest: Slowest | None = None  # of several ranks, the one that the others wait for most
+    slowest: Slowest | None = None  # the straggler, if there are several ranks
 
     def __post_init__(self) -> None:
         """Make a `Slowest` of the list that JSON has."""
@@ -78,7 +78,7 @@ def write_launch(output_dir: Path, launch: Launch) -> None:
 
 
 def read_launch(output_dir: Path) -> Launch | None:
-    """Read what was last submitted for a run folder; None if nothing was."""
+    """Read the last submission of a run folder; None if there is none."""
     return _read(output_dir / LAUNCH_FILE, Launch)
 
 
@@ -99,7 +99,7 @@ def find_runs(folder: Path, *, by: str = LAUNCH_FILE) -> list[Path]:
 
 
 def attempt() -> int:
-    """How many times SLURM, or torchrun, has restarted this job."""
+    """The number of restarts of this job by SLURM or torchrun."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
 
 

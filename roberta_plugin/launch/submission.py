@@ -54,7 +54,7 @@ END_LINES = ["end_attempt $?"]
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job, or what it would be: `job_id` is None after a dry run."""
+    """A submitted job, or the result of a dry run, where `job_id` is None."""
 
     job_id: str | None
     output_dir: Path
@@ -75,7 +75,7 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     """Check the recipe, copy code and config into the run folder, and submit the job.
 
     Args:
-        recipe: what to train, and on what.
+        recipe: the training and its resources.
         dry_run: only check, and return the script and the commands.
         config: the file that the recipe was read from, kept in the run folder.
 
@@ -141,7 +141,7 @@ def submit_array(
     """Submit an array of jobs, one process each: job number i calls `function(items[i])`.
 
     Args:
-        function: what a job calls; with a method `checkpoint`, it is called again after a time limit.
+        function: called in each job; if it has a method `checkpoint`, again after a time limit.
         items: its arguments.
         folder: for scripts and logs, on a file system that all nodes see.
         name: of the array, which squeue shows.
@@ -169,7 +169,7 @@ def submit_array(
 
 @contextlib.contextmanager
 def _calling_sbatch(resources: Resources, *, folder: Path) -> Iterator[None]:
-    """Call sbatch, through submitit, while this is entered: without what it would take from the job that we run in.
+    """While entered, submitit calls sbatch without the settings that it would inherit from a surrounding job.
 
     The job inherits this process's environment by `resources.inherit`. The files that submitit writes to `folder` hold
     what `setup` and `sbatch` say; others can read them at no time.
@@ -205,7 +205,7 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
     # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
     parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
     if recipe.min_nodes is not None:
-        # of a range, SLURM gives no more nodes than --ntasks-per-node times the fewest: srun alone divides the node
+        # from a range, SLURM gives no more nodes than --ntasks-per-node times the fewest: srun alone divides the node
         parameters["additional_parameters"]["nodes"] = f"{recipe.min_nodes}-{recipe.nodes}"
         parameters["cpus_per_task"] *= parameters.pop("ntasks_per_node")
     return parameters | {
@@ -218,7 +218,7 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
 
 
 def srun_arguments(recipe: LaunchSettings) -> list[str]:
-    """How the ranks are started: one that fails ends all, the logs of the nodes go on after a restart."""
+    """srun options: one failing rank ends the job; logs are appended."""
     logs = f"{recipe.output_dir}/logs/%j_%n_log.out"  # one for each node, and its lines with the ranks' numbers
     arguments = ["--kill-on-bad-exit=1", "--open-mode=append", "--label", f"--output={logs}"]
     arguments.append(f"--cpus-per-task={recipe.cpus_per_gpu}")
@@ -232,7 +232,7 @@ def srun_arguments(recipe: LaunchSettings) -> list[str]:
 
 
 def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
-    """The fairseq-train command that a rank amounts to, with SLURM's variables for what differs between ranks."""
+    """The equivalent fairseq-train command of a rank, with SLURM's variables where ranks differ."""
     rank_info = RankInfo(
         rank=0,
         world_size=recipe.num_gpus,
@@ -272,7 +272,7 @@ def _python(recipe: LaunchSettings) -> str:
 def environment_lines(
     resources: Resources, *, snapshot: Path, code: str, before_activation: Sequence[str] = ()
 ) -> list[str]:
-    """The variables of --env, modules, conda and `setup`, then the code in front of whatever these have set."""
+    """The variables of --env, modules, conda and `setup`, then PYTHONPATH with the code in front."""
     return [
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         *before_activation,
@@ -282,7 +282,7 @@ def environment_lines(
 
 
 def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """The batch script before srun: bash outlives the signals that are for its ranks, and the job's environment."""
+    """The batch script before srun: ignore signals meant for the ranks; set up the environment."""
     first_port = recipe.port or port_of(recipe.output_dir)
     code = shlex.quote(str(snapshot / "code"))
     if recipe.node_local is not None:
@@ -302,12 +302,12 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
 
 
 def _exports(values: Mapping[str, str]) -> list[str]:
-    """Lines that set variables which the environment does not have yet."""
+    """Lines that set variables unless the environment has them."""
     return [f"export {name}=${{{name}:-{value}}}" for name, value in values.items()]
 
 
 def nccl_variables(output_dir: Path) -> dict[str, str]:
-    """What NCCL does about a hang, unless the environment says otherwise.
+    """NCCL's reaction to a hang, unless the environment says otherwise.
 
     Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/lost_ranks.py` sets the
     time), and each rank then writes its last collectives to RUN-DIR/logs: torch's flight recorder.
@@ -322,7 +322,7 @@ def nccl_variables(output_dir: Path) -> dict[str, str]:
 
 
 def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """What the script does at its end: `restart.py` decides whether the job starts again, and gives its exit code.
+    """The end of the script: `restart.py` decides whether the job restarts, and gives its exit code.
 
     Ranks that were killed have left their copies on the nodes. To requeue the job would end the removal, which
     therefore comes first; after a stop the ranks have removed them, and the time that SLURM leaves may be short.
@@ -374,5 +374,5 @@ def _copy_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
 
 
 def _outside(snapshot: Path, name: str) -> str:
-    """The command that runs a file of this folder which needs the standard library alone."""
+    """The command that runs a file of this folder with the standard library only."""
     return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "launch" / name))}'

@@ -1,4 +1,4 @@
-"""One rank of a training that torchrun has started: a recipe of `roberta launch` where there is no SLURM.
+"""One rank of a training that torchrun has started: recipes of `roberta launch` without SLURM.
 
 torchrun starts the ranks, starts all of them again when one has failed (--max-restarts), and with --nnodes MIN:MAX also
 when machines come or go. Every start begins at the newest whole checkpoint, and shares the recipe's batch out among the
@@ -30,7 +30,7 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
-    """The rank of this process, which meets the others at the store of torchrun's agent; alone, it is rank 0 of 1.
+    """This process's rank, which meets the others at the store of torchrun's agent; without torchrun, rank 0 of 1.
 
     Raises:
         ValueError: if only some of torchrun's variables are set.
@@ -51,7 +51,7 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
     """Train on this rank to the end (exit code 0) or until a signal stops all ranks (128 + its number).
 
     Raises:
-        ValueError: for a recipe that cannot work with this many ranks, or that changes the settings of the run.
+        ValueError: if the recipe does not fit this number of ranks, or changes the settings of the run.
         FileNotFoundError: for a missing data folder.
     """
     recipe = dataclasses.replace(
@@ -77,7 +77,7 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
 
 
 def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
-    """On rank 0, before the others can go on: settings, checkpoints, launch.json."""
+    """On rank 0, while the others wait: check settings and checkpoints, write launch.json."""
     from roberta_plugin.fairseq_workarounds import save_dir_lock
 
     changes = checks.check_changes(recipe, arguments)

@@ -134,11 +134,11 @@ class UpdateHook:
         return [None], True
 
     def _is_to_stop(self, trainer: Any) -> bool:
-        """Whether any rank got a signal; all ranks have equally many validation batches and can agree after each."""
+        """Whether any rank got a signal; all ranks have the same number of validation batches and agree after each."""
         return agree([self._stop.received is not None], device=trainer.device)[0]
 
     def _is_time_to_save(self) -> bool:
-        """Whether a checkpoint is due by rank 0's clock."""
+        """Whether rank 0's clock says that a checkpoint is due."""
         return self._is_master and 0 < self._save_seconds <= time.monotonic() - self._saved_at
 
     def _show(self, *, at_once: bool) -> None:
@@ -150,7 +150,7 @@ class UpdateHook:
 
 
 class Speed:
-    """Loss and speed since the last measurement, from what fairseq logs; `mfu` is fairseq's since its epoch began."""
+    """Loss and speed since the last measurement, from fairseq's log; `mfu` is fairseq's since its epoch began."""
 
     def __init__(self) -> None:
         self.loss: float | None = None
@@ -191,12 +191,12 @@ def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
 
 
 def _as_if_due(checkpoint: Any) -> Any:
-    """Checkpoint options that give this update a checkpoint file of its own and delete old ones."""
+    """Checkpoint options that save this update under its own name and delete old ones."""
     return OmegaConf.merge(checkpoint, {"save_interval_updates": 1})
 
 
 def _of_update(key: str) -> float:
-    """What fairseq has logged for the last update alone."""
+    """fairseq's logged values of the last update alone."""
     meter = metrics.get_meter("train", key)
     return 0.0 if meter is None or meter.val is None else float(meter.val)
 

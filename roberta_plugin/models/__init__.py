@@ -13,7 +13,7 @@ linear_cross_entropy   features, labels           -> loss, without holding all l
 initialization         BERT's initial weights
 compiling              torch.compile of the layers, with enough graphs
 checkpoints/           state dicts of other layouts, heads and options
-cpu/                   what makes a training step fast on a CPU
+cpu/                   faster training steps on a CPU
 flops                  FLOPs of a training step
 device_peaks           peak FLOP/s of GPUs
 """

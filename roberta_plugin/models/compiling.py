@@ -1,8 +1,8 @@
-"""torch.compile of the encoder's layers, so that it lasts: enough graphs for all kinds of batches, and no silent end.
+"""torch.compile of the encoder's layers: enough graphs for all kinds of batches, and a warning when they run out.
 
-A layer is compiled anew for training and validation, with padding and without, for packed rows, for the last layer, and
-once more when a size turns out to change from batch to batch. At the 9th graph torch would give up and run everything
-that comes later as it is, with a line on stderr that no log has.
+A layer is compiled separately for training and validation, with padding and without, for packed rows, for the last
+layer, and once more when a size changes from batch to batch. At the 9th graph torch would give up and run all further
+kinds uncompiled, with a line on stderr that no log has.
 
 Layers share their code, so that 24 of them take as many graphs as one.
 """
@@ -22,8 +22,8 @@ _has_reported: set[str] = set()
 
 
 def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") -> None:
-    """Compile each layer in place: parameters keep their names. What has run once is compiled for its sizes; a size
-    that changes becomes a variable of the graph."""
+    """Compile each layer in place: parameters keep their names. The first graph is for fixed sizes; a size that
+    changes becomes a variable of the graph."""
     raise_limit()
     for layer in layers:
         layer.compile(backend=backend)

@@ -47,7 +47,7 @@ class FastRobertaConfig(FairseqDataclass):
         default=None, metadata={"help": "number of positions (default: the task's --tokens-per-sample)"}
     )
     untie_weights_roberta: bool = field(
-        default=False, metadata={"help": "give the LM head an output matrix of its own instead of the embeddings"}
+        default=False, metadata={"help": "give the LM head a separate output matrix instead of the embeddings"}
     )
     checkpoint_activations: bool = field(
         default=False, metadata={"help": "recompute each layer in the backward pass: less memory, a third more time"}
@@ -59,7 +59,7 @@ class FastRobertaConfig(FairseqDataclass):
         },
     )
     attention_backend: ATTENTION_BACKENDS = field(  # type: ignore[valid-type]
-        default="auto", metadata={"help": "how attention is computed; auto chooses by device, dropout and batch"}
+        default="auto", metadata={"help": "implementation of attention; auto chooses by device, dropout and batch"}
     )
     matmul_precision: MATMUL_PRECISIONS = field(  # type: ignore[valid-type]
         default="highest",
@@ -92,7 +92,7 @@ def set_size(args: Any, size: str) -> None:
 
 
 def read_config(args: Any, *, max_positions: int | None) -> FastRobertaConfig:
-    """fairseq's options, in whichever form fairseq holds them, as a checked config.
+    """fairseq's options, in any of its forms, as a checked config.
 
     Args:
         args: a Namespace, an omegaconf config or a `FastRobertaConfig`.
@@ -112,7 +112,7 @@ def check_config(cfg: FastRobertaConfig) -> None:
     """Refuse options that do not describe a model.
 
     Raises:
-        ValueError: naming the option, its value and what would be right.
+        ValueError: naming the option, its value and the remedy.
     """
     counts = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
     for name in (*counts, "max_positions"):

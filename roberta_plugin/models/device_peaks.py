@@ -1,6 +1,6 @@
 """Peak FLOP/s of GPUs, by the names that torch gives them: the denominator of `mfu` in the log.
 
-Dense matrix products, which is half of what recent data sheets print first ("with sparsity"), at the boost clock. From
+Dense matrix products, half of the figure "with sparsity" in recent data sheets, at the boost clock. From
 the vendors' data sheets and architecture whitepapers:
 
     NVIDIA V100, T4, A10, A30, A40, A100, L4, L40, L40S, H100, H200, HGX/DGX B200, GB200 NVL72, HGX B300, GB300 NVL72

@@ -18,7 +18,7 @@ class LearnedPositions(nn.Embedding):
         self.pad_id = pad_id
 
     def forward(self, tokens: Tensor, *, is_padding: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """Ids (B, T) -> (B, T, D), or (T, D) if nothing is padding, when all blocks would get the same.
+        """Ids (B, T) -> (B, T, D); or (T, D), shared by all blocks, if nothing is padding.
 
         `positions` (B, T), 0 for the first token of a sequence, give the position of each token; without them, tokens
         are counted.

@@ -89,7 +89,7 @@ class SentenceEncoder(nn.Module):
         self.checkpoint_activations, self.layerdrop_prob = checkpoint_activations, layerdrop_prob
         self.embed_tokens = nn.Embedding(vocab_size, dim, padding_idx=pad_id)
         self.embed_positions = LearnedPositions(max_positions, dim, pad_id=pad_id)
-        # As in BERT; fairseq's first encoder had the same name for it.
+        # As in BERT; the name is that of fairseq's first encoder.
         self.segment_embeddings = nn.Embedding(num_segments, dim) if num_segments else None
         self.layernorm_embedding = nn.LayerNorm(dim, eps=layer_norm_eps)
         self.dropout = Dropout(dropout_prob)
@@ -145,7 +145,7 @@ class SentenceEncoder(nn.Module):
         return x, hidden if keep_hidden else []
 
     def _kept_layers(self) -> list[nn.Module]:
-        """All layers; in training those that LayerDrop keeps, by the random numbers that fairseq's would draw."""
+        """All layers; in training those that LayerDrop keeps, with fairseq's order of random numbers."""
         if not (self.training and self.layerdrop_prob):
             return list(self.layers)
         drawn = torch.empty(len(self.layers)).uniform_()

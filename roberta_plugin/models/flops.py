@@ -54,13 +54,13 @@ def executed_flops(
     num_next_sentences: int = 0,
     recomputes: bool = False,
 ) -> float:
-    """FLOPs that our model executes for the same step, 3 to 6 % less.
+    """FLOPs that our model executes for a step, 3 to 6 % less.
 
         6 (L - 1) (4 h^2 + 2 h f) tokens  +  12 (L - 1) h pairs  +  6 (h^2 + h V) predicted
         +  6 (2 h^2 tokens  +  (2 h^2 + 2 h f) predicted)  +  12 h pairs predicted / tokens
         +  6 (h^2 + 2 h) next sentences
 
-    The last layer makes keys and values of all tokens, and everything else of the predicted positions only, to which
+    The last layer makes keys and values of all tokens, and the rest for the predicted positions only, to which
     each <s> with next-sentence prediction belongs in the second line. With
     activations recomputed, layers cost a third more. Padding is left out, as above.
     """

@@ -99,7 +99,7 @@ class SpanLogits(NamedTuple):
 
 
 class SpanHead(Head):
-    """Features -> where the answer begins and ends, and whether there is one (paper section 5.2)."""
+    """Features -> logits of the answer's begin, end and existence (paper section 5.2)."""
 
     kind = "span"
     reads = "all"
@@ -118,7 +118,7 @@ class SpanHead(Head):
 class SentenceHead(Head):
     """Features of each sentence's <s> -> logits of belonging to an extractive summary.
 
-    Linear, or after a small Transformer over the sentences of a document, wherever its windows end (Liu and Lapata
+    Linear, or after a small Transformer over all sentences of a document, across windows (Liu and Lapata
     2019, section 3.2): sinusoidal positions are added, and each layer is the encoder's, with the layer norm after each
     sublayer.
     """

@@ -8,7 +8,7 @@ the same loop with chunks of 2,048 rows, large enough to keep a GPU busy. (`F.li
 the 4,928 rows of 64 blocks into 77 chunks of 64: 3,175 kernels instead of 11, and in bf16 ten times the error in the
 gradient of W.) All paths pass one parity test.
 
-Gradients of W and b are summed over chunks in fp32. Relative error of the gradient of W for 4,928 rows in bf16, beside
+Gradients of W and b are summed over chunks in fp32. Relative error of the gradient of W for 4,928 rows in bf16, against
 float64: 0.22 % by the plain path and in chunks of 2,048 rows; of all three gradients together 0.18 and 0.28 %
 (tests/unit/models/test_linear_cross_entropy.py).
 
@@ -46,7 +46,7 @@ def summed_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tenso
 
 
 def choose_path(device: torch.device, dtype: torch.dtype, *, num_logits: int) -> Path:
-    """The function below that computes it best: `num_logits` is M V."""
+    """The best of the functions below for the device; `num_logits` is M V."""
     if device.type == "cpu":
         return chunked if dtype == torch.float32 and not torch.is_autocast_enabled("cpu") else plain
     fits = num_logits * PLAIN_BYTES <= PLAIN_SHARE * memory_of(device)
@@ -65,7 +65,7 @@ def plain(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int
 
 
 def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """In small chunks, of the counted rows only: on a GPU, finding these would be a device-to-host sync.
+    """The loss in small chunks of the counted rows only: on a GPU, finding these would be a device-to-host sync.
 
     The forward pass computes the gradients too, so only one backward pass may follow.
     """
@@ -74,7 +74,7 @@ def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: i
 
 
 def chunked_on_device(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """In large chunks of all rows, without a device-to-host sync."""
+    """The loss in large chunks of all rows, without a device-to-host sync."""
     return _Chunked.apply(x, weight, bias, targets, ignored, ROWS_IN_LARGE_CHUNK)  # type: ignore[no-any-return, no-untyped-call]
 
 

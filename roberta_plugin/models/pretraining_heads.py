@@ -26,7 +26,7 @@ class MaskedLMHead(nn.Module):
         weight: nn.Parameter | None,
         layer_norm_eps: float = 1e-5,
     ) -> None:
-        """The output matrix is `weight` (V, D), the token embeddings, or without it a matrix of the head's own."""
+        """The output matrix is `weight` (V, D), the token embeddings, or without it a separate matrix."""
         super().__init__()
         self.dense = Linear(dim, dim)
         self.activation = activation

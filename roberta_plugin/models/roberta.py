@@ -43,7 +43,7 @@ UNUSED = ("src_lengths", "src_id", "prev_output_tokens")
 def in_our_words(model: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Arguments of `FastRobertaModel.forward` from those that fairseq's tasks and criterions give to its `roberta`.
 
-    Its criterions name a head as `classification_head_name`, with `features_only`, which says nothing more.
+    Its criterions name a head as `classification_head_name`, with a redundant `features_only`.
 
     Raises:
         ValueError: if a call names two heads.
@@ -86,10 +86,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     @classmethod
     def check_options(cls, options: Any) -> None:
-        """Refuse options that do not describe a model, before there is a task that knows its number of positions.
+        """Refuse options that do not describe a model, before the task sets its number of positions.
 
         Raises:
-            ValueError: naming the option, its value and what would be right.
+            ValueError: naming the option, its value and the remedy.
         """
         read_config(options, max_positions=1)
 
@@ -166,7 +166,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         With a head for next-sentence prediction, the loss and the logits come with "next_sentence_logits" (B, 2) in the
         second result; then the first entry of `predicted` for each block must be its <s>.
 
-        Called as a module, the model also takes what fairseq's tasks and criterions give (`in_our_words`).
+        Called as a module, the model also takes the arguments of fairseq's tasks and criterions (`in_our_words`).
 
         Args:
             src_tokens: ids (B, T), each row beginning with <s>, padded on the right.
@@ -195,7 +195,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             names = " and ".join(name for name, is_given in asked.items() if is_given)
             raise ValueError(f"{names} ask for different results of the same call: give one of them.")
         if reads == "sentences" and predicted is None:
-            raise ValueError(f"The head {head!r} scores sentences: give `predicted`, which says where they begin.")
+            raise ValueError(f"The head {head!r} scores sentences: give `predicted`, their first positions.")
         if return_all_hiddens and predicted is not None:
             raise ValueError("return_all_hiddens needs all positions, and predicted gives some: leave one out.")
         layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
@@ -238,7 +238,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         }
 
     def num_compiled_graphs(self) -> int:
-        """Graphs that torch.compile has made in this process so far; more and more if shapes keep changing."""
+        """Graphs that torch.compile has made in this process so far; the number grows while shapes change."""
         return num_graphs() if self.cfg.compile_layers else 0
 
     def peak_flops(self) -> float:
@@ -251,7 +251,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return str(self.cfg.attention_backend) == "auto" and is_served and is_exact(device, dtype)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by fairseq's trainer before each step: the first sets the precision of products, for the process."""
+        """Called by fairseq's trainer before each step; the first call sets the process's precision of products."""
         if not self._is_in_training:
             self._is_in_training = self._describes_attention = True
             if str(self.cfg.matmul_precision) != "highest":
@@ -292,7 +292,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         Args:
             name: its name in `forward` and in checkpoints.
             kind: one of `HEADS`.
-            sizes: what its class asks for: num_classes (and inner_dim) of classes, num_layers of a sentence head.
+            sizes: arguments of its class: num_classes (and inner_dim) of classes, num_layers of a sentence head.
 
         Raises:
             ValueError: if there is no such kind.

@@ -22,7 +22,7 @@ POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of wind
 
 
 class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
-    """The sentence encoder, and on top of it the masked-LM head and, where wanted, that of next-sentence prediction."""
+    """The sentence encoder with the masked-LM head and, if wanted, that of next-sentence prediction."""
 
     def __init__(
         self, cfg: FastRobertaConfig, dictionary: Any, *, num_segments: int = 0, predicts_next_sentence: bool = False

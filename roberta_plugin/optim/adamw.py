@@ -11,7 +11,7 @@ updates as under --fp16 and --bf16 with 4 bytes per parameter less, the fp32 cop
 keeps no masters there, and rounds its updates away: a change below 0.4 % of a bf16 weight is lost.)
 
 With --layer-lr-decay the learning rate falls from the heads to the embeddings, by this factor a layer (Clark et al.
-2020, section A.2). Which layer a parameter belongs to, fine-tuning tasks write onto it (`tasks/layer_depth.py`).
+2020, section A.2). Fine-tuning tasks mark each parameter with its layer (`tasks/layer_depth.py`).
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
@@ -109,7 +109,7 @@ class _ScalingAdamW(torch.optim.AdamW):
 
 
 class _MasterAdamW(_ScalingAdamW):
-    """AdamW of fp32 masters, with what fairseq's wrapper for --memory-efficient-fp16 and -bf16 asks of it."""
+    """AdamW of fp32 masters, with the interface of fairseq's wrapper for --memory-efficient-fp16 and -bf16."""
 
     supports_memory_efficient_fp16 = True
     disable_mem_eff_fp16_loading_hack = True  # the wrapper would put the state back on the CPU after it is loaded
@@ -170,7 +170,7 @@ class RobertaAdamW(FairseqOptimizer):
 
     @contextmanager
     def _dividing_by(self, scale: Any) -> Iterator[None]:
-        """Where the fused kernel divides gradients by `scale`, a number or a tensor, without a device-to-host sync."""
+        """Let the fused kernel divide gradients by `scale`, a number or a tensor, without a device-to-host sync."""
         if not torch.is_tensor(scale) and scale == 1.0:
             yield
             return
@@ -202,7 +202,7 @@ class RobertaAdamW(FairseqOptimizer):
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments, settings, and the fp32 masters where they are the optimizer's own."""
+        """Moments, settings, and the fp32 masters if the optimizer keeps them."""
         state = dict(super().state_dict())
         if self._masters:
             state[master_weights.KEY] = [master.detach() for master in self._masters]
@@ -211,7 +211,7 @@ class RobertaAdamW(FairseqOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         """Take over a state of this optimizer or of fairseq's `adam`, whose moments mean the same.
 
-        The settings stay those of this training's options, whatever the checkpoint has; --optimizer-overrides win.
+        The settings stay those of this training's options, not the checkpoint's; --optimizer-overrides win.
 
         Raises:
             ValueError: if one of the two was made with --layer-lr-decay and the other without.
@@ -235,7 +235,7 @@ class RobertaAdamW(FairseqOptimizer):
             )
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate; each group has its share of it."""
+        """Set the learning rate; each group gets its share of it."""
         for group, lr_scale in zip(self.param_groups, self._lr_scales, strict=True):
             group["lr"] = lr * lr_scale
 
@@ -259,7 +259,7 @@ def _master_of(half: torch.nn.Parameter) -> torch.nn.Parameter:
 def _parts(
     halves: Sequence[torch.nn.Parameter], masters: Sequence[torch.nn.Parameter]
 ) -> Iterator[list[tuple[torch.nn.Parameter, torch.nn.Parameter, torch.Tensor]]]:
-    """Parameters that have gradients, their masters and the gradients, not too many numbers at a time."""
+    """Parameters with gradients, their masters and the gradients, a limited number at a time."""
     part: list[tuple[torch.nn.Parameter, torch.nn.Parameter, torch.Tensor]] = []
     for half, master in zip(halves, masters, strict=True):
         if half.grad is None:
@@ -290,7 +290,7 @@ def _for_fused_adamw(state_dict: Mapping[str, Any], settings: Sequence[Mapping[s
 
 
 def _report_changes(saved: Sequence[Mapping[str, Any]], settings: Sequence[Mapping[str, Any]]) -> None:
-    """Say which settings differ from those that the checkpoint was trained with."""
+    """Log the settings that differ from the checkpoint's."""
     for name, option in {"betas": "--adam-betas", "eps": "--adam-eps", "weight_decay": "--weight-decay"}.items():
         before, now = saved[0].get(name), settings[0][name]
         if before is not None and before != now and not (name == "betas" and tuple(before) == now):

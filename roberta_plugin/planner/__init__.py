@@ -5,7 +5,7 @@
     memory     shape, precision, batch                     -> bytes on one GPU
     network    gradients, machine                          -> seconds of an all-reduce
     machines   a name, or a file                           -> machine
-    goodput    failures, checkpoints, restarts             -> share of the time that is kept
+    goodput    failures, checkpoints, restarts             -> fraction of time with kept progress
     plan       all of these                                -> a row for each number of GPUs
     presentation   the rows                                -> a table, advice, JSON
     equal_compute   a budget, batches                      -> updates and learning rates of equal trainings (Table 3)

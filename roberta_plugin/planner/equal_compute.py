@@ -16,15 +16,15 @@ import math
 from collections.abc import Callable, Mapping
 
 RULES: Mapping[str, Callable[[float], float]] = {"sqrt": math.sqrt, "linear": float}
-"""How the learning rate follows from the ratio of two batches."""
+"""Rules for the learning rate from the ratio of two batches."""
 
 
 def equal_updates(amount: float, *, of_update: float) -> int:
-    """Updates that use up an amount, rounded, at least one.
+    """Number of updates that use up a budget, rounded, at least one.
 
     Args:
-        amount: of tokens, sequences or FLOPs that the whole training gets.
-        of_update: how much of it an update takes. Pairs of sentences are short and so have few tokens in an update.
+        amount: budget of the whole training in tokens, sequences or FLOPs.
+        of_update: cost of one update in the same unit. Pairs of sentences are short: few tokens in an update.
 
     Example: 256 pairs of 55 tokens are 14,080 tokens; 1M updates of 256 x 512 tokens take 9,309,091 such updates.
     """
@@ -32,7 +32,7 @@ def equal_updates(amount: float, *, of_update: float) -> int:
 
 
 def scaled_rate(learning_rate: float, batch_size: float, other_batch_size: float, *, rule: str) -> float:
-    """The learning rate for another batch, both in sequences or both in tokens.
+    """The learning rate for another batch; both batches in sequences or both in tokens.
 
     sqrt keeps the variance of an update (Krizhevsky 2014, section 5; Hoffer et al. 2017), linear the sum of the updates
     of an epoch (Goyal et al. 2017). The paper tunes it: from 256 to 2K it lies between sqrt and linear.

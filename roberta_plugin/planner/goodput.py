@@ -1,4 +1,4 @@
-"""Failures, checkpoints, restarts -> the share of its time in which a job makes progress that it keeps.
+"""Failures, checkpoints, restarts -> goodput, the fraction of a job's time with progress that it keeps.
 
     |-- tau --|C|-- tau --|C|-- lost --X---- R ----|-- tau --|C| ...        goodput = kept tau / all of it
 
@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 
 DAY_S = 86_400.0
-GPUS_OF_RATE = 1024  # rates are of so many GPUs
+GPUS_OF_RATE = 1024  # rates are for this number of GPUs
 
 # Failures a day of 1,024 GPUs.
 PUBLISHED = {
@@ -33,7 +33,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
-    """How often jobs fail, and how long it takes until they train again."""
+    """Failure rates, and the time until a failed job trains again."""
 
     per_day: float  # of GPUS_OF_RATE GPUs; in proportion for others
     restart_s: float = 360.0  # noticed in one minute, two in the queue (SLURM's, of a requeued job), three to start
@@ -44,11 +44,11 @@ class Failures:
 
 
 def goodput(interval: float, *, stall: float, restart: float, between_failures: float, delay: float = 0.0) -> float:
-    """The share of kept work in the time that passes; all in seconds.
+    """The fraction of time with kept work; all in seconds.
 
     Args:
         interval: training between two checkpoints, tau.
-        stall: for which a checkpoint stops the training, C.
+        stall: time for which a checkpoint stops the training, C.
         restart: from a failure to the next update, R.
         between_failures: mean time between failures of the job, M; infinite: none.
         delay: until a checkpoint that is written in the background is safe. A failure before that loses an interval

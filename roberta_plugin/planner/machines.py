@@ -1,4 +1,4 @@
-"""--machine NAME or FILE -> Machine: a node of NVIDIA's, or one of your own.
+"""--machine NAME or FILE -> Machine: one of NVIDIA's, or your own.
 
 A file is YAML, with the fields of `Machine`; `gpu`, a name as in `models/device_peaks.py`, may stand for peak_tflops:
 

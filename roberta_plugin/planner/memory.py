@@ -113,7 +113,7 @@ def largest_batch(memory: Callable[[int], Memory], *, gpu_bytes: float) -> int:
     """Blocks in one forward pass that fill `SHARE_TO_FILL` of a GPU; 0 if not even one fits.
 
     Args:
-        memory: of a number of blocks; a straight line.
+        memory: bytes as a linear function of the number of blocks.
         gpu_bytes: the GPU's memory.
 
     Example: 10 GB fixed, 0.5 GB per block, a GPU of 80 GB  ->  (0.9 x 80 - 10) / 0.5 = 124 blocks.

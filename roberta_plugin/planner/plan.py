@@ -31,7 +31,7 @@ GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A training, and the speed of one GPU at it."""
+    """A training, and its speed on one GPU."""
 
     shape: Shape
     precision: Precision
@@ -70,13 +70,13 @@ class Row:
     all_reduce: float
     exposed: float  # the part of the all-reduce that the backward pass does not hide
     step: float
-    saving: float  # time in which checkpoints stop the training, as a share of the time in which it goes on
+    saving: float  # time lost to checkpoints, as a fraction of training time
     days: float
     gpu_hours: float
     tokens_per_second: float
     efficiency: float  # compute time / step time
     memory: Memory
-    goodput: float | None = None  # share of updates that are kept in the time that passes; None: failures not counted
+    goodput: float | None = None  # fraction of time with kept updates; None: failures not counted
 
 
 def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failures | None = None) -> Row:
@@ -123,14 +123,14 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
 
 
 def batch_of(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPlan:
-    """How the batch of an update is shared out, with at most `most_per_gpu` blocks in a forward pass."""
+    """Split the batch of an update, with at most `most_per_gpu` blocks in a forward pass."""
     return plan_batch(
         training.batch_sequences, num_gpus=num_gpus, most_per_gpu=most_per_gpu, may_differ=training.may_differ
     )
 
 
 def memory_on(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
-    """Memory of each of `num_gpus` GPUs with so many blocks in a forward pass."""
+    """Memory of each of `num_gpus` GPUs with `per_gpu` blocks in a forward pass."""
     return memory_of(
         training.shape,
         precision=training.precision,
@@ -143,10 +143,10 @@ def memory_on(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
 
 
 def saving_share(training: Training, *, step: float, machine: Machine) -> float:
-    """Seconds for which checkpoints stop the training, in a second of training.
+    """Fraction of time lost to checkpoints.
 
     Rank 0 writes the checkpoint, then its copy checkpoint_last.pt, and the other ranks wait; in the background, they
-    wait for the copy of the state, and for the checkpoint before if it is not written yet.
+    wait for the copy of the state, and for the previous checkpoint if it is not written yet.
 
     Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %; in the background 0.57 / 900 = 0.06 %.
     """
@@ -168,7 +168,7 @@ def _periods(training: Training, *, step: float) -> list[float]:
 
 
 def goodput_of(training: Training, row: Row, *, machine: Machine, failures: Failures) -> float:
-    """The share of updates that are kept, by `goodput.py`.
+    """The fraction of updates that are kept, by `goodput.py`.
 
     Raises:
         ValueError: if the recipe saves neither by the clock nor by updates.

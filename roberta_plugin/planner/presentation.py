@@ -1,4 +1,4 @@
-"""A plan for people and for programs: the table with its assumptions, what to change, JSON."""
+"""A plan as a table with its assumptions and advice, or as JSON."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
 
 
 def failure_advice(training: Training, row: Row, *, machine: Machine, failures: Failures) -> str:
-    """What was assumed about failures, and the best time between checkpoints for the number of GPUs of `row`."""
+    """The assumed failures, and the best time between checkpoints for the number of GPUs of `row`."""
     between = failures.between(row.num_gpus)
     written, copied = write_seconds(training, machine=machine)
     stall, delay = (copied, written) if training.saves_in_background else (written, 0.0)

@@ -1,4 +1,4 @@
-"""A model for prediction: opened, on its device, and with the kind of answers it was trained for."""
+"""Opens a model for prediction, on its device, with the kind of answers that it was trained for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_kind(settings: PredictSettings) -> Kind:
 
     Raises:
         FileNotFoundError: if the model or a file of it is not there.
-        ValueError: if it cannot answer what is asked.
+        ValueError: if the model cannot give such answers.
     """
     device = usable_device(settings.device)
     kind = None if settings.task_kind is None else kind_class(settings.task_kind)  # before the model is read
@@ -25,7 +25,7 @@ def open_kind(settings: PredictSettings) -> Kind:
 
 
 def kind_of_model(hub: RobertaHub) -> str:
-    """What a model was fine-tuned for, or fill_mask if it was not.
+    """The kind of task that a model was fine-tuned for, or fill_mask if it was not.
 
     Raises:
         ValueError: if the checkpoint does not say it and its heads leave it open.

@@ -36,7 +36,7 @@ class BadLineError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictResult:
-    """What `predict` has done."""
+    """The result of `predict`."""
 
     task_kind: str
     num_answers: int
@@ -46,7 +46,7 @@ class PredictResult:
     num_truncated: int
     """Records whose texts were cut to the model's length."""
     seconds: float
-    """Of reading, computing and writing, without opening the model."""
+    """Seconds of reading, computing and writing, without opening the model."""
     output: Path | None
 
 
@@ -55,7 +55,7 @@ def predict(settings: PredictSettings) -> PredictResult:
 
     Raises:
         FileNotFoundError: if the input, the model or a file of it is not there.
-        ValueError: if the model cannot answer what is asked; or at a bad line, unless they are skipped: then the
+        ValueError: if the model cannot give such answers; or at a bad line, unless they are skipped: then the
             answers before it are in OUTPUT.partial.
     """
     if settings.input is not None and not settings.input.is_file():
@@ -106,7 +106,7 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
     """The answers as they are computed, in order; nothing is written.
 
     Args:
-        settings: what to do.
+        settings: of the prediction.
         records: dictionaries, or texts; None: those of `settings.input`.
 
     Raises:
@@ -125,7 +125,7 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
 
 
 def delimiter_of(kind: Kind) -> str:
-    """What separates the columns of CSV: as in the tables that the model was trained on."""
+    """The separator of CSV's columns: as in the tables that the model was trained on."""
     return str(kind.trained.get("delimiter") or ",")
 
 

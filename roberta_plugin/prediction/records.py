@@ -2,7 +2,7 @@
 
     text    a line is a record {"text": line}
     tsv     the first line names the columns; a line has as many values, separated by tabs, without quoting
-    csv     the same with commas, or the separator of the table that the model was trained on, and with quotation marks
+    csv     as tsv, with quotation marks, and with commas or the separator of the table that the model was trained on
             around values that hold commas, quotation marks (doubled) or line ends; a record counts as the line where it
             begins
     jsonl   a line is a JSON object
@@ -41,9 +41,9 @@ class Line(NamedTuple):
     number: int
     """Counted from 1."""
     record: dict[str, Any] | None
-    """What the line says; None if it cannot be used."""
+    """The line's content; None if it cannot be used."""
     error: str = ""
-    """Why not, and what to do."""
+    """The reason, and the remedy."""
 
 
 def format_of(path: Path | None, first: bytes) -> Format:
@@ -62,7 +62,7 @@ def read_lines(
         file: opened for reading bytes.
         path: its path; None: standard input.
         format: its form; None: see `format_of`.
-        delimiter: what separates the columns of CSV.
+        delimiter: separator of CSV's columns.
     """
     columns: list[str] | None = None
     number = num_bytes = 0
@@ -138,13 +138,13 @@ class _CsvRecords:
         return _from_columns(self.begun, values, self.columns)
 
     def end(self) -> Line | None:
-        """What is wrong with the record that has begun, if one has."""
+        """The fault of an unfinished record, if there is one."""
         is_open, self.unfinished = bool(self.unfinished), []
         return Line(self.begun, None, _NOT_CLOSED) if is_open else None
 
 
 def _csv_values(text: str, delimiter: str) -> list[str] | None:
-    """The values of a record of CSV; None if it goes on in the next line, because a quotation mark is not closed.
+    """The values of a record of CSV; None if it continues in the next line, because a quotation mark is not closed.
 
     Raises:
         ValueError: if a carriage return outside of quotation marks divides it.

@@ -1,4 +1,4 @@
-"""What a prediction run does."""
+"""Settings of a prediction run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ OnError = Literal["stop", "skip"]
 
 @dataclass(frozen=True, kw_only=True)
 class PredictSettings:
-    """What `predict` and `iterate_predictions` do."""
+    """Settings of `predict` and `iterate_predictions`."""
 
     model: Path
     """Folder of a model, output folder of `roberta finetune`, or a checkpoint."""
     task_kind: str | None = None
-    """A kind of `prediction/kinds`; None: what the model was trained for."""
+    """A kind of `prediction/kinds`; None: the one that the model was trained for."""
     input: Path | None = None
     """File of records; None: standard input."""
     output: Path | None = None
@@ -30,7 +30,7 @@ class PredictSettings:
     text_pair_column: str | None = None
     """Field of the second text, or of the question."""
     id_column: str | None = None
-    """Field that is given back as `id`; None: `id`, or that of the training; without one, answers have their line."""
+    """Field to return as `id`; None: `id`, or that of the training; without one, answers have their line."""
     data: Path | None = None
     """Folder with dict.txt, as in `RobertaHub.from_pretrained`."""
     tokenizer: Path | None = None
@@ -40,15 +40,15 @@ class PredictSettings:
     max_length: int | None = None
     """Most tokens of a sequence; None: as in training."""
     batch_tokens: int | None = None
-    """Most positions of a batch, padding included; None: what suits the device."""
+    """Most positions of a batch, padding included; None: chosen for the device."""
     device: str | None = None
-    """Where to compute; None: on a GPU if there is one."""
+    """Device; None: a GPU if there is one."""
     on_error: OnError = "stop"
-    """What to do at a line that cannot be used: stop there, or write an entry with the error, and go on."""
+    """Treatment of a line that cannot be used: stop there, or write an entry with the error and continue."""
     top_k: int = 5
     """Answers for a mask, or candidate answers to a question."""
     pooling: Literal["mean", "first"] = "mean"
-    """What an embedding is: the mean over all tokens, or the features of <s>."""
+    """Pooling of an embedding: the mean over all tokens, or the features of <s>."""
     null_threshold: float | None = None
     """Probability of no answer above which a question gets none; None: the one that was tuned, or 0.5."""
     valid_sequences: bool = False
@@ -70,7 +70,7 @@ class PredictSettings:
         """Check the values.
 
         Raises:
-            ValueError: naming the option, the bad value and what would be right.
+            ValueError: naming the option, the bad value and the remedy.
         """
         for name in ("max_length", "batch_tokens", "top_k", "window"):
             value = getattr(self, name)

@@ -1,7 +1,7 @@
 """Answers -> JSON Lines on standard output or in a file; or vectors -> .npy.
 
 A file appears under its name when it is complete. Until then it is NAME.partial, which one process at a time may write,
-and which stays if the run stops at a bad line, so that nothing that was computed is lost. A device or a pipe, such as
+and which stays if the run stops at a bad line, so that no answer is lost. A device or a pipe, such as
 /dev/null, is written to as it is.
 
 Shapes: N answers, D numbers of a vector.
@@ -119,7 +119,7 @@ def _open_alone(path: Path, partial: Path) -> IO[bytes]:
         raise ValueError(
             f"--output {path}: another process is writing {partial}. Wait until it has ended, or name another file."
         )
-    if os.fstat(file.fileno()).st_size:  # what a run that stopped has left
+    if os.fstat(file.fileno()).st_size:  # left by a run that stopped
         file.truncate()
     return file
 
@@ -149,5 +149,5 @@ def _named(file: Any) -> Iterator[None]:
 
 
 def partial_path(path: Path) -> Path:
-    """Where the answers are while the file is not complete."""
+    """The file of the answers until it is complete."""
     return path.with_name(f"{path.name}.partial")

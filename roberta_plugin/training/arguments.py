@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def check_user_dir(arguments: Sequence[str]) -> None:
-    """Refuse another checkout of this plugin, whose name Python knows already.
+    """Refuse another checkout of this plugin, because Python has already imported one of that name.
 
     Raises:
         ValueError: naming both folders.
@@ -87,7 +87,7 @@ def to_config(parsed: argparse.Namespace) -> Any:
 
 
 def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str:
-    """Which option has the value that fairseq could not evaluate."""
+    """Name the option whose value fairseq could not evaluate."""
     text = error.text.strip() if isinstance(error, SyntaxError) and error.text else str(getattr(error, "name", ""))
     pairs = [f"{name} {value}" for name, value in itertools.pairwise(arguments) if text and text in value]
     found = next((pair for pair in pairs if pair.startswith("--")), repr(text))
@@ -100,7 +100,7 @@ def _refuse(message: str) -> NoReturn:
 
 @contextlib.contextmanager
 def _command_line(argv: list[str]) -> Iterator[None]:
-    """Set sys.argv, which fairseq reads whatever it is asked to parse, and hide its usage text."""
+    """Set sys.argv, which fairseq always reads, and hide its usage text."""
     before = sys.argv
     sys.argv = argv
     try:

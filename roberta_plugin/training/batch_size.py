@@ -14,14 +14,14 @@ from roberta_plugin.data.rounding import ceil_div
 
 
 class BatchPlan(NamedTuple):
-    """What one GPU takes at once, and how many times before an update; in sequences."""
+    """Sequences of one forward pass on one GPU, and passes per update."""
 
     per_gpu: int
     update_freq: int
 
 
 def plan_batch(effective: int, *, num_gpus: int, most_per_gpu: int, may_differ: bool = False) -> BatchPlan:
-    """Share out `effective` sequences: exactly, with as few accumulated steps as `most_per_gpu` sequences allow.
+    """Divide `effective` sequences exactly, with as few accumulated steps as `most_per_gpu` sequences allow.
 
     Args:
         effective: sequences of an update on all GPUs.
@@ -78,7 +78,7 @@ def _plan_different_sizes(effective: int, *, num_gpus: int, most_per_gpu: int) -
 
 
 def sequences_in_tokens(effective_tokens: int, *, tokens_per_sample: int) -> int:
-    """The effective batch in sequences, for one that is given in tokens.
+    """Convert an effective batch from tokens to sequences.
 
     Raises:
         ValueError: if `effective_tokens` is not a whole number of sequences.

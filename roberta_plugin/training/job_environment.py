@@ -1,4 +1,4 @@
-"""The environment of a job: what it takes from the submitting shell, its own variables, modules, conda.
+"""The environment of a job: inherited variables, its own variables, modules, conda.
 
 Values of secrets in `env` (`is_secret`) are written to no file: `keep_secrets` leaves them in the environment of this
 process, from which sbatch gives them to the job. SLURM keeps a job's environment for its restarts. Files that hold
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 import yaml
 
 ALL, NONE = "all", "none"
-# What a job needs on any cluster, whatever is inherited otherwise.
+# Variables that a job needs on any cluster; always inherited.
 ALWAYS = (
     *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_*", "TZ", "MODULEPATH", "MUNGE_*"),
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SBATCH_*", "PYTHONPATH", "VIRTUAL_ENV"),
@@ -30,7 +30,7 @@ _MODULE_FILES = ("modules.sh", "lmod.sh", "z00_lmod.sh")  # in /etc/profile.d; a
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name holds what others must not read, as HF_TOKEN, WANDB_API_KEY or DB_PASS."""
+    """Whether a variable of this name holds a secret, as HF_TOKEN, WANDB_API_KEY or DB_PASS."""
     return _SECRET.search(name.upper()) is not None
 
 
@@ -79,7 +79,7 @@ def dropped_variables(env: Iterable[str], inherit: str) -> set[str]:
     """Variables of this process that a job must not inherit, by `--inherit`; those of `--env` always go along.
 
     Example:
-        dropped_variables(["HF_TOKEN"], "NCCL_*")  ->  all but HF_TOKEN, NCCL_..., HOME, PATH and the like
+        dropped_variables(["HF_TOKEN"], "NCCL_*")  ->  all but HF_TOKEN, NCCL_..., HOME, PATH and others
     """
     if inherit == ALL:
         return set()
@@ -90,8 +90,7 @@ def dropped_variables(env: Iterable[str], inherit: str) -> set[str]:
 def activation_lines(modules: Collection[str], conda: str | None) -> list[str]:
     """Lines of the batch script that load modules and activate a conda environment; a failure is only reported.
 
-    The ranks then fail for want of what is missing, and the restart policy decides: a file server that is late must not
-    end a run of weeks.
+    The ranks then fail without it, and the restart policy decides: a slow file server must not end a run of weeks.
     """
     lines = []
     if modules:
@@ -112,11 +111,11 @@ def activation_lines(modules: Collection[str], conda: str | None) -> list[str]:
 def redacted(text: str, env: Iterable[str] = ()) -> str:
     """The YAML of a recipe or grid file without the values of secrets; the rest stays as it is written.
 
-    Of a shell line that assigns a secret, everything after the = is taken out.
+    In a shell line that assigns a secret, everything after the = is removed.
 
     Args:
         text: of the file.
-        env: names of `--env`; values that their secrets have now are taken out wherever they stand.
+        env: names of `--env`; the present values of their secrets are removed wherever they stand.
 
     Example:
         redacted("env: {HF_TOKEN: hf_abc, NCCL_DEBUG: WARN}")  ->  "env: {HF_TOKEN: ..., NCCL_DEBUG: WARN}"

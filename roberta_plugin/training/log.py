@@ -1,6 +1,6 @@
 """fairseq's JSON log: lines -> records, and the loss curves of a run that may have been resumed.
 
-A line ends in `| train_inner | {"num_updates": "40", "loss": "9.1", ...}`: what was recorded during an epoch
+A line ends in `| train_inner | {"num_updates": "40", "loss": "9.1", ...}`: the record during an epoch
 ("train_inner"), at its end ("train"), or on a split that fairseq validates on ("valid", by the split's name).
 """
 
@@ -69,7 +69,7 @@ def show_on(bar: Any, record: Record) -> None:
 def curve(lines: Iterable[str], *, kind: str, value: str) -> Curve:
     """The curve of `value` in the records of one kind, in the order of the updates.
 
-    A resumed run repeats the updates after its checkpoint: of each, the last record counts.
+    A resumed run repeats the updates after its checkpoint: the last record of each counts.
     """
     points: dict[int, float] = {}
     for line in lines:

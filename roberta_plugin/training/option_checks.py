@@ -1,4 +1,4 @@
-"""Refuses, before anything starts, what fairseq-train and our classes would refuse once it has started.
+"""Refuses bad options before the start that fairseq-train and our classes would refuse after it.
 
 The rules stand where they act: in the classes that the options name (`check_options`), in `tasks/training_options.py`
 and in `tasks/masked_lm_options.py`. Nothing is built here, and no data is read but a prepared folder's settings.
@@ -23,7 +23,7 @@ def check_options(parsed: Namespace) -> None:
 
     Raises:
         FileNotFoundError: for fine-tuning, if the prepared folder does not exist.
-        ValueError: naming the option, its value and what would be right.
+        ValueError: naming the option, its value and the remedy.
     """
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.models import ARCH_MODEL_REGISTRY
@@ -63,7 +63,7 @@ def check_options(parsed: Namespace) -> None:
 
 
 def with_defaults(parsed: Namespace, chosen: Any) -> Namespace:
-    """All options, with the defaults of a class of fairseq's registries: those that two classes have are not in it."""
+    """All options, with the defaults of a registered class of fairseq; options of two classes are left out."""
     dataclass = getattr(chosen, "__dataclass", None)
     return Namespace(**{**(vars(dataclass()) if dataclass else {}), **vars(parsed)})
 

@@ -64,7 +64,7 @@ def _check_size(value: Any, path: Path) -> None:
 
 
 class _DocumentError(Exception):
-    """What is wrong, and in which line (from 0)."""
+    """The fault, and its line (from 0)."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
 def locate(path: Path, message: str, *, section: str = "") -> str:
     """The file, with the line of the first option of `message` that it sets: `recipe.yaml, line 12`.
 
-    With a section, as `probes, ppl`, only what follows its keys is searched.
+    With a section, as `probes, ppl`, only the part after its keys is searched.
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
 

@@ -1,7 +1,7 @@
-"""A fairseq-train in a process of its own: started, followed, and stopped with patience.
+"""Starts a fairseq-train process, follows its output, and stops it in order.
 
-Sweeps and the demo start their trainings here. The training inherits the lock of its run folder, which keeps a second
-one away for as long as any of its processes lives, even if we are killed.
+Sweeps and the demo start their trainings here. The training inherits the lock of its run folder, which refuses a second
+one while any of its processes lives, even if we are killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def train_program() -> list[str]:
 class TrainingProcess:
     """A running command that appends its output to a log.
 
-    It leads a session of its own: Ctrl-C reaches only us, and we stop it in order.
+    It leads a separate session: Ctrl-C reaches only us, and we stop it in order.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class TrainingProcess:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """The exit code; None while the command runs. Once it has ended, what it has left running is killed."""
+        """The exit code; None while the command runs. Remaining processes of an ended command are killed."""
         exit_code = self._process.poll()
         if exit_code is not None:
             self._kill_session()
         return exit_code
 
     def stop(self) -> None:
-        """Ask the command to end, and kill it and all that it has started after STOP_PATIENCE_S.
+        """Ask the command to end; kill it and its processes after STOP_PATIENCE_S.
 
         May be called from a signal handler while `poll` is being executed: hence nothing here takes Popen's lock.
         """
@@ -101,7 +101,7 @@ class TrainingProcess:
             return True
 
     def _kill_session(self) -> None:
-        """Kill what is left of the session: data workers, one process per GPU."""
+        """Kill the rest of the session: data workers, one process per GPU."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -126,7 +126,7 @@ def lines_of(
             file.seek(process.log_start)
             line = ""
             while True:
-                exit_code = process.poll()  # asked first: what was written before the end is read below
+                exit_code = process.poll()  # checked first, so that output written before the end is read below
                 while part := file.readline():
                     line += part
                     if line.endswith("\n"):

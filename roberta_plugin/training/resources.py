@@ -1,4 +1,4 @@
-"""What a job asks SLURM for: one vocabulary for `roberta launch`, `roberta sweep` and `roberta finetune`.
+"""Resources of a SLURM job: one vocabulary for `roberta launch`, `roberta sweep` and `roberta finetune`.
 
 The fields of `Resources` are the keys of a recipe, of the section `slurm` in a grid file and of `--slurm NAME=VALUE`;
 slurm/README.md has the formats.
@@ -19,7 +19,7 @@ from roberta_plugin.training.options_file import is_null
 from roberta_plugin.training.sbatch_options import Gpus, check_text, gpu_option, parse_gpus, parse_sbatch
 from roberta_plugin.training.settings import BAGS, check_names, convert, setting
 
-# Names that grid files had before, and what to write now.
+# Former names in grid files, and their replacements.
 _RENAMED = {
     "cpus_per_task": "cpus_per_gpu, the cores for each GPU of a run (of a run without GPUs: all its cores)",
     "mem": "mem_gb, the memory of a node in GB, as `mem_gb: 64`",
@@ -29,12 +29,12 @@ _RENAMED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one job asks SLURM for; None and empty leave it to the cluster."""
+    """Resources of one job; None and empty leave the choice to the cluster."""
 
     nodes: int = setting(1, "nodes")
     gpus_per_node: int = setting(0, "GPUs per node, as 8 or h100:8")
     gpu_type: str | None = setting(None, "type of the GPUs as SLURM names it (gpus_per_node: h100:8 says both)")
-    gpu_request: str = setting("gpus-per-node", "how SLURM is asked for GPUs: gpus-per-node, gres or none (no GRES)")
+    gpu_request: str = setting("gpus-per-node", "option that requests GPUs: gpus-per-node, gres or none (no GRES)")
     cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node")
     mem_gb: int | None = setting(None, "memory of a node in GB (default: the partition's)")
     partition: str | None = setting(None, "SLURM partition, or several: A,B (default: the cluster's)")
@@ -70,7 +70,7 @@ R = TypeVar("R", bound=Resources)
 def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint: str = "") -> R:
     """Resources (or a dataclass that extends them) from texts by name.
 
-    `sbatch.NAME` and `env.NAME`, as on a command line, win over what `sbatch` and `env` hold; None stands for an entry
+    `sbatch.NAME` and `env.NAME`, as on a command line, override `sbatch` and `env`; None stands for an entry
     without a value. `h100:8` as gpus_per_node also sets gpu_type. Values of secrets in `env` go into this process's
     environment (`keep_secrets`).
 
@@ -126,7 +126,7 @@ def given_settings(resources: Resources) -> dict[str, Any]:
 
 
 def with_entries(value: Any, further: Sequence[str]) -> list[str]:
-    """What `sbatch` or `env` of a file holds, with the entries of a command line, which win over those of their names.
+    """The entries of `sbatch` or `env` in a file, overridden by those of the command line.
 
     Example:
         with_entries({"comment": "a", "mail-type": "END"}, ["mail_type=FAIL"])  ->  ["comment=a", "mail_type=FAIL"]
@@ -148,7 +148,7 @@ def check_resources(resources: Resources) -> None:
     """Check all that can be known without asking SLURM.
 
     Raises:
-        ValueError: naming the option and what to write instead.
+        ValueError: naming the option and the remedy.
     """
     smallest = {"nodes": 1, "gpus_per_node": 0, "cpus_per_gpu": 1, "signal_delay": 0}
     for name, least in smallest.items():
@@ -174,7 +174,7 @@ def submitit_parameters(resources: Resources, *, ntasks_per_node: int, has_gpus:
     """The resources under the names that submitit gives them.
 
     Args:
-        resources: what a job asks for.
+        resources: of one job.
         ntasks_per_node: processes that SLURM starts on a node; they share its cores.
         has_gpus: whether to ask for the GPUs; a training on CPUs counts its processes per node as GPUs.
     """

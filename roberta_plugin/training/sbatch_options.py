@@ -1,4 +1,4 @@
-"""Texts about GPUs and options of sbatch -> what sbatch is called with; used by `resources.py`.
+"""Texts about GPUs and options of sbatch -> sbatch's arguments; used by `resources.py`.
 
 gpus_per_node: h100:8                                                 # type as SLURM names it, and number
 gpu_request: none                                                     # a cluster without GRES
@@ -18,9 +18,9 @@ SET_BY_US = {
     *("partition", "account", "qos", "constraint", "exclude", "signal", "requeue", "no-requeue", "distribution"),
     *("output", "error", "open-mode", "job-name", "array", "wrap"),
 }
-# Options that would break what we do with the job, and why.
+# Options that would break our handling of the job, with the reason.
 _REFUSED = {
-    **dict.fromkeys(("export", "export-file"), "the settings env and inherit say what a job gets of the environment"),
+    **dict.fromkeys(("export", "export-file"), "the settings env and inherit choose the job's environment"),
     **dict.fromkeys(
         ("parsable", "quiet", "test-only", "wait"),
         "it changes what sbatch prints or when, which gives the job's number",
@@ -49,7 +49,7 @@ def parse_gpus(text: str | int, *, name: str = "--gpus-per-node") -> Gpus:
 
 
 def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[str, str]:
-    """The option that asks for the GPUs; none where `sbatch` has a gres of its own that does.
+    """The option that requests the GPUs; none if `sbatch` already requests them by its own gres.
 
     Raises:
         ValueError: for another `request` than GPU_REQUESTS.

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from roberta_plugin.training.options_file import is_null
 
 T = TypeVar("T")
-BAGS = ("sbatch", "env")  # settings that hold names and values of their own
+BAGS = ("sbatch", "env")  # settings that hold names and values
 _KINDS = {int: "a whole number", float: "a number"}
 
 

@@ -1,4 +1,4 @@
-"""The few questions and orders to SLURM, by its own commands; none of them needs its accounting database."""
+"""Calls of SLURM's commands; none of them needs its accounting database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOST = "unknown"  # SLURM forgets jobs some minutes after their end
 
 
 class Partition(NamedTuple):
-    """A partition and how many nodes it has."""
+    """A partition and its number of nodes."""
 
     name: str
     num_nodes: int
@@ -32,14 +32,14 @@ def partitions() -> list[Partition]:
 
 
 class Job(NamedTuple):
-    """What squeue says about a job: its state in lower case, such as `running`, and why it waits or has ended."""
+    """A job in squeue: its state in lower case, such as `running`, and the reason why it waits or has ended."""
 
     state: str
     reason: str
 
 
 def jobs(job_ids: Collection[str]) -> dict[str, Job]:
-    """The jobs that SLURM still knows, by their ids, with one question for all of them.
+    """The jobs that SLURM still knows, by their ids, with one call of squeue.
 
     Raises:
         OSError: if SLURM cannot be asked.
@@ -52,7 +52,7 @@ def jobs(job_ids: Collection[str]) -> dict[str, Job]:
 
 
 def job_state(job_id: str) -> str:
-    """The job's state in lower case, such as `running`, or LOST where SLURM does not know the job any more.
+    """The job's state in lower case, such as `running`, or LOST if SLURM no longer knows the job.
 
     Raises:
         OSError: if SLURM cannot be asked.
@@ -70,7 +70,7 @@ def cancel(job_id: str) -> None:
 
 
 def queued_tasks(job_ids: Collection[str]) -> dict[str, str]:
-    """Those of these jobs of ours, and of their array tasks, that wait or run, with their states.
+    """The states of our pending and running jobs, and of their array tasks.
 
     Example:
         queued_tasks({"123", "7"})  ->  {"123_4": "pending", "7": "running"}
@@ -87,11 +87,11 @@ def queued_tasks(job_ids: Collection[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def submission_environment(*, given: Collection[str] = (), dropped: Collection[str] = ()) -> Iterator[None]:
-    """While entered, the environment lacks what sbatch and srun would take from the job that we run in (salloc, srun).
+    """While entered, sbatch and srun inherit nothing from a surrounding job (salloc, srun).
 
     Args:
-        given: of SBATCH_*, the user's own defaults, those stay that name an account and the like and are not given
-            otherwise: sbatch prefers them to what stands in the script.
+        given: options in the script. SBATCH_* variables, the user's defaults, stay if they name an account or similar
+            and are not `given`: sbatch prefers them to the script.
         dropped: further variables that the job must not inherit.
     """
     defaults = {"ACCOUNT", "PARTITION", "QOS", "RESERVATION"} - {name.upper() for name in given}
@@ -108,7 +108,7 @@ def submission_environment(*, given: Collection[str] = (), dropped: Collection[s
 
 
 def _output_of_known(command: list[str]) -> str:
-    """The output of squeue about some jobs; empty where SLURM knows none of them any more."""
+    """The output of squeue about some jobs; empty if SLURM no longer knows any of them."""
     try:
         return _output(command)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""fairseq-train's options and their data -> what an update holds on average: sequences, tokens, pairs, predictions.
+"""fairseq-train's options and data -> average size of an update: sequences, tokens, pairs, predictions.
 
 An update of 32 blocks holds 32 x 512 tokens only where every block is full. Blocks that end with their document, and
 pairs of sentences, are shorter: the lengths of the first epoch's blocks are added up. The last update of an epoch takes
@@ -15,7 +15,7 @@ import numpy as np
 
 from roberta_plugin.training.arguments import OUR_TASK, to_config
 
-_SAMPLED_BLOCKS = 2**21  # of a larger corpus, so many from the beginning of the first epoch's random order
+_SAMPLED_BLOCKS = 2**21  # in a larger corpus, this number from the beginning of the first epoch's random order
 _BLOCKS_AT_ONCE = 2**17
 
 
@@ -24,7 +24,7 @@ class UpdateSize(NamedTuple):
 
     sequences: float
     tokens: float
-    """Padding left out."""
+    """Without padding."""
     pairs: float
     """Sum of the squared lengths of the sequences: pairs of positions that attend to each other."""
     predicted: float
@@ -32,7 +32,7 @@ class UpdateSize(NamedTuple):
     """Tokens in an epoch; 0 if unknown."""
 
     def times(self, factor: float) -> UpdateSize:
-        """The same for `factor` times as many batches in an update."""
+        """The size with `factor` times as many batches in an update."""
         return UpdateSize(
             sequences=self.sequences * factor,
             tokens=self.tokens * factor,
@@ -91,7 +91,7 @@ def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
 
 
 def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
-    """The size of an update of full blocks, for data that is not here.
+    """The size of an update of full blocks, for data on another machine.
 
     Raises:
         ValueError: without --batch-size and --max-tokens.

@@ -49,6 +49,7 @@ SHORTER = {  # as they stand in the documents -> as they run here
     "roberta-tokenizer": "my-tokenizer",
     "--only lr=1e-3 --epochs 5": "--only lr=1e-3 --epochs 1",
     "--model runs/demo": "--model runs/tour",
+    "runs/demo/checkpoints": "runs/tour",
     "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
     "examples/fill_mask.py": f"{REPOSITORY}/examples/fill_mask.py",
 }

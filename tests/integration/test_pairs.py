@@ -95,11 +95,11 @@ def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path):
     assert by_update(killed) == by_update(whole) and len(by_update(whole)) == 14
     assert float(logged(whole, "valid")[-1]["valid_nsp_accuracy"]) > 0
 
-    # The model goes on without pairs.
+    # Training continues without pairs.
     on = ("--finetune-from-model", str(whole / "checkpoint_last.pt"), "--max-update", "2", "--total-num-update", "9")
     done = run(train_command(data, tmp_path / "plain", *on, "--sample-break-mode", "complete"))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "is left out: this model goes on without it" in done.stdout + done.stderr
+    assert "is left out: this model has none" in done.stdout + done.stderr
 
 
 @pytest.mark.slow

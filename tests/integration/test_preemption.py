@@ -129,7 +129,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
 
     second = Ranks(recipe)
     assert second.wait() == [0, 0], second.log()[-3000:]
-    assert f"going on from checkpoint_last.pt, update {stopped_at}" in second.log()
+    assert f"resuming from checkpoint_last.pt, update {stopped_at}" in second.log()
     assert first.updates() + second.updates() == list(range(1, UPDATES + 1))
     found = final_parameters(recipe)
     assert found.keys() == uninterrupted.keys()

@@ -187,7 +187,7 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     assert re.search(r"stopped by (SIGTERM|another rank)", log)
     stops = [int(number) for number in re.findall(r"stopped by .* after update (\d+): saving", log)]
     assert len(stops) == 2 and 15 <= stops[0] < 55 <= stops[1] < UPDATES
-    assert re.findall(r"going on from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
+    assert re.findall(r"resuming from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
     assert_same_bits(output_dir, uninterrupted[0])
     assert status.read_status(output_dir).attempt == 2
@@ -231,7 +231,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     wait_for_update(cluster, output_dir, job_id, 70)
     log = log_of(output_dir, job_id)
     assert f"{named[-1].name} is broken and was put aside as {named[-1].name}.broken" in log
-    assert f"going on from {named[-2].name}, update {good}" in log
+    assert f"resuming from {named[-2].name}, update {good}" in log
     assert updates_done(output_dir, job_id)[before] == good + 1
 
     cluster.kill_node("node2")
@@ -255,7 +255,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
     log = log_of(output_dir, job_id)
     stopped_at = int(re.findall(r"stopped by (?:SIGUSR2|another rank) after update (\d+)", log)[0])
     wait_for_update(cluster, output_dir, job_id, stopped_at + 10)
-    assert f"going on from checkpoint_last.pt, update {stopped_at}" in log_of(output_dir, job_id)
+    assert f"resuming from checkpoint_last.pt, update {stopped_at}" in log_of(output_dir, job_id)
     cluster.call("scancel", job_id)
     wait_for_end(cluster, output_dir, job_id, "CANCELLED")
     last = status.read_status(output_dir)

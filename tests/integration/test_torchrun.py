@@ -98,7 +98,7 @@ def test_an_elastic_training_goes_on_without_a_machine_that_is_lost(tiny_data_bi
     assert " of world size 2 on" in said
     assert "rank 0 of world size 1 on" in said
     after = said[said.index("rank 0 of world size 1 on") :]
-    assert re.search(r"going on from checkpoint_\w+.pt, update \d+", said)
+    assert re.search(r"resuming from checkpoint_\w+.pt, update \d+", said)
     sizes = Counter(re.findall(r'train_inner \| .*"bsz": "(\d+)"', after))
     assert sizes.most_common(1)[0][0] == "16", "the recipe's batch; the last of an epoch is smaller"
     assert max(map(int, sizes)) == 16

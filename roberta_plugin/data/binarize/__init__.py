@@ -1,7 +1,7 @@
 """Text files -> .bin/.idx, dict.txt and a manifest, in parallel and resumable (`roberta binarize`).
 
 pipeline     all steps, in order
-plan         what to make from what, and whether it exists already
+plan         inputs and outputs, and whether the outputs exist already
 folder       locks, leftovers of killed runs, one vocabulary per folder
 parts        text -> tasks -> part files
 part_files   the format of part files

@@ -1,7 +1,7 @@
 """Checks whether the result of a binarization is plausible. Used by `pipeline` and `roberta binarize`.
 
-A split whose tokens are mostly unknown, or whose lines are mostly bad, is refused. A suspicious split is written with a
-warning that says what to check.
+A split of mostly unknown tokens or mostly bad lines is refused. A suspicious split is written with a
+warning and advice.
 """
 
 from __future__ import annotations

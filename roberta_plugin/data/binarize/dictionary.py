@@ -42,7 +42,7 @@ def build_vocabulary(
         padding_factor: pad to a multiple of it with madeupwordNNNN, like --padding-factor.
         workers: number of processes; by default the number of usable cores.
         progress: show a progress bar.
-        rules: what counts as a line.
+        rules: of lines.
         text_format: "text" or "jsonl" for all inputs; "auto" detects it.
 
     Raises:

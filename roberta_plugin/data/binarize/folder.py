@@ -28,7 +28,7 @@ _SECONDS_OF_ORPHANS = 3.0  # the workers of a killed run hold its lock for a mom
 
 @contextmanager
 def split_lock(folder: Path, split: str, *, waits_if: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Keep other runs from writing a split; wait for one that has the lock as long as `waits_if` says so.
+    """Keep other runs from writing a split; wait for one that has the lock while `waits_if` allows.
 
     Raises:
         OSError: if another run has the lock.
@@ -93,7 +93,7 @@ def leftovers(folder: Path, split: str) -> list[Path]:
 
 
 def remove_leftovers(folder: Path, split: str) -> None:
-    """Remove what a killed run left. Call it under both locks."""
+    """Remove the files of a killed run. Call it under both locks."""
     for path in leftovers(folder, split):
         path.unlink(missing_ok=True)
 

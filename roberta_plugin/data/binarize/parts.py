@@ -39,7 +39,7 @@ class Reading:
 
     Attributes:
         tokenizer: text -> tokenizer ids.
-        rules: what counts as a line.
+        rules: of lines.
         blank_line_after_files: whether to add a blank line after each file.
         part_bytes: bytes of text in a part.
     """
@@ -136,7 +136,7 @@ def encode_task(
 
     Args:
         job: settings shared by all tasks.
-        task: what to do.
+        task: of this worker.
         on_read: called regularly with the number of bytes read; may raise to stop.
         on_data: gets the bytes of a pipe.
         sharing: idle workers that may encode parts of a task whose text one process must read.
@@ -234,8 +234,8 @@ def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
 
 
 def items_of(block: Block, rules: LineRules) -> tuple[list[str], NDArray[np.uint8], int]:
-    """The lines of the .bin in a block, which of them begin a line of the text (none is listed unless sentences are
-    split), and the number of bad lines."""
+    """The lines of the .bin in a block, those that begin a line of the text (empty unless sentences are split), and the
+    number of bad lines."""
     lines, num_bad = block.lines(rules)
     if not rules.split_sentences:
         return lines, np.empty(0, dtype=np.uint8), num_bad

@@ -66,7 +66,7 @@ def binarize(
     text_format: TextFormat = "auto",
     max_unknown: float = MAX_UNKNOWN,
 ) -> dict[str, Any]:
-    """Write one split of a data-bin, or what is missing of it after an interruption.
+    """Write one split of a data-bin, or the rest of it after an interruption.
 
     Args:
         inputs: text files, pipes or patterns (see `text_inputs`), in the order of the corpus.
@@ -76,7 +76,7 @@ def binarize(
         destination: folder of the data-bin; it may contain other splits of the same vocabulary.
         workers: number of processes; by default the number of usable cores.
         progress: show MB/s and the time left, in a bar on a terminal, else in lines.
-        rules: what counts as a line; by default as in fairseq.
+        rules: of lines; by default as in fairseq.
         blank_line_after_files: add a blank line, which separates documents, after each plain text file.
         overwrite: make an existing split again, and replace one of another corpus, finished or not.
         part_bytes: bytes of text per part, which a stopped run does not repeat; by default a sixteenth of all text,
@@ -163,7 +163,7 @@ def _run(
     progress: bool,
     max_unknown: float,
 ) -> dict[str, Any]:
-    """Encode what is missing, merge the parts, write the manifest."""
+    """Encode the missing parts, merge all parts, write the manifest."""
     sizes = [size for _, size, _, _ in plan.inputs]
     tasks = plan_tasks(plan.sources, sizes, plan.part_bytes)
     done = PartsInOrder(job.folder, tasks, job.to_model.dtype)

@@ -1,4 +1,4 @@
-"""What to make from what, and whether it exists already, complete or in part. Used by `pipeline`."""
+"""Inputs and outputs of a run, and whether the outputs exist already, complete or in part. Used by `pipeline`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of an ordinary machine
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to make from what; equal plans make equal files, unless an input is a pipe.
+    """Inputs and outputs of a run; equal plans make equal files, unless an input is a pipe.
 
     Attributes:
         sources: the inputs.
@@ -136,7 +136,7 @@ def _remember_plan(folder: Path, plan: Plan) -> None:
 
 
 def is_planned(parts: Path, plan: Plan) -> bool | None:
-    """Whether the folder of part files is that of the same plan; None if it has no plan."""
+    """Whether the folder of part files belongs to this plan; None if it has no plan."""
     try:
         return bool(json.loads((parts / "plan.json").read_bytes()) == plan.as_json())
     except FileNotFoundError:

@@ -39,7 +39,7 @@ class Sharing:
         self._given.put(part)
 
     def end_reader(self) -> None:
-        """Note that a task that may give parts away has ended."""
+        """Note the end of a task that may share its parts."""
         with self._num_readers.get_lock():
             self._num_readers.value -= 1
 

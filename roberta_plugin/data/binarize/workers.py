@@ -80,7 +80,7 @@ class Workers:
         self._follow("write", placing, files.num_bytes, meanwhile)
 
     def count_ids(self, tasks: Sequence[Task], *, num_bytes: int) -> NDArray[np.int64]:
-        """How often each tokenizer id occurs in the text (number of ids,)."""
+        """Frequency of each tokenizer id in the text (number of ids,)."""
         counting = [self._executor.submit(_count, task) for task in tasks]
         self._follow("count", counting, num_bytes, lambda: None)
         total = np.zeros(len(self.job.tokenizer.symbols), dtype=np.int64)

@@ -31,7 +31,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
 
     Raises:
         FileNotFoundError: if there is none; the message lists the files of each kind.
-        ValueError: if there are two, so it is unclear which one dict.txt belongs to, or if its files are damaged.
+        ValueError: if there are two, so the one of dict.txt is unknown, or if its files are damaged.
     """
     folder = Path(folder)
     found = [(files, load) for files, load in KINDS if all((folder / name).is_file() for name in files)]

@@ -59,7 +59,7 @@ class Tokenizer(Protocol):
         ...
 
     def description(self) -> dict[str, Any]:
-        """What identifies the tokenizer in a manifest: plain values and hashes of its files."""
+        """The tokenizer's identity for a manifest: plain values and hashes of its files."""
         ...
 
 

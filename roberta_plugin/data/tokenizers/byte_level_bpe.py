@@ -243,7 +243,7 @@ class ByteLevelBpe:
 
 
 def read_files(encoder_json: Path, vocab_bpe: Path, *, use_fast_engine: bool = True) -> ByteLevelBpe:
-    """The tokenizer in two files in GPT-2's format, whatever they are called.
+    """The tokenizer in two files in GPT-2's format, of any names.
 
     Raises:
         ValueError: naming the file and the line, if they are not in that format.

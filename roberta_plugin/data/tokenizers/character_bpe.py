@@ -57,7 +57,7 @@ class CharacterBpe:
         """Read character_bpe.json.
 
         Raises:
-            ValueError: naming the file, if it is not what `save` writes.
+            ValueError: naming the file, if `save` did not write it.
         """
         path = folder / FILES[0]
         try:

@@ -218,7 +218,7 @@ def most_frequent_characters(sample: TextSample, number: int) -> list[str]:
 
 
 def count_ids(tokenizer: Tokenizer, sample: TextSample) -> NDArray[np.int64]:
-    """How often each tokenizer id occurs in the text (number of ids,)."""
+    """Frequency of each tokenizer id in the text (number of ids,)."""
     counts = np.zeros(len(tokenizer.symbols), dtype=np.int64)
     for lines in sample.lines():
         counts += np.bincount(tokenizer.encode_lines(lines)[0], minlength=len(counts))

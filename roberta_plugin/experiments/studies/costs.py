@@ -63,7 +63,7 @@ class StudyCosts:
         return self.num_pretrainings + sum(self.num_tuning_runs.values())
 
     def hours(self, flops_per_second: float, *, parallel: int) -> float:
-        """Hours at a speed of each of the runs that train at a time, start-ups included."""
+        """Hours, given the speed per run and the number of parallel runs, start-ups included."""
         return (self.total / flops_per_second + START_UP_S * self.num_runs) / parallel / 3600
 
 

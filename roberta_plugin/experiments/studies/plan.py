@@ -62,17 +62,17 @@ class VariantPlan:
 
     @property
     def num_updates(self) -> int:
-        """Of the whole pretraining."""
+        """Total updates."""
         return int(self.parsed.max_update)
 
     @property
     def tokens(self) -> float:
-        """Of the whole pretraining."""
+        """Total tokens."""
         return self.size.tokens * self.num_updates
 
     @property
     def flops(self) -> float:
-        """Of the whole pretraining."""
+        """Total FLOPs."""
         return flops_of_update(self.shape, self.size) * self.num_updates
 
     @property

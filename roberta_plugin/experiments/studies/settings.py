@@ -181,7 +181,7 @@ class TuningProbe:
 
     @property
     def column(self) -> str:
-        """Of the paper's tables."""
+        """Column name in the paper's tables."""
         return self.task
 
     def scaled(self, value: float) -> float:

@@ -56,7 +56,7 @@ def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
 
 
 def drop_optimizer(path: Path) -> None:
-    """Write a checkpoint anew without the optimizer's state, as fairseq's --no-save-optimizer-state has it."""
+    """Rewrite a checkpoint without the optimizer's state, as with fairseq's --no-save-optimizer-state."""
     state = load_state(path)
     if _OPTIMIZER not in state:
         return

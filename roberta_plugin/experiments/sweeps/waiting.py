@@ -46,7 +46,7 @@ def wait_for_queue(
 
 
 def _may_be_queued(root: Path, say: Callable[[str], None]) -> bool:
-    """Whether runs are in SLURM's queue; asked again for an hour while nobody answers, as the jobs themselves do."""
+    """Whether runs are in SLURM's queue; retries for an hour if squeue fails, as the jobs themselves do."""
     begun = time.monotonic()
     say_at = begun
     while True:

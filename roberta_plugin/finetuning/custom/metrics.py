@@ -32,7 +32,7 @@ def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_
 
 
 def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Of answers and predictions (N, C), booleans: right predictions, all predictions, all answers (C,) each."""
+    """True positives, predicted and actual positives per label, (C,) each; answers and predictions are bool (N, C)."""
     return weights @ (answers & predictions), weights @ predictions, weights @ answers
 
 

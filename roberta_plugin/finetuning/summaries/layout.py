@@ -55,7 +55,7 @@ def packed_layout(row: Integers, position: Integers, *, lengths: Integers, num_s
 
 
 def by_document(counts: Integers) -> dict[str, Any]:
-    """Of documents with so many sentences (B,): {"document" (V,), "place" (V,)} of each sentence, from 0 on.
+    """For documents with these sentence counts (B,): {"document" (V,), "place" (V,)} of each sentence, from 0 on.
 
     And {"num_documents" B, "longest" M}, known on the host.
 

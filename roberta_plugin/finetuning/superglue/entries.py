@@ -149,7 +149,7 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
             found[split] = path
         elif split in LABELLED:
             raise FileNotFoundError(
-                f"{folder} holds no {' or '.join(names)}: {task} is made of the official files as they are; give the "
+                f"{folder} holds no {' or '.join(names)}: {task} needs the official files, unchanged; give the "
                 f"folder that holds them, or the one that holds {task}/."
             )
     return found

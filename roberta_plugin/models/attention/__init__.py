@@ -3,7 +3,7 @@
 self_attention   projections and heads; a backend computes the attention
 base             the signature of a backend
 registry         all backends, and the choice among them
-sdpa             torch's scaled_dot_product_attention, and which kernel it takes
+sdpa             torch's scaled_dot_product_attention, and its choice of kernel
 packed           backends for packed rows: sequences end to end, without padding
 torch_flash      packed rows through torch's own flash kernel, with dropout
 onednn           a CPU backend that keeps the weights of one head in the cache

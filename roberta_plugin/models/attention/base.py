@@ -16,7 +16,7 @@ from roberta_plugin.models.attention.sequences import Sequences
 
 
 class AttentionMask(NamedTuple):
-    """What each position may attend to: everything, everything but padding, or its own sequence only."""
+    """The positions that each position may attend to: all, all but padding, or its own sequence."""
 
     is_padding: Tensor | None = None
     """Positions that may not be attended to (B, T)."""
@@ -59,10 +59,10 @@ class AttentionBackend(ABC):
         """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
 
         Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
-        own sequence. A row of nothing but padding gives finite numbers without a meaning.
+        own sequence. A row that is all padding gives finite, meaningless numbers.
         """
         return self.attend(q, k, v, AttentionMask(is_padding, sequences), dropout_prob)
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """The same, with padding and sequences in one `mask`."""
+        """As `__call__`, with padding and sequences in one `mask`."""

@@ -1,8 +1,8 @@
 """Attention in fp32 on a CPU: one head of one sequence at a time, so that its weights stay in the cache.
 
 All six matmuls of forward and backward go through oneDNN, or MKL where that is faster; dropout uses the random numbers
-of `cpu.dropout`. Where products may be made in bf16 (`cpu.linear.rounds`), all that lies between two of them is in bf16
-too: logits, weights and their gradients. The sums of a softmax are in fp32 all the same.
+of `cpu.dropout`. Where products may be in bf16 (`cpu.linear.rounds`), all tensors between two of them are in bf16 too:
+logits, weights and their gradients. The sums of a softmax stay in fp32.
 
 Shapes: B blocks, H heads, T positions, Q positions that attend, K head dimension; q and t of them in one sequence.
 """

@@ -1,7 +1,7 @@
 """All attention backends, and the choice among them.
 
 `eager` is the plain reference; every backend passes the same parity test against it. A backend that cannot run raises
-an error that says why and which one to use.
+an error with the reason and an alternative.
 
 Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head dimension. A packed
 row has B = 1 and `sequences`; a padded batch has none.
@@ -78,7 +78,7 @@ BACKENDS = {backend.name: backend for backend in _ALL}
 BACKEND_NAMES = tuple(BACKENDS)
 FEW_THREADS = 8
 SHORT = 160  # positions: below this, eager and sdpa were faster on 2 cores, with 8,192 positions per batch
-SHORT_IN_BF16 = 320  # the same in bf16, with 2,048 positions per batch
+SHORT_IN_BF16 = 320  # in bf16, with 2,048 positions per batch
 
 
 def choose_backend(
@@ -173,7 +173,7 @@ def describe_choice(
     num_heads: int,
     head_dim: int,
 ) -> str:
-    """Which backend `choose_backend` finds for such batches, and which kernels run, for the log."""
+    """The choice of `choose_backend` for such batches, and its kernels, for the log."""
     if rounds() and device.type == "cpu" and dtype == torch.float32:
         dtype = torch.bfloat16  # between products
     options = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob, "head_dim": head_dim}

@@ -1,4 +1,4 @@
-"""torch's scaled_dot_product_attention: which of its kernels may run, and which one does.
+"""torch's scaled_dot_product_attention: limits and reports its choice of kernel.
 
 On a GPU torch has four: flash, cudnn, efficient (memory-efficient, of CUTLASS) and math. A padding mask excludes flash.
 cuDNN, torch's first choice on Hopper in some versions, rounds the dropout probability to sixteenths without a word: 0.1
@@ -45,7 +45,7 @@ class SdpaAttention(AttentionBackend):
 
 
 def exact_dropout(device: torch.device, dropout_prob: float) -> AbstractContextManager[None]:
-    """Where sdpa takes only kernels that apply this dropout probability as it is."""
+    """While entered, sdpa uses only kernels that apply this dropout probability exactly."""
     if device.type != GPU or (dropout_prob * CUDNN_DROPOUT_LEVELS).is_integer():
         return nullcontext()
     context: AbstractContextManager[None] = sdpa_kernel(EXACT_KERNELS)

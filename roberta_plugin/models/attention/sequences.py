@@ -1,4 +1,4 @@
-"""Sequences end to end in one packed row: where each begins, for the attention kernels.
+"""Bounds of the sequences in a packed row, for the attention kernels.
 
 Example: three sequences of 4, 2 and 3 positions lie in a row of 9. cu_seqlens is [0, 4, 6, 9], and max_seqlen is 4.
 
@@ -24,7 +24,7 @@ class Sequences(NamedTuple):
     cu_seqlens_q: Tensor
     """Sequence s holds the positions cu_seqlens_q[s] to cu_seqlens_q[s + 1] (S + 1,), int32, from 0 to N."""
     cu_seqlens_k: Tensor
-    """The same for the positions attended to (S + 1,)."""
+    """Bounds of the positions attended to (S + 1,)."""
     max_seqlen_q: int
     """No sequence has more positions that attend; an int, so no kernel launch waits for the device."""
     max_seqlen_k: int

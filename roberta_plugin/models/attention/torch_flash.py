@@ -88,9 +88,9 @@ def is_available(device: torch.device) -> bool:
 
 @cache
 def is_exact(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether it computes there what the definition says: a small row, with its gradients, in fp32 and by the kernel.
+    """Whether it computes correctly there: a small row, with its gradients, in fp32 and by the kernel.
 
-    For choices that a user has not made: a build of torch or a device that is new to us must not be trusted blindly.
+    For automatic choices: a new build of torch or a new device must not be trusted blindly.
     Takes milliseconds, and one device-to-host sync.
     """
     if not is_available(device) or dtype not in HALF:

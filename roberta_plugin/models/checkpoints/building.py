@@ -1,4 +1,4 @@
-"""A checkpoint -> its model, built from the classes and options listed here and nothing else.
+"""A checkpoint -> its model, built only from the classes and options listed here.
 
 fairseq builds any registered model, task, criterion or BPE that a checkpoint names, and some of them `eval` strings of
 its options: wav2vec2's conv_feature_layers, fconv's encoder_layers, and xformers_att_config, which fairseq's own
@@ -71,7 +71,7 @@ class ModelOnlyTask(FairseqTask):  # type: ignore[misc]
 
     @property
     def target_dictionary(self) -> Any:
-        """The same dictionary."""
+        """fairseq's dictionary, as the target."""
         return self._dictionary
 
     def max_positions(self) -> int:
@@ -83,7 +83,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """The checked options of a checkpoint's model, for `build_model` of a fairseq task.
 
     Args:
-        state: what `loading.load_state` returned.
+        state: result of `loading.load_state`.
         path: its file, for errors.
 
     Raises:
@@ -115,7 +115,7 @@ def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.
     """Build the checkpoint's model with its parameters and heads, in evaluation mode, on the CPU.
 
     Args:
-        state: what `loading.load_state` returned.
+        state: result of `loading.load_state`.
         path: its file, for errors.
         dictionary: fairseq's, with <mask>.
 
@@ -154,10 +154,10 @@ _RANDOM |= {nn.init.normal_, nn.init.uniform_, nn.init.xavier_uniform_, nn.init.
 
 
 class NoInitialization(TorchFunctionMode):
-    """While a model is built whose parameters are then replaced: no random numbers, half of the time it takes."""
+    """While entered, models are built without random weights, in half the time; parameters are replaced later."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Skip what fills a tensor with random numbers."""
+        """Skip functions that fill a tensor with random numbers."""
         if function in _RANDOM:
             return args[0] if args else (kwargs or {})["tensor"]
         return function(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""A checkpoint file -> its content: tensors and plain values only, whoever wrote it.
+"""A checkpoint file -> its content: tensors and plain values only, also from untrusted files.
 
 A file that is damaged or of another format is refused with a sentence that names it (see `checkpoint_files`). What may
 be built from the values is decided in `building`.
@@ -30,7 +30,7 @@ def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> 
 
     Args:
         checkpoint: its path.
-        for_use: leave out the optimizer's state, which is two thirds of a file, and which is then not even read.
+        for_use: skip the optimizer's state, two thirds of a file, without reading it.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -82,7 +82,7 @@ def _bytes_of_tensors(content: Any) -> Iterator[NDArray[np.uint8]]:
 
 
 def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors in memory of their own, those that are one still one.
+    """Copy the tensors into new memory; shared ones stay shared.
 
     A process that uses mapped memory dies of SIGBUS once the file is overwritten, as by saving the model again.
     """

@@ -58,7 +58,7 @@ def name_heads_as_in_files(model: Any, state: dict[str, Any], prefix: str, _meta
 
 
 def name_heads_as_in_model(model: Any, state: dict[str, Any], prefix: str, *_others: Any) -> None:
-    """The opposite: torch's hook before `load_state_dict`."""
+    """Rename them back, in place: torch's hook before `load_state_dict`."""
     for name, kind in model.head_kinds.items():
         _rename(state, f"{prefix}{kind}_heads.{name}.", f"{prefix}heads.{name}.")
 

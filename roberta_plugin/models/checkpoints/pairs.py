@@ -1,5 +1,4 @@
-"""Between models with and without what pairs of texts need: segment embeddings, and the head that predicts whether the
-second text follows.
+"""Converts between models with and without the parts for pairs of texts: segments and next-sentence prediction.
 
 A model without segment embeddings is one whose tokens are all of segment 0. So that row is added to the positions when
 it takes over a checkpoint with them: the same input gives the same features.
@@ -30,7 +29,7 @@ class HasState(Protocol):
 def reconcile_pairs(model: HasState, state: dict[str, Any]) -> None:
     """Make the checkpoint `state` fit a model with or without segment embeddings and next-sentence prediction.
 
-    Changes `state` in place, and logs what is left out and what begins with fresh weights.
+    Changes `state` in place, and logs the parts that are left out or begin with fresh weights.
     """
     own = model.state_dict()
     if SEGMENTS in state and SEGMENTS not in own:
@@ -48,7 +47,7 @@ def reconcile_pairs(model: HasState, state: dict[str, Any]) -> None:
     if theirs and not ours:
         for name in theirs:
             del state[name]
-        logger.info("the checkpoint's head of next-sentence prediction is left out: this model goes on without it")
+        logger.info("the checkpoint's head of next-sentence prediction is left out: this model has none")
     elif ours and not theirs:
         state.update({name: own[name] for name in ours})
         logger.info("the checkpoint has no head of next-sentence prediction: that of this model begins untrained")

@@ -28,7 +28,7 @@ class Dropout(nn.Module):
         return dropout(x, self.probability if self.training else 0.0)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """The text for `print(model)`."""
         return f"probability={self.probability}"
 
 

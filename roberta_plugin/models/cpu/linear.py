@@ -5,8 +5,8 @@ faster one, for the gradient of weights by a third and more. torch contains oneD
 derivative, which is added here.
 
 The precision is fp32 throughout, unless torch may round (--matmul-precision medium): on processors that multiply bf16
-(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast. What lies between
-two products of a sublayer, of attention or feed-forward, stays in bf16; the residuals, norms and losses between
+(AVX512-BF16, AMX) the factors and results of products are then rounded to bf16, as under autocast. Tensors between
+two products of an attention or feed-forward sublayer stay in bf16; the residuals, norms and losses between
 sublayers are in fp32, and so are sums within a product.
 
 Shapes: M rows, K inputs, N outputs.
@@ -51,7 +51,7 @@ def has_fast_mkl() -> bool:
 
 
 def _words(key: str) -> set[str]:
-    """What Linux says of the processor."""
+    """Linux's description of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -60,14 +60,14 @@ def _words(key: str) -> set[str]:
 
 
 def rounds() -> bool:
-    """Whether products are to be made in bf16; not inside torch.compile, whose graphs would end at these questions."""
+    """Whether products are made in bf16; not inside torch.compile, because this check would break its graphs."""
     if torch.compiler.is_compiling():
         return False
     return torch.get_float32_matmul_precision() == "medium" and has_fast_bf16()
 
 
 def factors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors as products take them, for products that share them: in bf16 where those are made in it."""
+    """The tensors as inputs of several products: in bf16 where products are made in bf16."""
     if rounds() and serves(*tensors):
         return tuple(tensor.bfloat16() for tensor in tensors)
     return tensors
@@ -110,7 +110,7 @@ class Linear(nn.Linear):
     Args:
         in_features: K.
         out_features: N.
-        keeps_bf16: whether a result that has been rounded to bf16 stays in it; for what comes before another product.
+        keeps_bf16: whether a result rounded to bf16 stays in bf16; for layers before another product.
     """
 
     def __init__(self, in_features: int, out_features: int, *, keeps_bf16: bool = False) -> None:
@@ -122,7 +122,7 @@ class Linear(nn.Linear):
         return self.product(input, self.weight, self.bias)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The same with other parameters, such as those of several layers joined."""
+        """`forward` with other parameters, such as those of several layers joined."""
         return linear(x, weight, bias, keeps_bf16=self.keeps_bf16)
 
 

@@ -3,7 +3,7 @@
 A new kind is a file here and a line of KINDS. Its class is derived from `base.Kind`, or from `base.TextKind` if a
 classification head answers about a text or a pair.
 
-base                what every kind offers
+base                interface of all kinds
 fill_mask           a text with <mask>         -> the most probable tokens
 classification      a text or a pair           -> a label, and all probabilities
 multi_label         a text or a pair           -> any number of labels, and all probabilities
@@ -69,6 +69,6 @@ def kind_class(name: str) -> type[Kind]:
 
 
 def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
-    """The kind whose models were fine-tuned so (`finetuning/identity.py`); None if the checkpoint does not say it."""
+    """The kind of a fine-tuned checkpoint (`finetuning/identity.py`); None if the checkpoint does not record it."""
     said = (trained_on.get("settings", {}).get("kind"), trained_on.get("task"))
     return next((name for name, entry in KINDS.items() if any(word in entry.trained_for for word in said)), None)

@@ -1,4 +1,4 @@
-"""What every kind of task offers, and the fields of records.
+"""The interface of all kinds of tasks, and the fields of records.
 
 Shapes: N questions, C classes.
 """
@@ -24,7 +24,7 @@ DEFAULT_THRESHOLD = 0.5
 THRESHOLDS = {"threshold": "models of several labels", "null_threshold": "models that find answers"}
 
 Answer = dict[str, Any] | ValueError
-"""What is written for a record, or why there is nothing to write."""
+"""The answer to a record, or the reason why there is none."""
 
 
 class Kind(ABC):
@@ -37,7 +37,7 @@ class Kind(ABC):
     """Name of the setting that is its threshold; empty if it has none."""
 
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
-        """Check that the model can answer so.
+        """Check that the model can give such answers.
 
         Raises:
             ValueError: if it cannot.
@@ -100,12 +100,12 @@ class Kind(ABC):
         """The fields of a record, checked.
 
         Raises:
-            ValueError: naming the field and what would be right.
+            ValueError: naming the field and the remedy.
         """
 
     @abstractmethod
     def answer(self, questions: Sequence[Any]) -> list[Answer]:
-        """The answer to each of what `read` has returned, in order."""
+        """The answers to results of `read`, in order."""
 
     def class_head(self) -> str:
         """The classification head to use.
@@ -130,7 +130,7 @@ class Kind(ABC):
 
 
 def text_columns(hub: RobertaHub) -> tuple[str, ...]:
-    """The columns of the one text or the two that the model was fine-tuned on; empty if it does not say them."""
+    """The columns of the text or the two texts that the model was fine-tuned on; empty if unknown."""
     settings = hub.trained_on.get("settings", {})
     if "text_column" in settings:  # own data
         return tuple(name for name in (settings["text_column"], settings.get("text_pair_column")) if name)

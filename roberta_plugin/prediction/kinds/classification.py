@@ -34,6 +34,6 @@ class Classification(TextKind):
         return answers
 
     def labels(self, num_classes: int) -> list[str]:
-        """Names of the classes; their numbers if the checkpoint does not say them for this head."""
+        """Names of the classes; their numbers if the checkpoint does not name them for this head."""
         names = self.hub.labels
         return names if len(names) == num_classes else [str(number) for number in range(num_classes)]

@@ -16,7 +16,7 @@ from roberta_plugin.prediction.settings import PredictSettings
 
 
 class MultiLabel(TextKind):
-    """The labels of a head, each by itself."""
+    """The labels of a head, each independent of the others."""
 
     name = "multi_label"
     threshold = "threshold"

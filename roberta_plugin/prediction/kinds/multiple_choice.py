@@ -39,7 +39,7 @@ class Choice(NamedTuple):
     context: str
     options: tuple[str, ...]
     seconds: tuple[str, ...]
-    """What follows the context for each option."""
+    """The text after the context, for each option."""
 
 
 class MultipleChoice(Kind):
@@ -86,7 +86,7 @@ class MultipleChoice(Kind):
         return Choice(one_line(context), tuple(options), seconds)
 
     def answer(self, questions: Sequence[Choice]) -> list[Answer]:
-        """See `Kind.answer`; what is too long is cut as in fine-tuning."""
+        """See `Kind.answer`; long inputs are cut as in fine-tuning."""
         encoder = self.hub.codec.encoder
         contexts = encoder.ids_of_all([each.context for each in questions])
         options = iter(encoder.ids_of_all([second for each in questions for second in each.seconds]))

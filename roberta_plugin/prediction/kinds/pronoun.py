@@ -1,4 +1,4 @@
-"""A sentence with a pronoun in brackets -> the phrase it stands for, or whether it stands for the marked one.
+"""A sentence with a pronoun in brackets -> the phrase that it stands for, or true or false for the marked one.
 
 Example: {"text": "The trophy would not fit in the suitcase because [it] was too big."} -> {"answer": "The trophy",
 "scores": {"The trophy": -1.2, ...}}; with "The _trophy_ would ...", the answer is true or false.

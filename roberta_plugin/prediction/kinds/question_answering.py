@@ -53,7 +53,7 @@ class QuestionsInMemory(Questions):
         self._passages = list(contexts)
         self._passage_of = list(range(len(contexts)))
         blank = [is_blank(text, tokens) for text, tokens in zip(contexts, located, strict=True)]
-        facts: dict[str, Any] = {  # what a split has in files
+        facts: dict[str, Any] = {  # stored in files by a split
             "columns": {name: [] for name in _COLUMNS},
             "_is_blank": np.concatenate([np.empty(0, np.bool_), *blank]),
             "_char_starts": np.concatenate([np.empty(0, np.int32), *(tokens.starts for tokens in located)]),

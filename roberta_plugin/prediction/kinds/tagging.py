@@ -87,7 +87,7 @@ class Tagging(Kind):
         ]
 
     def _probabilities(self, questions: Sequence[TextOfWords]) -> NDArray[np.float64]:
-        """Of the labels of all words (W, C); a word without a token has the first label, which is O."""
+        """Probabilities of the labels of all words (W, C); a word without a token has the first label, which is O."""
         vocabulary = self.hub.vocabulary
         ids = {"bos_id": vocabulary.bos_id, "eos_id": vocabulary.eos_id}
         tokens = self.words.tokens_of_all([each.words for each in questions])

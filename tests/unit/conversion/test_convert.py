@@ -386,7 +386,7 @@ def test_what_has_no_head_of_its_own_is_not_asked_for_masks(theirs, tmp_path):
 )
 def test_settings_of_a_training_that_no_export_writes_are_refused(theirs, entry):
     change_config(theirs, fine_tuned_on=entry)
-    with pytest.raises(ValueError, match=r"config\.json: fine_tuned_on is not what an export writes: delete the entry"):
+    with pytest.raises(ValueError, match=r"config\.json: fine_tuned_on was not written by an export: delete the entry"):
         open_pretrained(theirs)
 
 

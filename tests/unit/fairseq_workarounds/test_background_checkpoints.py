@@ -146,7 +146,7 @@ def test_a_save_waits_for_the_one_before_and_old_files_are_deleted_last(tmp_path
     threading.Timer(0.3, gate.open).start()
     with caplog.at_level(logging.INFO):
         save(trainer, tmp_path, keep_interval_updates=1)  # does not begin before the first one is written
-    assert "s of them for the checkpoint before" in caplog.text
+    assert "s of them for the previous checkpoint" in caplog.text
     assert caplog.text.index("checkpoint_1_1.pt (epoch 1") < caplog.text.index(
         f"Saving checkpoint to {tmp_path}/checkpoint_1_2.pt"
     )

@@ -55,7 +55,7 @@ def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(pre
         return checkpoint_utils.load_checkpoint_to_cpu(filename)
 
     assert resumed_training.load_checkpoint(fairseqs, trainer, str(PATH), True) is state
-    with pytest.raises(ValueError, match="To continue, give what it was started with"):
+    with pytest.raises(ValueError, match="To continue, give the options that it was started with"):
         resumed_training.load_checkpoint(fairseqs, trainer, str(PATH), reset_optimizer=False)
 
 

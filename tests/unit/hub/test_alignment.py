@@ -36,7 +36,7 @@ def test_vectors_add_up_to_the_features():
 
 
 def test_words_of_another_text_are_refused():
-    with pytest.raises(ValueError, match="'cat' does not come next in the text, which goes on with ' dog sat'"):
+    with pytest.raises(ValueError, match="'cat' does not come next in the text, which continues with ' dog sat'"):
         word_spans("The dog sat", ["The", "cat", "sat"])
     with pytest.raises(ValueError, match="'sat' does not come next"):
         word_spans("The dog sat", ["The", "sat"])

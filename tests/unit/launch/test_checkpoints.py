@@ -32,7 +32,7 @@ def save_dir(tmp_path):
 
 def test_a_sound_folder_is_left_alone(save_dir):
     before = {path.name: path.read_bytes() for path in save_dir.iterdir()}
-    assert prepare_checkpoints(save_dir) == "going on from checkpoint_last.pt, update 60"
+    assert prepare_checkpoints(save_dir) == "resuming from checkpoint_last.pt, update 60"
     assert {path.name: path.read_bytes() for path in save_dir.iterdir()} == before
 
 
@@ -47,17 +47,17 @@ def test_a_cut_off_last_checkpoint_is_replaced_by_the_newest_good_one(save_dir):
     said = prepare_checkpoints(save_dir)
     assert "checkpoint_last.pt is broken and was put aside as checkpoint_last.pt.broken" in said
     assert "checkpoint_1_60.pt is broken" in said
-    assert said.endswith("going on from checkpoint_1_40.pt, update 40")
+    assert said.endswith("resuming from checkpoint_1_40.pt, update 40")
     assert weight_of(save_dir / "checkpoint_last.pt") == 40
     assert (save_dir / "checkpoint_last.pt.broken").exists()
-    assert prepare_checkpoints(save_dir) == "going on from checkpoint_last.pt, update 40"
+    assert prepare_checkpoints(save_dir) == "resuming from checkpoint_last.pt, update 40"
 
 
 def test_the_best_checkpoint_counts_where_it_is_newer_than_the_others_that_are_whole(save_dir):
     write_checkpoint(save_dir / "checkpoint_best.pt", 55)
     for name in ("checkpoint_last.pt", "checkpoint_1_60.pt"):
         cut_off(save_dir / name)
-    assert prepare_checkpoints(save_dir).endswith("going on from checkpoint_best.pt, update 55")
+    assert prepare_checkpoints(save_dir).endswith("resuming from checkpoint_best.pt, update 55")
     assert weight_of(save_dir / "checkpoint_last.pt") == 55
     assert (save_dir / "checkpoint_best.pt").is_file()
 
@@ -70,14 +70,14 @@ def test_a_damaged_byte_is_found_although_the_file_can_be_read(save_dir):
     path.write_bytes(content)
     assert updates_of(path) == 60
     assert not is_whole(path)
-    assert "going on from checkpoint_1_60.pt, update 60" in prepare_checkpoints(save_dir)
+    assert "resuming from checkpoint_1_60.pt, update 60" in prepare_checkpoints(save_dir)
 
 
 def test_a_last_checkpoint_that_is_missing_or_older_is_no_reason_to_lose_updates(save_dir):
     (save_dir / "checkpoint_last.pt").unlink()
-    assert "going on from checkpoint_1_60.pt" in prepare_checkpoints(save_dir)
+    assert "resuming from checkpoint_1_60.pt" in prepare_checkpoints(save_dir)
     write_checkpoint(save_dir / "checkpoint_last.pt", 40)
-    assert "going on from checkpoint_1_60.pt" in prepare_checkpoints(save_dir)
+    assert "resuming from checkpoint_1_60.pt" in prepare_checkpoints(save_dir)
     assert weight_of(save_dir / "checkpoint_last.pt") == 60
 
 

@@ -64,7 +64,7 @@ def test_the_same_id_twice_is_an_error_that_names_both_lines():
 def test_files_are_found_in_the_task_s_folder_or_the_one_given(tmp_path):
     files = {"train": ("train.jsonl",), "valid": ("val.jsonl",), "test": ("test.jsonl",)}
     write_lines(tmp_path / "CB" / "train.jsonl", [{}])
-    with pytest.raises(FileNotFoundError, match=r"CB holds no val.jsonl: CB is made of the official files as they are"):
+    with pytest.raises(FileNotFoundError, match=r"CB holds no val.jsonl: CB needs the official files, unchanged"):
         find_files("CB", tmp_path, files)
     write_lines(tmp_path / "CB" / "val.jsonl", [{}])
     assert find_files("CB", tmp_path, files) == find_files("CB", tmp_path / "CB", files)
