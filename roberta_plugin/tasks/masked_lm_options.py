@@ -271,7 +271,10 @@ def check_criterion(name: str | None, cfg: Any) -> None:
     """
     criterion = CRITERION_REGISTRY.get(name)
     if name == "cross_entropy":
-        raise ValueError("--criterion is missing: give --criterion roberta_masked_lm with --task roberta_masked_lm.")
+        raise ValueError(
+            "--criterion cross_entropy, which fairseq takes where --criterion is missing, does not go with --task "
+            "roberta_masked_lm: give --criterion roberta_masked_lm."
+        )
     if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
         raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
     if name == "masked_lm" and cfg.next_sentence_prediction:

@@ -164,7 +164,7 @@ def test_terminated_as_by_slurm(corpus, whole, tmp_path, to_all):
         time.sleep(0.002)
     (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
     _, messages = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 143
     assert messages == "interrupted\n"
     assert not list((tmp_path / "data").glob(".*"))
     assert run(arguments).returncode == 0
@@ -201,7 +201,7 @@ def test_a_run_that_waits_for_a_pipe_can_be_stopped(corpus, tmp_path):
         pipe.flush()
         process.terminate()
         _, messages = process.communicate(timeout=60)
-    assert (process.returncode, messages) == (130, "interrupted\n")
+    assert (process.returncode, messages) == (143, "interrupted\n")
 
 
 def test_training_a_vocabulary_stops_at_once_when_interrupted(tmp_path):

@@ -47,7 +47,7 @@ def start(parsed):
         (("--max-tokens", "8"), r"--max-tokens \(8\) is smaller than --tokens-per-sample \(64\)"),
         (("--max-positions", "32"), r"--tokens-per-sample \(64\) exceeds the model's 32 positions"),
         (("--next-sentence-prediction",), "--next-sentence-prediction is for pairs of texts"),
-        (("--criterion", "cross_entropy"), "--criterion is missing: give --criterion roberta_masked_lm"),
+        (("--criterion", "cross_entropy"), "roberta_masked_lm: give --criterion roberta_masked_lm"),
         (("--encoder-attention-heads", "3"), r"--encoder-embed-dim \(32\) must be a multiple"),
         (("--dropout", "1"), "--dropout must be at least 0 and below 1, got 1"),
         (("--adam-betas", "(0.9, 1.0)"), "--adam-betas must be two numbers"),
