@@ -28,6 +28,7 @@ The layers, top to bottom; a module imports only from layers below it:
     locks                 flock                        signs_of_life  heartbeats: missing or slow ranks
     rank_times            to find stragglers           extras         optional packages
     fairseq_import        without side effects         pictures       PNG files
+    settings              dataclasses from texts, and their options
 """
 
 import importlib

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.data.binarize.checks import MAX_UNKNOWN
+from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.text_inputs_files import FORMATS
+from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
-    from roberta_plugin.data.text_inputs import LineRules
     from roberta_plugin.data.tokenizers.base import Tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
 
@@ -65,34 +66,17 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--output-dir", type=Path, required=True, help="folder to write to")
     parser.add_argument("--workers", type=int, help="number of processes (default: the number of usable cores)")
-    parser.add_argument(
-        "--keep-spaces",
-        action="store_true",
-        help="keep white space at both ends of lines, which fairseq's encoder strips: better for code and verse, but "
-        "the files then differ from fairseq's",
-    )
+    add_options(parser, LineRules)
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default="auto",
         help="format of the inputs: text or JSON Lines (auto: by file name, and by content for .json files)",
     )
-    parser.add_argument("--json-field", default="text", help="field of a JSON Lines record that holds the text (text)")
     parser.add_argument(
         "--blank-line-after-files",
         action="store_true",
         help="end each text file with a blank line, so that its last document does not run into the next file",
-    )
-    parser.add_argument(
-        "--split-sentences",
-        action="store_true",
-        help="make each sentence a line of the .bin, which pairs of texts need (--input-format segment-pair and "
-        "sentence-pair); SPLIT.paragraphs then says which lines began a line of the text",
-    )
-    parser.add_argument(
-        "--skip-bad-lines",
-        action="store_true",
-        help="skip and count lines that are not valid UTF-8 or not valid records (default: stop with an error)",
     )
     parser.add_argument(
         "--max-unknown",
@@ -116,17 +100,11 @@ def run(args: argparse.Namespace) -> int:
     """Binarize the splits one after the other."""
     from roberta_plugin.data.binarize.checks import warnings_about
     from roberta_plugin.data.binarize.pipeline import binarize
-    from roberta_plugin.data.text_inputs import LineRules
     from roberta_plugin.data.tokenizers import load_tokenizer
 
     splits = splits_of(args)
     tokenizer = load_tokenizer(args.tokenizer)
-    rules = LineRules(
-        keep_spaces=args.keep_spaces,
-        json_field=args.json_field,
-        skip_bad_lines=args.skip_bad_lines,
-        split_sentences=args.split_sentences,
-    )
+    rules = from_arguments(LineRules, vars(args))
     with terminated_like_interrupted():
         vocabulary = vocabulary_of(args, splits, tokenizer, rules)
         for split, files in splits.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
     from roberta_plugin.demo.run_folder import DemoFolder
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `roberta demo` and its options."""
+    """Add `roberta demo`; its options are the fields of `DemoSettings`."""
+    from roberta_plugin.demo.run_folder import DemoSettings
+
     parser = subparsers.add_parser(
         "demo",
         help="pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
@@ -29,12 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--output-dir", type=Path, default=Path("runs/demo"), help="folder for all files of the run (runs/demo)"
     )
-    parser.add_argument(
-        "--minutes", type=float, default=5.0, help="time limit of the pretraining, without start-up (5)"
-    )
-    parser.add_argument("--vocab-size", type=int, default=4000, help="number of tokens of the tokenizer (4000)")
-    parser.add_argument("--max-megabytes", type=float, default=0.0, help="limit on the text to use (0: no limit)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of weights, masks and order (1)")
+    add_options(parser, DemoSettings)
     parser.set_defaults(run=run)
 
 
@@ -42,10 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the steps that are not done yet, then show the results."""
     from roberta_plugin.demo.run_folder import DemoFolder, DemoSettings
 
-    settings = DemoSettings(
-        minutes=args.minutes, max_megabytes=args.max_megabytes, vocab_size=args.vocab_size, seed=args.seed
-    )
-    folder = DemoFolder(args.output_dir, settings)
+    folder = DemoFolder(args.output_dir, from_arguments(DemoSettings, vars(args)))
     with terminated_like_interrupted(), folder.locked():
         run_steps(folder)
     show_results(folder)

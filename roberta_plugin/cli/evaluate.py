@@ -7,23 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.prepare import add_task_options, given_task_options, task_options
+from roberta_plugin.settings import add_options, from_arguments
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `roberta evaluate` and its options."""
+    """Add `roberta evaluate`; its options are the fields of `EvaluateSettings` and of the task's options."""
+    from roberta_plugin.experiments.evaluation import EvaluateSettings
+    from roberta_plugin.finetuning.benchmarks import TASKS
+
     parser = subparsers.add_parser(
         "evaluate",
+        add_help=False,
+        usage="roberta evaluate (--data FOLDER --checkpoint FILE ... | --results FOLDER ...) --output-dir FOLDER "
+        "[options]",
         help="evaluate fine-tuned models by the official metrics, beside the paper's numbers",
         description="With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction "
         "files into --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one "
         "table of everything that was evaluated in these folders, as results.md and results.json in "
         "--output-dir; and with --submission the zip file for a leaderboard.",
     )
-    parser.add_argument("--data", type=Path, help="prepared folder")
-    parser.add_argument("--checkpoint", type=Path, nargs="+", help="fine-tuned checkpoint, or members of an ensemble")
-    parser.add_argument("--split", nargs="+", help="splits to evaluate (default: all but train)")
+    parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help="with --help: whose options to show")
+    add_options(parser, EvaluateSettings, optional=("data", "checkpoints"))
     parser.add_argument("--results", type=Path, nargs="+", help="folders to collect evaluations from")
-    parser.add_argument("--output-dir", type=Path, required=True, help="where to write")
     parser.add_argument(
         "--submission",
         type=Path,
@@ -38,8 +43,6 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="with --submission: write the zip even if tasks or rows are missing",
     )
-    parser.add_argument("--max-tokens", type=int, default=16384, help="most positions of a batch (16384)")
-    parser.add_argument("--device", help="where to compute (default: a GPU if there is one)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     add_task_options(parser, stages=("score",))
     parser.set_defaults(run=run)
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.experiments.finetuning_start import checkpoint_of
     from roberta_plugin.finetuning.prepared import Prepared
 
-    if bool(args.results) == bool(args.data and args.checkpoint):
+    if bool(args.results) == bool(args.data and args.checkpoints):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if args.leaderboard and args.results and not args.submission:
         raise ValueError(f"--leaderboard {args.leaderboard} goes with --submission: name the zip file to write.")
@@ -61,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.results:
         if given := given_task_options(args):
             raise ValueError(
-                f"{given[0]} goes with --data and --checkpoint: --results shows what was evaluated before."
+                f"{min(given.values())} goes with --data and --checkpoint: --results shows what was evaluated before."
             )
         found = find_evaluations(args.results)
         print(write_report(found, args.output_dir))
@@ -76,17 +79,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.submission or args.leaderboard:
         raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
+    task = Prepared.open(Path(args.data)).task
+    if args.task not in (None, task):
+        raise ValueError(f"{args.data} is prepared for {task}, not for {args.task}: leave {args.task} out.")
+    checkpoints = [checkpoint_of(Path(path), option="--checkpoint") for path in args.checkpoints]
+    options, has_bars = task_options(args, task), not args.no_progress
     evaluations = evaluate(
-        EvaluateSettings(
-            data=args.data,
-            checkpoints=[checkpoint_of(path, option="--checkpoint") for path in args.checkpoint],
-            output_dir=args.output_dir,
-            splits=args.split,
-            options=task_options(args, Prepared.open(args.data).task),
-            max_tokens=args.max_tokens,
-            device=args.device,
-            show_progress=not args.no_progress,
-        )
+        from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options, show_progress=has_bars)
     )
     print(write_report(evaluations, args.output_dir))
     print(where_predictions_are(evaluations), end="")

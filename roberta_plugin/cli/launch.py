@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, locate_in_recipe
-from roberta_plugin.training.settings import add_options
+from roberta_plugin.settings import add_options
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Add --config, the fields of `LaunchSettings`, and fairseq-train's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of these options, and train:")
-    add_options(parser, LaunchSettings, skip=("train",))
+    add_options(parser, LaunchSettings, skip=["train"], optional=["output_dir"])
     parser.add_argument("train", nargs="*", metavar="-- DATA-BIN ...", help="fairseq-train's arguments")
 
 

@@ -3,91 +3,72 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from pathlib import Path
+import typing
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+from roberta_plugin.settings import add_option, add_options, flag, from_arguments
 
 if TYPE_CHECKING:
-    from dataclasses import Field
-
     from roberta_plugin.finetuning.options import Stage, TaskOptions
-
-_DEST = "task_option_"  # in front of the names of task options among the parsed arguments
-_TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "tuple[str,": str}
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `roberta prepare` and its options."""
+    """Add `roberta prepare`; its options are the fields of `PrepareSettings` and of the task's options."""
+    from roberta_plugin.finetuning.preparation import PrepareSettings
+
     parser = subparsers.add_parser(
         "prepare",
+        add_help=False,
+        usage="roberta prepare TASK --output-dir FOLDER [options]",
         help="turn official files of a task, or your own tables, into data for fine-tuning",
         description="Reads the files as they are distributed, checks them, and writes the model's inputs with labels, "
         "ids and offsets. TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer "
         "must be that of the pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.",
     )
-    add_task(parser)
-    add_data_options(parser)
-    parser.add_argument("--output-dir", type=Path, required=True, help="folder to write to")
-    parser.add_argument("--overwrite", action="store_true", help="replace a prepared folder that exists already")
+    add_options(parser, PrepareSettings)
     add_task_options(parser, stages=("prepare",))
     parser.set_defaults(run=run)
 
 
-def add_task(parser: argparse.ArgumentParser) -> None:
-    """Add the argument TASK."""
-    from roberta_plugin.finetuning.benchmarks import TASKS
+class HelpOfTask(argparse.Action):
+    """--help of a verb with a TASK: the general options, and those of the task in front of it."""
 
-    parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
+    texts: Mapping[argparse.Action, Mapping[str, str]]  # option -> the tasks that have it, and what it does there
+    group: Any
 
-
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the preparation that all tasks have; `roberta finetune` has them too."""
-    parser.add_argument(
-        "--raw", type=Path, help="folder with the official files of the task (custom: the current folder)"
-    )
-    parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer's files and dict.txt")
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        help=f"most tokens of a sequence; how many texts are longer, and so are cut, is said ({MAX_LENGTH}; in "
-        "`roberta finetune` the model's length, if that is less)",
-    )
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Print the help, and exit."""
+        task = getattr(namespace, "task", None)
+        self.group.title = f"options of {task}"
+        parser.epilog = None if task else f"Each task has options of its own, which `{parser.prog} TASK --help` shows."
+        for action, texts in self.texts.items():
+            action.help = texts.get(str(task), argparse.SUPPRESS)
+        parser.print_help()
+        parser.exit()
 
 
 def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]) -> None:
-    """Add the options of all tasks, grouped by the tasks that have them."""
-    from roberta_plugin.finetuning.benchmarks import TASKS, option_fields
-    from roberta_plugin.finetuning.options import flag
+    """Add --help and the options of all tasks, of which it shows those of one.
 
-    found: dict[str, list[tuple[str, Field[Any]]]] = {}  # option -> tasks that have it
+    The options of the other tasks are known too, so that `task_options` can say which ones the task has.
+    """
+    from roberta_plugin.finetuning.benchmarks import TASKS, option_fields, options_for
+
+    shown = parser.add_argument(
+        "-h", "--help", action=HelpOfTask, nargs=0, help="show this help, with TASK also its own"
+    )
+    assert isinstance(shown, HelpOfTask)
+    shown.group = parser.add_argument_group("options of the task")
+    actions: dict[str, argparse.Action] = {}
+    texts: dict[argparse.Action, dict[str, str]] = {}
     for task in TASKS:
+        hints = typing.get_type_hints(type(options_for(task)))
         for item in option_fields(task, stages=stages):
-            found.setdefault(item.name, []).append((task, item))
-    groups: dict[str, Any] = {}
-    for name, pairs in found.items():
-        tasks_of: dict[str, list[str]] = {}
-        for task, item in pairs:
-            tasks_of.setdefault(item.metadata["help"], []).append(task)
-        texts = [text if len(tasks_of) == 1 else f"{', '.join(tasks)}: {text}" for text, tasks in tasks_of.items()]
-        title = f"options of {', '.join(task for task, _ in pairs)}"
-        group = groups.setdefault(title, None) or parser.add_argument_group(title)
-        groups[title] = group
-        item = pairs[0][1]
-        kind = str(item.type).split(" ")[0]
-        if kind == "bool":
-            group.add_argument(flag(item), dest=_DEST + name, action="store_true", default=None, help="; ".join(texts))
-        else:
-            group.add_argument(
-                flag(item),
-                dest=_DEST + name,
-                type=_TYPES[kind],
-                choices=item.metadata.get("choices"),
-                nargs=item.metadata.get("nargs"),
-                metavar=item.metadata.get("metavar") or (None if item.metadata.get("choices") else "N"),
-                help="; ".join(texts),
-            )
+            if item.name not in actions:
+                actions[item.name] = add_option(shown.group, item, hints[item.name], help=argparse.SUPPRESS)
+            texts.setdefault(actions[item.name], {})[task] = item.metadata["help"]
+    shown.texts = texts
 
 
 def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
@@ -98,23 +79,17 @@ def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
     """
     from roberta_plugin.finetuning.benchmarks import options_for
 
-    return options_for(task, {name.removeprefix(_DEST): value for name, value in vars(args).items() if _DEST in name})
+    return options_for(task, {name: getattr(args, name) for name in given_task_options(args)})
 
 
-def given_task_options(args: argparse.Namespace) -> list[str]:
-    """The options of tasks that were given, as the command line spells them."""
-    given = [name.removeprefix(_DEST) for name, value in vars(args).items() if _DEST in name and value is not None]
-    return [f"--{name.replace('_', '-')}" for name in given]
+def given_task_options(args: argparse.Namespace) -> dict[str, str]:
+    """The options of tasks that were given, and how the command line spells them."""
+    from dataclasses import fields
 
+    from roberta_plugin.finetuning.options import OPTIONS
 
-def raw_of(args: argparse.Namespace, options: TaskOptions) -> Path | None:
-    """The folder of the raw files; for own data, which options name, the current one if they name any."""
-    from roberta_plugin.finetuning.options import CustomOptions
-
-    if args.raw is None and isinstance(options, CustomOptions) and options.files:
-        return Path()
-    raw: Path | None = args.raw
-    return raw
+    known = {item.name: flag(item) for options in OPTIONS.values() for item in fields(options)}
+    return {name: option for name, option in known.items() if getattr(args, name, None) is not None}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,42 +97,8 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.finetuning.inspection import remarks
     from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 
-    options = task_options(args, args.task)
-    raw = raw_of(args, options)
-    if raw is None:
-        own = "--train is missing: give your table." if args.task == "custom" else ""
-        raise ValueError(own or "--raw is missing: give the folder with the official files.")
-    if args.tokenizer is None:
-        raise ValueError("--tokenizer is missing: give the tokenizer's folder.")
-    prepared = prepare(
-        PrepareSettings(
-            task=args.task,
-            raw=raw,
-            tokenizer=args.tokenizer,
-            output_dir=args.output_dir,
-            max_length=MAX_LENGTH if args.max_length is None else args.max_length,
-            options=options,
-            overwrite=args.overwrite,
-        )
-    )
+    prepared = prepare(from_arguments(PrepareSettings, vars(args), options=task_options(args, args.task)))
     for name, facts in prepared.content["splits"].items():
         print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
     print("".join(f"{remark}\n" for remark in remarks(prepared)), end="")
     return 0
-
-
-def named_values(texts: Sequence[str], option: str) -> dict[str, str]:
-    """["a=1", "b=2"] -> {"a": "1", "b": "2"}.
-
-    Raises:
-        ValueError: if a text has no `=`, or a name comes twice.
-    """
-    values: dict[str, str] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise ValueError(f"{option} must be NAME=VALUE, got {text!r}.")
-        if name in values:
-            raise ValueError(f"{option} gives {name} twice.")
-        values[name] = value
-    return values

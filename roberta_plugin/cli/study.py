@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.training.settings import add_options, convert, parse_pairs
+from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.studies.settings import StudySettings
@@ -28,15 +28,8 @@ def add_parser(subparsers: Any) -> None:
         "format, examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it "
         "stopped. More variants, seeds or probes in the file extend the study.",
     )
-    parser.add_argument("study", type=Path, help="study file (YAML)")
-    parser.add_argument("--output-dir", help="where everything is written (runs/NAME of the file)")
-    add_options(parser, StudySettings)
-    parser.add_argument(
-        "--slurm",
-        nargs="*",
-        metavar="NAME=VALUE",
-        help="submit the runs as job arrays and wait for them; settings given here win over the file's section slurm",
-    )
+    add_options(parser, StudySettings, skip=["output_dir"])
+    parser.add_argument("--output-dir", type=Path, help="where everything is written (runs/NAME of the file)")
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -59,10 +52,8 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.experiments.studies.settings import StudySettings
     from roberta_plugin.experiments.studies.study import run_study
 
-    args.output_dir = args.output_dir or Path("runs") / args.study.stem
-    args.slurm = None if args.slurm is None else parse_pairs(args.slurm, option="--slurm")
-    values = {name: value for name, value in vars(args).items() if name in StudySettings.__dataclass_fields__}
-    settings = convert(StudySettings, values, where="roberta study")
+    folder = args.output_dir or Path("runs") / Path(args.study).stem
+    settings = from_arguments(StudySettings, vars(args), output_dir=folder)
     if args.dry_run:
         print(dry_run(settings, tflops=args.tflops))
         return 0

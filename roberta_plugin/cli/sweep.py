@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.training.settings import add_options, convert, parse_pairs
+from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.sweeps.grid import Grid
@@ -28,17 +28,7 @@ def add_parser(subparsers: Any) -> None:
         "report.png; slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes "
         "where it stopped, leaves alone what is done or running, and repeats what failed.",
     )
-    parser.add_argument("grid", type=Path, help="grid file (YAML)")
-    parser.add_argument("--output-dir", required=True, help="where the runs and the report are written")
     add_options(parser, SweepSettings)
-    parser.add_argument(
-        "--slurm",
-        nargs="*",
-        metavar="NAME=VALUE",
-        help="submit the runs as a job array instead of training here. Settings given here win over the grid file's "
-        "section slurm and have the same names: time=8:00:00 partition=gpu gpus_per_node=8 sbatch.OPTION=VALUE "
-        "env.NAME",
-    )
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -53,9 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.experiments.sweeps.settings import SweepSettings
     from roberta_plugin.experiments.sweeps.sweep import check_options, summary_of, sweep
 
-    args.slurm = None if args.slurm is None else parse_pairs(args.slurm, option="--slurm")
-    values = {name: value for name, value in vars(args).items() if name in SweepSettings.__dataclass_fields__}
-    settings = convert(SweepSettings, values, where="roberta sweep")
+    settings = from_arguments(SweepSettings, vars(args))
     if args.dry_run:
         grid = read_grid(settings.grid, slurm=settings.slurm)
         check_options(grid)

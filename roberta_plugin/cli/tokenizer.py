@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
+from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.text_inputs_files import FORMATS
 from roberta_plugin.data.tokenizers.training import TRAINERS
+from roberta_plugin.settings import add_options, from_arguments
 
 
 def add_parser(subparsers: Any) -> None:
@@ -55,10 +57,7 @@ def add_parser(subparsers: Any) -> None:
     train.add_argument(
         "--format", choices=FORMATS, default="auto", help="format of the inputs: text or JSON Lines (auto: detect it)"
     )
-    train.add_argument("--json-field", default="text", help="field of a JSON Lines record that holds the text (text)")
-    train.add_argument(
-        "--skip-bad-lines", action="store_true", help="skip lines that are not valid UTF-8 or not valid records"
-    )
+    add_options(train, LineRules, skip=["keep_spaces", "split_sentences"])
     train.add_argument("--no-progress", action="store_true", help="show no progress")
     train.add_argument("--overwrite", action="store_true", help="replace an existing tokenizer")
     train.set_defaults(run=run_train)
@@ -99,8 +98,6 @@ def run_train(args: argparse.Namespace) -> int:
 
 def train(args: argparse.Namespace) -> tuple[str, int]:
     """Train a tokenizer; return its kind and its number of tokens."""
-    from roberta_plugin.data.text_inputs import LineRules
-
     more: dict[str, Any] = {}
     if args.min_frequency is not None:
         if args.kind == "sentencepiece":
@@ -110,7 +107,7 @@ def train(args: argparse.Namespace) -> tuple[str, int]:
         args.input,
         vocab_size=args.vocab_size,
         folder=args.output_dir,
-        rules=LineRules(json_field=args.json_field, skip_bad_lines=args.skip_bad_lines),
+        rules=from_arguments(LineRules, vars(args)),
         text_format=args.format,
         sample_bytes=round(args.sample_megabytes * 1e6) or None,
         progress=not args.no_progress,

@@ -15,35 +15,36 @@ from roberta_plugin.conversion.model_card import write_card
 from roberta_plugin.conversion.output_folder import check_output, output_folder
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.pretrained import read_any
+from roberta_plugin.settings import REQUIRED, check_values, setting
 
 Format = Literal["huggingface", "fairseq", "onnx"]
-FORMATS: tuple[Format, ...] = ("huggingface", "fairseq", "onnx")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings:
     """Settings of `export_model`."""
 
-    checkpoint: Path
-    """A checkpoint file, the folder of one, the folder of a run or of `roberta finetune`; or any other known format."""
-    to: Format
-    """The format to write."""
-    output_dir: Path
-    """A new or empty folder, or one of an earlier export."""
-    data: Path | None = None
-    """Folder with dict.txt and the tokenizer, if they are not beside the checkpoint."""
-    head: str | None = None
-    """The head to export; by default the one that was fine-tuned, else that of the masked LM."""
-    labels: tuple[str, ...] | None = None
-    """Names of the classes, where the checkpoint does not name them."""
-    layout: Layout = "today"
-    """Layout for fairseq: today's, or that of the models released in 2019."""
-    half: bool = False
-    """Store parameters in half precision (fairseq)."""
-    int8_sample: Path | None = None
-    """Also write a model with 8-bit weights, and measure its error on the lines of this text file (onnx)."""
-    license: str = "other"
-    """Licence for the model card."""
+    checkpoint: Path = setting(
+        REQUIRED,
+        "a checkpoint (.pt), the folder of one, or the --output-dir of `roberta finetune`, whose best run is used",
+        flag="checkpoint",
+    )
+    to: Format = setting(REQUIRED, "the format to write")
+    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier export")
+    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if they are not found")
+    head: str | None = setting(None, "the head to export (default: the fine-tuned one, else masked_lm)")
+    labels: tuple[str, ...] | None = setting(
+        None, "names of the classes, if the checkpoint has none", nargs="+", metavar="NAME"
+    )
+    layout: Layout = setting("today", "fairseq: parameter names of today or of 2019")
+    half: bool = setting(False, "fairseq: store 16-bit numbers, as the released models do")
+    int8_sample: Path | None = setting(
+        None,
+        "onnx: also write a model with 8-bit weights, and measure the difference on the lines of this text file",
+        flag="--int8",
+        metavar="TEXT",
+    )
+    license: str = setting("other", "licence for the model card, such as mit")
     max_shard_bytes: int = MAX_SHARD_BYTES
     """Most bytes of one file of weights (huggingface)."""
 
@@ -52,14 +53,17 @@ class ExportSettings:
 class ImportSettings:
     """Settings of `import_model`."""
 
-    source: Path
-    """A folder of Hugging Face, a safetensors file in one, an archive of fairseq, or a checkpoint."""
-    output_dir: Path
-    """A new or empty folder, or one of an earlier import."""
-    data: Path | None = None
-    """Folder with dict.txt and the tokenizer, where the source has none."""
-    labels: tuple[str, ...] | None = None
-    """Names of the classes, where the source does not name them."""
+    source: Path = setting(
+        REQUIRED,
+        "a folder of Hugging Face (RoBERTa, XLM-R or CamemBERT; safetensors or bin), an archive of fairseq (.tar.gz) "
+        "or a checkpoint",
+        flag="source",
+    )
+    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier import")
+    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the source has none")
+    labels: tuple[str, ...] | None = setting(
+        None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +84,7 @@ def export_model(settings: ExportSettings) -> Converted:
         ValueError: if the model cannot be expressed in the format, or the folder holds something else.
     """
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
-    if settings.to not in FORMATS:
-        raise ValueError(f"--to must be one of {', '.join(FORMATS)}, got {settings.to!r}.")
+    check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
     record = {"source": str(model.path), "to": settings.to, "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:

@@ -25,6 +25,7 @@ from typing import IO
 
 from roberta_plugin.data.text_inputs_compressed import CountedFile, decompressed_pieces, open_input, read_ahead
 from roberta_plugin.data.text_inputs_files import TextInput, looks_like_json_lines, unclear_format_error
+from roberta_plugin.settings import setting
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 2**28  # bytes; a few megabytes of .gz may hold one line of gigabytes
@@ -36,20 +37,26 @@ _NOT_TEXT = "This is a binary file or UTF-16, not UTF-8 text: convert it first. 
 
 @dataclass(frozen=True, kw_only=True)
 class LineRules:
-    """Rules of lines of text.
+    """What counts as a line of text; the fields are options of `roberta binarize` and `roberta tokenizer train`.
 
-    Attributes:
-        keep_spaces: keep white space at both ends of a line. fairseq's encoder strips it, so files identical to
-            fairseq's need False; True is better for code and verse, where leading spaces have a meaning.
-        json_field: field of a JSON Lines record that holds the text.
-        skip_bad_lines: skip and count lines that are not valid UTF-8 or not valid records, instead of raising.
-        split_sentences: make each sentence a line of the .bin (see `sentences`); lines are read as without it.
+    fairseq's encoder strips lines, so files identical to fairseq's need the default of `keep_spaces`.
     """
 
-    keep_spaces: bool = False
-    json_field: str = "text"
-    skip_bad_lines: bool = False
-    split_sentences: bool = False
+    keep_spaces: bool = setting(
+        False,
+        "keep white space at both ends of lines, which fairseq's encoder strips: better for code and verse, but the "
+        "files then differ from fairseq's",
+    )
+    json_field: str = setting("text", "field of a JSON Lines record that holds the text")
+    skip_bad_lines: bool = setting(
+        False,
+        "skip and count lines that are not valid UTF-8 or not valid records (default: stop with an error)",
+    )
+    split_sentences: bool = setting(
+        False,
+        "make each sentence a line of the .bin, which pairs of texts need (--input-format segment-pair and "
+        "sentence-pair); SPLIT.paragraphs then says which lines began a line of the text",
+    )
 
 
 FAIRSEQ_RULES = LineRules()

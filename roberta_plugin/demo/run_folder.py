@@ -16,6 +16,7 @@ from typing import Any
 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.locks import try_lock
+from roberta_plugin.settings import check_values, setting
 
 LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 
@@ -24,26 +25,20 @@ LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 class DemoSettings:
     """The user's settings; a change repeats the steps that depend on it."""
 
-    minutes: float = 5.0
-    max_megabytes: float = 0.0  # 0: all text
-    vocab_size: int = 4000
-    seed: int = 1
+    minutes: float = setting(5.0, "time limit of the pretraining, without start-up", smallest=0.05, largest=24 * 60)
+    vocab_size: int = setting(4000, "number of tokens of the tokenizer", smallest=300, largest=50000)
+    max_megabytes: float = setting(0.0, "limit on the text to use, 0: no limit", smallest=0)
+    seed: int = setting(1, "seed of weights, masks and order")
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Refuse invalid values, naming the option."""
-        if not 0.05 <= self.minutes <= 24 * 60:
-            raise ValueError(f"--minutes must lie between 0.05 and 1440, got {self.minutes:g}.")
-        if self.max_megabytes < 0:
-            raise ValueError(f"--max-megabytes must be 0 (all text) or more, got {self.max_megabytes:g}.")
-        if not 300 <= self.vocab_size <= 50000:
-            raise ValueError(f"--vocab-size must lie between 300 and 50000, got {self.vocab_size}.")
+        check_values(self)
 
 
 class DemoFolder:
     """Paths and finished steps of one demo run."""
 
     def __init__(self, path: Path, settings: DemoSettings) -> None:
-        settings.check()
         self.path = path.absolute()
         self.settings = settings
         self.corpus = self.path / "corpus"

@@ -24,6 +24,7 @@ from roberta_plugin.finetuning.benchmarks import RawOutputs, benchmark_of, check
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.settings import REQUIRED, setting
 
 PREFIX = "evaluation_"
 _TUNED = ("null_threshold", "threshold")  # metrics that are options too
@@ -33,20 +34,18 @@ _TUNED = ("null_threshold", "threshold")  # metrics that are options too
 class EvaluateSettings:
     """What `evaluate` does."""
 
-    data: Path
-    """Prepared folder."""
-    checkpoints: Sequence[Path]
-    """One fine-tuned checkpoint, or the members of an ensemble."""
-    output_dir: Path
-    """Where evaluation_SPLIT.json and the prediction files are written."""
-    splits: Sequence[str] | None = None
-    """Splits to evaluate; None: all but train."""
+    data: Path = setting(REQUIRED, "prepared folder")
+    checkpoints: Sequence[Path] = setting(
+        REQUIRED, "fine-tuned checkpoint, or members of an ensemble", flag="--checkpoint", nargs="+"
+    )
+    output_dir: Path = setting(REQUIRED, "where to write")
+    splits: Sequence[str] | None = setting(
+        None, "splits to evaluate (default: all but train)", flag="--split", nargs="+"
+    )
     options: TaskOptions | None = None
     """Options of the scoring (`finetuning/options.py`); None: the paper's values."""
-    max_tokens: int = 16384
-    """Most positions of a batch, padding included."""
-    device: str | None = None
-    """Where to compute; None: on a GPU if there is one."""
+    max_tokens: int = setting(16384, "most positions of a batch, padding included")
+    device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
     show_progress: bool = False
     """Whether to show progress bars."""
     selection: str | None = None

@@ -255,7 +255,7 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report:
         SweepSettings(
             grid=grid_path,
             output_dir=settings.output_dir / "runs",
-            parallel=settings.num_parallel,
+            parallel=settings.parallel,
             retries=settings.retries if is_local else 0,
             gpus_per_run=gpus_per_run(settings) if is_local else 0,
             slurm=None if is_local else {},

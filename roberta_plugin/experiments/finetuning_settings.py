@@ -3,63 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from roberta_plugin.finetuning.benchmarks import checked_options
-from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.experiments.sweeps.settings import Keep, RunSettings
+from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.settings import REQUIRED, setting
 from roberta_plugin.training.resources import Resources
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneSettings:
-    """What `finetune` does."""
+class FinetuneSettings(RunSettings, DataSettings):
+    """What `finetune` does; what has a help text is an option of `roberta finetune`."""
 
-    task: str
-    """One of `finetuning.benchmarks.TASKS`."""
-    model: Path
-    """Pretrained checkpoint, or the `output_dir` of a finished fine-tuning, whose best run is taken."""
-    output_dir: Path
-    """Where the data, the grid file, the runs and the results are written."""
-    data: Path | None = None
-    """Prepared folder; None: `output_dir`/data, which is made from `raw` if it does not exist."""
-    raw: Path | None = None
-    """Folder with the official files."""
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files and dict.txt; None: those of the model."""
-    max_length: int | None = None
-    """Most tokens of a sequence; None: 512, or the positions of the model if it has fewer."""
-    options: TaskOptions | None = None
-    """Options of the task (`finetuning/options.py`); None: the paper's values."""
-    from_scratch: bool = False
-    """Whether to start from random weights: a baseline with the model's architecture."""
-    seeds: Sequence[str] | None = None
-    """One run of each cell per seed; None: the paper's five."""
-    quick: bool = False
-    """Whether to train one run instead of the grid: the values in the middle of its axes, the first seed."""
-    epochs: int | None = None
-    """Passes over the data; None: the paper's number."""
-    only: Mapping[str, str] = field(default_factory=dict)
-    """Axis of the grid -> the one value that is kept of it."""
-    train_options: Mapping[str, str] = field(default_factory=dict)
-    """Options of fairseq-train that change or extend the paper's settings."""
-    select: str | None = None
-    """The metric that chooses checkpoint and cell (`finetuning.benchmarks.selectable`); None: the recipe's."""
-    num_parallel: int = 1
-    """Runs at a time."""
-    gpus_per_run: int | None = None
-    """GPUs of each run; 0: all runs share one; None: 1 if there are GPUs. Only for runs on this machine."""
-    retries: int = 0
-    """How often a failed run is started again at once. Only for runs on this machine."""
-    keep: Literal["best", "weights", "all"] = "best"
-    """Checkpoints of finished runs that are kept: the weights of each cell's best run, of every run, or everything."""
+    model: Path = setting(
+        REQUIRED,
+        "pretrained checkpoint (.pt), ours or fairseq's; or the --output-dir of a finished `roberta finetune`, whose "
+        "best run is taken, as the paper starts RTE, STS-B and MRPC from MNLI",
+    )
+    data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
+    from_scratch: bool = setting(False, "a baseline: the model's architecture with random weights")
+    seeds: Sequence[str] | None = setting(None, "seeds of the runs (the paper's five: 1 to 5)", nargs="+", metavar="N")
+    quick: bool = setting(
+        False, "one run instead of the grid: the values in the middle of its axes, and the first seed"
+    )
+    epochs: int | None = setting(None, "passes over the data, instead of the paper's number", smallest=1)
+    only: Mapping[str, str] = setting(
+        dict,
+        "keep one value of an axis of the grid, such as lr=1e-5, or some, as lr=1e-4,3e-4, instead of trying all",
+        metavar="AXIS=LABEL",
+    )
+    train_options: Mapping[str, str] = setting(
+        dict,
+        "option of fairseq-train, such as bf16=true; batch-size=N is what a GPU takes at once, and update-freq "
+        "follows from it so that the batch of the cell does not change",
+        flag="--set",
+        metavar="OPTION=VALUE",
+    )
+    select: str | None = setting(
+        None,
+        "choose checkpoint and cell by this metric on the development set, instead of the recipe's: such as macro_f1, "
+        "mcc, f1, mae or loss; a name that the task does not have lists those that it has",
+        metavar="METRIC",
+    )
+    gpus_per_run: int | None = setting(
+        None,
+        "GPUs of each run, which share the paper's batch (1 if there are GPUs; 0: all runs share one GPU)",
+        smallest=0,
+    )
+    keep: Keep = setting(
+        "best",
+        "checkpoints of finished runs that are kept: `best`, the weights of each cell's best run, once the raw outputs "
+        "of every run are stored (4 bytes per parameter); `weights`, those of every run; `all`, the best and the last "
+        "checkpoint with the optimizer's state (24 bytes per parameter and run). Unfinished runs keep all they need to "
+        "resume",
+    )
     slurm: Resources | None = None
     """Resources of each run of a SLURM job array; None: run on this machine."""
-    device: str | None = None
-    """Where to evaluate; None: on a GPU if there is one."""
-    grid_only: bool = False
-    """Whether to stop when the grid file is written."""
+    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
+    grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
     code: Path | None = None
     """Folder with the copy of this package that the runs use; None: `output_dir`/.snapshots."""
     show_progress: bool = False
@@ -71,19 +73,13 @@ class FinetuneSettings:
         Raises:
             ValueError: naming the option and what to write instead.
         """
-        checked_options(self.task, self.options)
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"--epochs must be 1 or more, got {self.epochs}.")
+        DataSettings.__post_init__(self)
+        RunSettings.__post_init__(self)
         if self.slurm is not None and not self.slurm.time and not self.grid_only:
             raise ValueError(
                 "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
                 "resumes."
             )
-        smallest = {"--parallel": (self.num_parallel, 1), "--retries": (self.retries, 0)}
-        smallest["--gpus-per-run"] = (self.gpus_per_run or 0, 0)
-        for name, (value, least) in smallest.items():
-            if value < least:
-                raise ValueError(f"{name} must be {least} or more, got {value}.")
 
     @property
     def job_name(self) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.custom.kinds import entry_of
-from roberta_plugin.finetuning.options import OPTIONS, Stage, TaskOptions, fields_of, flag
+from roberta_plugin.finetuning.options import OPTIONS, Stage, TaskOptions, fields_of
+from roberta_plugin.settings import flag, from_arguments
 
 if TYPE_CHECKING:
     from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -201,7 +202,7 @@ def benchmark_of(task: str) -> Benchmark:
 
 
 def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptions:
-    """The options of a task with these values, by field name; None: not given.
+    """The options of a task with these values or texts, by field name; None: not given.
 
     Raises:
         ValueError: naming an option that the task does not have, or a value that it cannot have.
@@ -214,7 +215,7 @@ def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptio
     for name in given.keys() - known.keys():
         has = f"it has {', '.join(known.values())}" if known else "it has none"
         raise ValueError(f"--{name.replace('_', '-')} is not an option of {task}: {has}.")
-    return OPTIONS[benchmark_name_of(task)](**given)
+    return from_arguments(OPTIONS[benchmark_name_of(task)], given)
 
 
 def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from roberta_plugin.settings import check_values
+from roberta_plugin.settings import setting as option
+
 Stage = Literal["prepare", "score"]
-
-
-def option(default: Any, help_text: str, *, stage: Stage, **more: Any) -> Any:
-    """A field that is an option: its help text, the stage it belongs to, and the values that it may have."""
-    return field(default=default, metadata={"help": help_text, "stage": stage, **more})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,17 +21,7 @@ class TaskOptions:
         Raises:
             ValueError: naming the option, the bad value and what would be right.
         """
-        for item in fields(self):
-            value, least, most = getattr(self, item.name), item.metadata.get("smallest"), item.metadata.get("largest")
-            choices = item.metadata.get("choices")
-            if value is None:
-                continue
-            if choices and value not in choices:
-                raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {value!r}.")
-            if most is not None and not least <= value <= most:
-                raise ValueError(f"{flag(item)} must be from {least:g} to {most:g}, got {value}.")
-            if least is not None and not value >= least:
-                raise ValueError(f"{flag(item)} must be {least} or more, got {value}.")
+        check_values(self)
 
     def given(self, stage: Stage) -> dict[str, Any]:
         """The options of a stage that differ from their defaults, by field name.
@@ -60,8 +48,3 @@ class FileOptions(TaskOptions):
         """The files that are named, by split."""
         named = {"train": self.train, "valid": self.valid, "test": self.test}
         return {split: name for split, name in named.items() if name is not None}
-
-
-def flag(item: Field[Any]) -> str:
-    """An option as the command line spells it: `doc_stride` -> --doc-stride."""
-    return f"--{item.name.replace('_', '-')}"

@@ -19,9 +19,8 @@ from roberta_plugin.finetuning.custom.options import CustomOptions as CustomOpti
 from roberta_plugin.finetuning.option_fields import FileOptions
 from roberta_plugin.finetuning.option_fields import Stage as Stage
 from roberta_plugin.finetuning.option_fields import TaskOptions as TaskOptions
-from roberta_plugin.finetuning.option_fields import flag as flag
-from roberta_plugin.finetuning.option_fields import option as _option
 from roberta_plugin.finetuning.summaries.options import SummariesOptions as SummariesOptions
+from roberta_plugin.settings import setting as _option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,33 +27,55 @@ from typing import Any
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import remove_replaced, replace_folder
-from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, option_fields, options_for
-from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_options, option_fields, options_for
+from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.settings import REQUIRED, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareSettings:
-    """What `prepare` does."""
+class DataSettings:
+    """Which task's data, made from what; `roberta prepare` and `roberta finetune` have these options."""
 
-    task: str
-    """One of `benchmarks.TASKS`."""
-    raw: Path
-    """Folder with the official files of the task."""
-    tokenizer: Path
-    """Folder with the tokenizer's files and dict.txt; they must be those of the pretrained model."""
+    task: str = setting(REQUIRED, f"one of {', '.join(TASKS)}", flag="task", metavar="TASK", choices=TASKS)
+    raw: Path | None = setting(None, "folder with the official files of the task (custom: the current folder)")
+    tokenizer: Path | None = setting(None, "folder with the tokenizer's files and dict.txt")
+    max_length: int | None = setting(
+        None,
+        f"most tokens of a sequence; how many texts are longer, and so are cut, is said ({MAX_LENGTH}; in `roberta "
+        "finetune` the model's length, if that is less)",
+    )
+    options: TaskOptions | None = None
+    """Options of the task (`options.py`); None: the paper's values. They are complete once the settings are made."""
+
+    def __post_init__(self) -> None:
+        """Complete the options; tables of your own are looked for in the current folder.
+
+        Raises:
+            ValueError: if the options are those of another task.
+        """
+        options = checked_options(self.task, self.options)
+        object.__setattr__(self, "options", options)
+        if self.raw is None and isinstance(options, CustomOptions) and options.files:
+            object.__setattr__(self, "raw", Path())
+
+    @property
+    def task_options(self) -> TaskOptions:
+        """The options of the task, complete."""
+        assert self.options is not None
+        return self.options
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings(DataSettings):
+    """What `prepare` does; the tokenizer must be that of the pretrained model."""
+
     dictionary: Path | None = None
     """The dict.txt; None: that of `tokenizer`."""
-    output_dir: Path
-    """Folder to write."""
-    max_length: int = MAX_LENGTH
-    """Most tokens of a sequence."""
-    options: TaskOptions | None = None
-    """Options of the task (`options.py`); None: the paper's values."""
-    overwrite: bool = False
-    """Whether a prepared folder that exists is replaced, once the new one is complete."""
+    output_dir: Path = setting(REQUIRED, "folder to write to")
+    overwrite: bool = setting(False, "replace a prepared folder that exists already, once the new one is complete")
 
 
 def prepare(settings: PrepareSettings) -> Prepared:
@@ -64,8 +86,12 @@ def prepare(settings: PrepareSettings) -> Prepared:
         FileExistsError: if the folder exists and is not to be overwritten.
         ValueError: if a setting or an official file cannot be used.
     """
-    options = checked_options(settings.task, settings.options)
-    raw, output_dir = settings.raw, settings.output_dir
+    raw, tokenizer, output_dir = settings.raw, settings.tokenizer, settings.output_dir
+    if raw is None:
+        own = "--train is missing: give your table." if settings.task == "custom" else ""
+        raise ValueError(own or "--raw is missing: give the folder with the official files.")
+    if tokenizer is None:
+        raise ValueError("--tokenizer is missing: give the tokenizer's folder.")
     if not raw.exists():
         raise FileNotFoundError(
             f"--raw {raw} does not exist: give the folder with the official files of {settings.task}."
@@ -78,10 +104,10 @@ def prepare(settings: PrepareSettings) -> Prepared:
         settings.task,
         raw,
         folder,
-        tokenizer=load_tokenizer(settings.tokenizer),
-        vocabulary=Vocabulary.load(settings.dictionary or settings.tokenizer / "dict.txt"),
-        max_length=settings.max_length,
-        options=options,
+        tokenizer=load_tokenizer(tokenizer),
+        vocabulary=Vocabulary.load(settings.dictionary or tokenizer / "dict.txt"),
+        max_length=MAX_LENGTH if settings.max_length is None else settings.max_length,
+        options=settings.task_options,
     )
     if is_replaced:
         replace_folder(output_dir, by=folder)

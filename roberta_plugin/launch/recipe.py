@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.settings import BAGS, is_null, setting
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
-from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml, to_arguments
+from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
 from roberta_plugin.training.resources import Resources, read_resources, with_entries
-from roberta_plugin.training.settings import BAGS, setting
 
 
 @dataclass(frozen=True, kw_only=True)

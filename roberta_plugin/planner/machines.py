@@ -17,8 +17,8 @@ from pathlib import Path
 
 from roberta_plugin.models.device_peaks import peak_of
 from roberta_plugin.planner.network import MACHINES, Machine
+from roberta_plugin.settings import convert
 from roberta_plugin.training.options_file import read_yaml
-from roberta_plugin.training.settings import convert
 
 _POSITIVE = ("peak_tflops", "memory_gb", "inside_gb_s", "between_gb_s", "gpus_per_node", "write_gb_s")
 

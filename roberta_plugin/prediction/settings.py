@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from roberta_plugin.prediction.kinds import KINDS
+from roberta_plugin.settings import REQUIRED, check_values, setting
+
 Format = Literal["jsonl", "tsv", "csv", "text"]
-FORMATS: tuple[Format, ...] = ("jsonl", "tsv", "csv", "text")
 OnError = Literal["stop", "skip"]
 
 
@@ -15,53 +18,64 @@ OnError = Literal["stop", "skip"]
 class PredictSettings:
     """Settings of `predict` and `iterate_predictions`."""
 
-    model: Path
-    """Folder of a model, output folder of `roberta finetune`, or a checkpoint."""
-    task_kind: str | None = None
-    """A kind of `prediction/kinds`; None: the one that the model was trained for."""
-    input: Path | None = None
-    """File of records; None: standard input."""
-    output: Path | None = None
-    """File of JSON Lines, or with embeddings .npy; None: standard output."""
-    format: Format | None = None
-    """Form of the input; None: by the ending of its name, or by its first line."""
-    text_column: str | None = None
-    """Field of the text, or of the context of questions; None: that of the kind, or of the training."""
-    text_pair_column: str | None = None
-    """Field of the second text, or of the question."""
-    id_column: str | None = None
-    """Field to return as `id`; None: `id`, or that of the training; without one, answers have their line."""
-    data: Path | None = None
-    """Folder with dict.txt, as in `RobertaHub.from_pretrained`."""
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files, if it is another one."""
-    head: str | None = None
-    """Name of the head; None: the only one."""
-    max_length: int | None = None
-    """Most tokens of a sequence; None: as in training."""
-    batch_tokens: int | None = None
-    """Most positions of a batch, padding included; None: chosen for the device."""
-    device: str | None = None
-    """Device; None: a GPU if there is one."""
-    on_error: OnError = "stop"
-    """Treatment of a line that cannot be used: stop there, or write an entry with the error and continue."""
-    top_k: int = 5
-    """Answers for a mask, or candidate answers to a question."""
-    pooling: Literal["mean", "first"] = "mean"
-    """Pooling of an embedding: the mean over all tokens, or the features of <s>."""
-    null_threshold: float | None = None
-    """Probability of no answer above which a question gets none; None: the one that was tuned, or 0.5."""
-    valid_sequences: bool = False
-    """Whether tags are the most probable sequence among those that are valid in IOB2."""
-    threshold: float | None = None
-    """Probability from which a label is given, by models of several labels; None: the one that was tuned, or 0.5."""
-    num_sentences: int | None = None
-    """Sentences of a summary; None: 3."""
-    length_share: float | None = None
-    """Instead of a number of sentences: the share of a text's words that its summary has at least."""
-    no_trigram_blocking: bool = False
-    """Whether sentences of a summary may share three words in a row."""
-    window: int = 1024
+    model: Path = setting(
+        REQUIRED,
+        "folder of a model, output folder of `roberta finetune`, or a checkpoint",
+        flag="model",
+        metavar="model",
+    )
+    task_kind: str | None = setting(None, "what to predict (default: what it was trained for)", choices=tuple(KINDS))
+    input: Path | None = setting(None, "records; - is standard input (default)", metavar="FILE")
+    output: Path | None = setting(None, "answers; - is standard output (default); .npy for embeddings", metavar="FILE")
+    format: Format | None = setting(None, "form of the input (default: by its name, or first line)")
+    text_column: str | None = setting(
+        None,
+        "column or field of the text, or of the context of questions (default: as in training, or as below)",
+        metavar="COLUMN",
+    )
+    text_pair_column: str | None = setting(None, "the same for the second text, or the question", metavar="COLUMN")
+    id_column: str | None = setting(
+        None,
+        "column or field that each answer gives back as id (id; without one: the number of the line)",
+        metavar="COLUMN",
+    )
+    data: Path | None = setting(None, "folder with dict.txt, if it is not that of the model")
+    tokenizer: Path | None = setting(None, "folder with the tokenizer's files, if it is another one")
+    head: str | None = setting(None, "name of the head, if the model has several")
+    top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
+    pooling: Literal["mean", "first"] = setting("mean", "embeddings: the mean over all tokens, or the features of <s>")
+    null_threshold: float | None = setting(
+        None,
+        "question_answering: probability of no answer above which none is given (default: the one that `roberta "
+        "finetune` found on the development set, if MODEL is its output folder; else 0.5)",
+        metavar="P",
+        smallest=0,
+        largest=1,
+    )
+    valid_sequences: bool = setting(False, "tags: the most probable sequence among those that are valid")
+    threshold: float | None = setting(
+        None,
+        "multi_label: probability from which a label is given (default: as --null-threshold)",
+        metavar="P",
+        smallest=0,
+        largest=1,
+    )
+    num_sentences: int | None = setting(None, "sentences of a summary (3)")
+    length_share: float | None = setting(
+        None,
+        "instead: the share of a text's words, from 0 to 1, that its summary has at least",
+        metavar="SHARE",
+    )
+    no_trigram_blocking: bool = setting(False, "let sentences of a summary share three words in a row")
+    max_length: int | None = setting(None, "most tokens of a sequence (default: as in training)", smallest=1)
+    batch_tokens: int | None = setting(
+        None, "most positions of a batch, padding included (2048 on a CPU, 32768 on a GPU)", smallest=1
+    )
+    device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
+    on_error: OnError = setting(
+        "stop", "at a bad line: stop, or skip it: write an entry with its number and the error, and go on"
+    )
+    window: int = dataclasses.field(default=1024, metadata={"smallest": 1})
     """Records in memory at a time, which are sorted by length."""
     show_progress: bool = False
     """Whether to show progress on stderr."""
@@ -72,20 +86,7 @@ class PredictSettings:
         Raises:
             ValueError: naming the option, the bad value and the remedy.
         """
-        for name in ("max_length", "batch_tokens", "top_k", "window"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be 1 or more, got {value}.")
-        for name in ("null_threshold", "threshold"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be from 0 to 1, got {value}.")
-        for name, choices in (("format", (None, *FORMATS)), ("on_error", ("stop", "skip"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must be one of {', '.join(map(str, choices))}, "
-                    f"got {getattr(self, name)!r}."
-                )
+        check_values(self)
         if self.input is not None and self.output is not None:
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):

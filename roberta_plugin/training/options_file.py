@@ -21,7 +21,8 @@ from typing import Any
 
 import yaml
 
-_NULLS = ("", "~", "null", "Null", "NULL")
+from roberta_plugin.settings import is_null
+
 _TRUES, _FALSES = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _MOST_VALUES = 100_000
 _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
@@ -96,11 +97,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold keys and their values, one per line, as in slurm/; it holds {values!r}.")
     return values
-
-
-def is_null(value: Any) -> bool:
-    """Whether a value stands for "not given"."""
-    return isinstance(value, str) and value in _NULLS
 
 
 def named_options(content: Any, *, where: str) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from roberta_plugin.settings import BAGS, check_names, convert, is_null, setting
 from roberta_plugin.training.job_environment import activation_lines, check_environment, keep_secrets
-from roberta_plugin.training.options_file import is_null
 from roberta_plugin.training.sbatch_options import Gpus, check_text, gpu_option, parse_gpus, parse_sbatch
-from roberta_plugin.training.settings import BAGS, check_names, convert, setting
 
 # Former names in grid files, and their replacements.
 _RENAMED = {

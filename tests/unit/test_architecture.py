@@ -38,6 +38,7 @@ FLOORS = [
         "pictures.py",
         "progress.py",
         "rank_times.py",
+        "settings.py",
     },
 ]
 # Imports that go upstairs all the same, and why.
@@ -48,7 +49,7 @@ EXCEPTIONS = {
 ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "fairseq_import", "machine"},
     "optim": {"fairseq_import"},
-    "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "progress"},
+    "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "progress", "settings"},
     "files.py": set(),
     "machine.py": set(),
     "progress.py": set(),

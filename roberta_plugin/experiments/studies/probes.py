@@ -45,8 +45,8 @@ from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, p
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.settings import convert
 from roberta_plugin.tasks.block_task import load_vocabulary
-from roberta_plugin.training.settings import convert
 
 MASK_SEED = 20190726
 MODEL_AXIS = "model"

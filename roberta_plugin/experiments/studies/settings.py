@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds
-from roberta_plugin.experiments.sweeps.settings import RunSettings
+from roberta_plugin.experiments.sweeps.settings import ReportedRuns
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.planner.equal_compute import RULES
-from roberta_plugin.training.options_file import in_section, is_null, locate, named_options, read_yaml
+from roberta_plugin.settings import REQUIRED, check_names, convert, is_null, setting
+from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml
 from roberta_plugin.training.resources import Resources, given_settings, read_resources
-from roberta_plugin.training.settings import check_names, convert, setting
 
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
@@ -223,14 +223,14 @@ class Study:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudySettings(RunSettings):
+class StudySettings(ReportedRuns):
     """What `run_study` does.
 
     Raises:
         ValueError: for values that cannot work; names the command-line option.
     """
 
-    study: Path  # study file (YAML); examples/README.studies.md has the format
+    study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
     redo_changed: bool = setting(
         False, "if the file has changed: delete the results of what has changed, and make them again"
     )

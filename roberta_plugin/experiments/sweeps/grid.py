@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch.recipe import recipe_files
+from roberta_plugin.settings import is_null
 from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.options_file import is_null, locate, named_options, read_yaml, to_arguments
+from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
 from roberta_plugin.training.resources import Resources, read_resources
 
 SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files

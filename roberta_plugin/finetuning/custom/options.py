@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.option_fields import FileOptions, option
+from roberta_plugin.finetuning.option_fields import FileOptions
+from roberta_plugin.settings import setting as option
 
 # Kinds of own data, as --kind names them; `pair` is a classification of two texts.
 OWN_KINDS = ("classification", "multi-label", "regression", "pair", "multiple-choice", "question-answering", "tagging")

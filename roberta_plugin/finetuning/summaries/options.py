@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.option_fields import FileOptions, option
+from roberta_plugin.finetuning.option_fields import FileOptions
+from roberta_plugin.settings import setting as option
 
 
 @dataclass(frozen=True, kw_only=True)

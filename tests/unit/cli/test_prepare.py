@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from roberta_plugin.cli import inspect, prepare
+from roberta_plugin.cli import inspect, main, prepare
 from roberta_plugin.finetuning.prepared import Prepared
 from tests import tiny_glue, tiny_race, tiny_squad, tiny_summaries, tiny_superglue, tiny_tagging
 from tests.tiny_benchmarks import write_tokenizer
@@ -100,18 +100,22 @@ def test_what_is_missing_is_said(raw, tmp_path, words, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_help_lists_the_options_of_the_tasks(capsys):
-    with pytest.raises(SystemExit):
-        run("squad2", "--help")
-    text = " ".join(capsys.readouterr().out.split())
-    for name in ("--question-length N", "--doc-stride N", "--strict", "--train FILE", "--order {passage,question}"):
-        assert name in text
-    assert "--n-best" not in text, "an option of the scoring"
-
-
-def test_options_by_name():
-    assert prepare.named_values(["a=1", "b=2=3"], "--set") == {"a": "1", "b": "2=3"}
-    with pytest.raises(ValueError, match="--set must be NAME=VALUE, got 'a'"):
-        prepare.named_values(["a"], "--set")
-    with pytest.raises(ValueError, match="--set gives a twice"):
-        prepare.named_values(["a=1", "a=2"], "--set")
+@pytest.mark.parametrize("verb", ["prepare", "finetune", "evaluate"])
+def test_the_help_shows_the_general_options_and_those_of_the_task_alone(capsys, verb):
+    shown = {}
+    for task in ("squad2", "custom", "RTE", None):
+        with pytest.raises(SystemExit) as done:
+            main([verb, *([task] if task else []), "--help"])
+        shown[task] = capsys.readouterr().out
+        assert done.value.code == 0
+        assert "--output-dir" in shown[task]
+    own = {"squad2": {"--question-length": "prepare", "--n-best": "evaluate"}}
+    own["custom"] = {"--group-column": "prepare", "--kind": "prepare", "--threshold": "evaluate"}
+    for task, options in own.items():
+        assert f"options of {task}:" in shown[task]
+        for option, stage in options.items():
+            assert (option in shown[task]) is (verb in (stage, "finetune"))
+            assert not any(option in text for other, text in shown.items() if other != task)
+    assert "options of RTE" not in shown["RTE"], "it has none"
+    assert f"roberta {verb} TASK --help" in shown[None]
+    assert shown["squad2"].count("\n") < 110

@@ -16,7 +16,7 @@ REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
     [
         ({"task": "rte"}, "There is no fine-tuning task 'rte'; there are CoLA, "),
         ({"epochs": 0}, "--epochs must be 1 or more, got 0"),
-        ({"num_parallel": 0}, "--parallel must be 1 or more, got 0"),
+        ({"parallel": 0}, "--parallel must be 1 or more, got 0"),
         ({"retries": -1}, "--retries must be 0 or more, got -1"),
         ({"gpus_per_run": -1}, "--gpus-per-run must be 0 or more, got -1"),
         ({"slurm": Resources()}, "--slurm needs a time limit"),

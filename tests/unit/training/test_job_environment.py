@@ -6,9 +6,9 @@ import subprocess
 import pytest
 import yaml
 
+from roberta_plugin.settings import parse_pairs
 from roberta_plugin.training import job_environment
 from roberta_plugin.training.resources import Resources, check_resources, given_settings, read_resources
-from roberta_plugin.training.settings import parse_pairs
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,14 @@
 """Texts become typed settings; the fields' types are those of recipes."""
 
+import argparse
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from roberta_plugin.training.settings import convert, parse_pairs, setting
+from roberta_plugin.settings import REQUIRED, add_options, check_values, convert, from_arguments, parse_pairs, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,3 +56,52 @@ def test_pairs():
     for texts, message in ((["time"], "'time' must have the form NAME=VALUE"), (["a=1", "a=2"], "gives a twice")):
         with pytest.raises(ValueError, match=message):
             parse_pairs(texts, option="--slurm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    source: Path = setting(REQUIRED, "what to read", flag="source")
+    output_dir: Path = setting(REQUIRED, "where to write")
+    share: float | None = setting(None, "how much", smallest=0, largest=1)
+    keep: Literal["all", "best"] = setting("all", "which")
+    sizes: Sequence[int] = setting((), "which", flag="--size", nargs="+")
+    only: Mapping[str, str] = setting(dict, "what", metavar="NAME=VALUE")
+    column: str | None = setting(None, "which")
+    is_on: bool = setting(False, "whether")
+    inner: int = 3
+
+    def __post_init__(self):
+        check_values(self)
+
+
+def read(*words):
+    parser = argparse.ArgumentParser()
+    add_options(parser, Command)
+    return from_arguments(Command, vars(parser.parse_args(words)))
+
+
+def test_a_dataclass_becomes_options_and_the_options_become_the_dataclass():
+    needed = ("a/b", "--output-dir", "out")
+    assert read(*needed) == Command(source=Path("a/b"), output_dir=Path("out"))
+    words = "--share 0.5 --keep best --size 1 2 --only a-b=1 --only c=2=3 --column null --is-on"
+    assert read(*needed, *words.split()) == Command(
+        source=Path("a/b"),
+        output_dir=Path("out"),
+        share=0.5,
+        keep="best",
+        sizes=(1, 2),
+        only={"a_b": "1", "c": "2=3"},
+        column="null",  # a null in YAML, a name on a command line
+        is_on=True,
+    )
+    for more, message in (
+        (["--share", "2"], "--share must be from 0 to 1, got 2"),
+        (["--share", "x"], "--share is 'x', which is not a number"),
+        (["--size", "1", "b"], "--size is 'b', which is not a whole number"),
+        (["--only", "a"], "--only 'a' must have the form"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            read(*needed, *more)
+    for words in (["a"], ["a", "--output-dir", "b", "--keep", "none"], ["a", "--output-dir", "b", "--inner", "4"]):
+        with pytest.raises(SystemExit):
+            read(*words)
