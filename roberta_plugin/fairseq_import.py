@@ -2,6 +2,7 @@
 
 fairseq calls `logging.basicConfig` with level DEBUG, and imports scikit-learn and `scipy.stats` for a few metrics.
 Each of our modules that imports fairseq imports this one first, so the order of imports does not matter.
+`OwnGroup` is a base of the classes that we register.
 """
 
 from __future__ import annotations
@@ -14,6 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
+
+
+class OwnGroup:
+    """For tasks, criterions and optimizers: their options stand in a group of their own in `fairseq-train --help`."""
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Add the options of the dataclass, as fairseq's base class does."""
+        group = parser.add_argument_group(f"options of roberta_plugin's {cls.__name__}")
+        super().add_args(group)  # type: ignore[misc]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-BAGS = ("sbatch", "env")  # settings that hold names and values of their own
+BAGS = ("sbatch", "env")  # settings that hold names and values
 REQUIRED = dataclasses.MISSING
 _NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = (tuple, Sequence)

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 from fairseq.criterions import FairseqCriterion
 from torch import Tensor
 
+from roberta_plugin.fairseq_import import OwnGroup
 
-class FineTuningCriterion(FairseqCriterion):  # type: ignore[misc]
+
+class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
     """A summed loss; fairseq divides it by the sum of the sample sizes of all batches and ranks of an update."""
 
     name: ClassVar[str]

@@ -17,6 +17,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 
 from roberta_plugin.criterions import metrics
+from roberta_plugin.fairseq_import import OwnGroup
 
 
 @dataclass
@@ -25,7 +26,7 @@ class RobertaMaskedLMCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("roberta_masked_lm", dataclass=RobertaMaskedLMCriterionConfig)
-class RobertaMaskedLMCriterion(FairseqCriterion):
+class RobertaMaskedLMCriterion(OwnGroup, FairseqCriterion):
     """Sum of the cross-entropy over predicted positions; `sample_size` is their number.
 
     With next-sentence prediction, the loss of each batch is (mean over predicted positions + mean over pairs) times the

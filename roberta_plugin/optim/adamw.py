@@ -27,6 +27,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
+from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.optim import master_weights
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class _MasterAdamW(_ScalingAdamW):
 
 
 @register_optimizer("roberta_adamw", dataclass=RobertaAdamWConfig)
-class RobertaAdamW(FairseqOptimizer):
+class RobertaAdamW(OwnGroup, FairseqOptimizer):
     """torch.optim.AdamW, fused; in fp32, under --amp, and with fp32 master weights under --fp16 and --bf16."""
 
     def __init__(self, cfg: RobertaAdamWConfig, params: Iterable[torch.nn.Parameter]) -> None:

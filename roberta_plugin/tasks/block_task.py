@@ -16,6 +16,7 @@ from fairseq.tasks import FairseqTask
 from roberta_plugin.data.block_batches import BlockBatches
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.fairseq_workarounds import gradient_sums, interruption
 from roberta_plugin.tasks.epoch_iterator import BlockEpochIterator
 from roberta_plugin.tasks.ignored_options import ignored_options, whole_config
@@ -24,7 +25,7 @@ from roberta_plugin.tasks.training_options import check_training_options
 logger = logging.getLogger(__name__)
 
 
-class BlockTask(FairseqTask):  # type: ignore[misc]
+class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
     """A task whose datasets are `BlockDataset`s over one vocabulary."""
 
     announces_stops = True

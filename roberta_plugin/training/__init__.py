@@ -1,7 +1,7 @@
 """One run of fairseq-train: its options, its process, its log.
 
 options_file     YAML files                        -> texts by name -> fairseq-train's arguments; the one reader
-resources        what a job asks SLURM for         -> options of sbatch; of recipes, grid files and --slurm
+resources        resources of a SLURM job          -> options of sbatch; of recipes, grid files and --slurm
 job_environment  variables of the submitting shell, of --env, modules, conda; secrets stay out of files
 sbatch_options   GPUs, other options               -> options of sbatch
 arguments        fairseq-train's arguments: parsed by its own parser

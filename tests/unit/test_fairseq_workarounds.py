@@ -207,6 +207,10 @@ def test_help_has_the_options_of_what_was_chosen(extra, expected):
     for option in expected:
         assert option in done.stdout
     assert done.stdout.count("usage:") == 1
+    for owner, option in (("RobertaMaskedLMTask", "--mask-whole-words"), ("RobertaAdamW", "--layer-lr-decay")):
+        group = done.stdout.partition(f"options of roberta_plugin's {owner}:")[2].partition("\n\n")[0]
+        assert option in group
+        assert "--max-update" not in group
 
 
 def test_each_run_of_a_process_has_tensorboard_files_of_its_own(tmp_path, monkeypatch):
