@@ -35,10 +35,10 @@ from roberta_plugin.experiments.finetuning_start import (
     tokenizer_of,
 )
 from roberta_plugin.experiments.learning_curve import write_learning_curve
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, read_grid
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, checked_options, selectable
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, selectable
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
@@ -97,19 +97,19 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     roberta_plugin.register()
     start = starting_model(settings.model)
     prepared = prepared_data(settings, start)
-    grid_path = write_grid(settings, prepared, start, report=report)
+    grid = write_grid(settings, prepared, start, report=report)
     for remark in remarks(prepared):
         report(remark)
     result = FinetuneResult(
         prepared=prepared,
-        grid_path=grid_path,
+        grid_path=grid.path,
         runs=settings.output_dir / "runs",
         results=settings.output_dir / "results",
     )
     if settings.grid_only:
         return result
-    facts = run_grid(settings, grid_path, data=prepared.folder, report=report)
-    evaluations, table = evaluate_best(settings, prepared, grid_path, facts) if is_finished(facts) else ([], "")
+    facts = run_grid(settings, grid, data=prepared.folder, report=report)
+    evaluations, table = evaluate_best(settings, prepared, grid, facts) if is_finished(facts) else ([], "")
     return replace(result, sweep=facts, evaluations=evaluations, table=table)
 
 
@@ -123,8 +123,7 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
     if settings.raw is not None:
         max_length = min(MAX_LENGTH, start.max_positions) if max_length is None else max_length
         if not (folder / NAME).is_file():
-            options = checked_options(settings.task, settings.options)
-            check_positions(start, settings.task, max_length=max_length, options=options)
+            check_positions(start, settings.task, max_length=max_length, options=settings.task_options)
             tokenizer, dictionary = tokenizer_of(settings, start)
             prepare(
                 PrepareSettings(
@@ -134,7 +133,7 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
                     dictionary=dictionary,
                     output_dir=folder,
                     max_length=max_length,
-                    options=options,
+                    options=settings.options,
                 )
             )
     prepared = Prepared.open(folder)
@@ -146,8 +145,8 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
     return prepared
 
 
-def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, report: Report) -> Path:
-    """Write the grid file of all runs; return its path.
+def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, report: Report) -> Grid:
+    """Write the grid file of all runs, for the user; return the grid, whose options are checked.
 
     Raises:
         ValueError: if settings and model do not fit each other, or if a run exists and was made with other settings.
@@ -198,7 +197,7 @@ def write_grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, 
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "w") as file:
         file.write(as_yaml(content))
-    return path
+    return replace(grid, slurm=settings.slurm)
 
 
 def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str | None) -> tuple[str, str] | None:
@@ -243,7 +242,7 @@ def gpus_per_run(settings: FinetuneSettings) -> int:
     return settings.gpus_per_run
 
 
-def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report: Report) -> dict[str, Any]:
+def run_grid(settings: FinetuneSettings, grid: Grid, *, data: Path, report: Report) -> dict[str, Any]:
     """Do all runs that are not done yet; return the content of the sweep's report.json.
 
     On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
@@ -253,7 +252,7 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report:
     is_local = settings.slurm is None
     outcome = sweep(
         SweepSettings(
-            grid=grid_path,
+            grid=grid.path,
             output_dir=settings.output_dir / "runs",
             parallel=settings.parallel,
             retries=settings.retries if is_local else 0,
@@ -265,6 +264,7 @@ def run_grid(settings: FinetuneSettings, grid_path: Path, *, data: Path, report:
             code=settings.code or settings.output_dir,
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
+        grid=grid,
         say=report,
     )
     report(summary_of(outcome))
@@ -290,7 +290,7 @@ def is_finished(facts: Mapping[str, Any]) -> bool:
 
 
 def evaluate_best(
-    settings: FinetuneSettings, prepared: Prepared, grid_path: Path, facts: Mapping[str, Any]
+    settings: FinetuneSettings, prepared: Prepared, grid: Grid, facts: Mapping[str, Any]
 ) -> tuple[list[Evaluation], str]:
     """Evaluate the best cell's finished runs on every split but train; then delete checkpoints that are not kept.
 
@@ -314,7 +314,7 @@ def evaluate_best(
             stored=[folder.path / OUTPUTS for folder in runs],
         )
 
-    folders = run_folders(settings, grid := read_grid(grid_path))
+    folders = run_folders(settings, grid)
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
     evaluations = evaluate(of(members))
     if any(evaluation.details for evaluation in evaluations):

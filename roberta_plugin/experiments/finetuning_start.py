@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH, question_length
 from roberta_plugin.json_files import read_json
 
 if TYPE_CHECKING:
@@ -119,10 +119,11 @@ def check_positions(start: Start, task: str, *, max_length: int, options: TaskOp
     except ValueError as error:
         if max_length < start.max_positions or max_length >= MAX_LENGTH:
             raise
+        length = question_length(start.max_positions, MAX_LENGTH)
         raise ValueError(
             f"{error} --max-length cannot be more than {start.max_positions} here, the positions of "
-            f"{start.checkpoint}: give --question-length {max(1, start.max_positions // 4)}, or pretrain a "
-            "model with more positions (RoBERTa has 512)."
+            f"{start.checkpoint}: give --question-length {length}, or pretrain a model "
+            "with more positions (RoBERTa has 512)."
         ) from error
 
 

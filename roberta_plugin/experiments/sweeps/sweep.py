@@ -66,6 +66,7 @@ class SweepReport:
 def sweep(
     settings: SweepSettings,
     *,
+    grid: Grid | None = None,
     say: Callable[[str], None] = print,
     progress: Callable[[Sequence[RunFolder]], SweepProgress] = SweepProgress,
 ) -> SweepReport:
@@ -73,6 +74,7 @@ def sweep(
 
     Args:
         settings: what to train.
+        grid: what `settings.grid` holds, from a caller that has made and checked it (`check_options`).
         say: receives messages for the user.
         progress: makes the display of the progress, from the runs that are to be done.
 
@@ -80,9 +82,11 @@ def sweep(
         FileNotFoundError: if the grid file or its data are missing.
         ValueError: for a grid file that cannot work, or an output folder with other runs.
     """
-    grid, root = read_grid(settings.grid, slurm=settings.slurm), settings.output_dir.resolve()
+    root, is_checked = settings.output_dir.resolve(), grid is not None
+    grid = grid or read_grid(settings.grid, slurm=settings.slurm)
     if not settings.report_only:
-        check_options(grid)
+        if not is_checked:
+            check_options(grid)
         if settings.slurm is not None:
             check_slurm(grid.slurm)
     folders = prepare(grid, root)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.options import RaceOptions
+from roberta_plugin.finetuning.paper_settings import question_length
 from roberta_plugin.finetuning.race.inputs import (
     NUM_SPECIALS,
     QUESTION_LENGTH,
@@ -60,7 +61,9 @@ class MultipleChoice(Kind):
             self.num_specials = 2 + separators
             self.join = partial(encoder.join, max_length=self.max_length, separators=separators)
         else:
-            known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if not known
+            known: dict[str, Any] = {
+                "question_length": question_length(self.max_length, QUESTION_LENGTH)
+            }  # if not known
             known |= {name: self.trained[name] for name in ("question_length", "order") if name in self.trained}
             self.join = partial(ChoiceLayout.of(self.max_length, RaceOptions(**known)).join, encoder.vocabulary)
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.finetuning.paper_settings import question_length
 from roberta_plugin.finetuning.squad.inputs import (
     BEFORE_PASSAGE,
     NUM_SPECIALS,
@@ -82,7 +83,9 @@ class QuestionAnswering(Kind):
     def __init__(self, hub: RobertaHub, settings: PredictSettings) -> None:
         super().__init__(hub, settings)
         self.head = chosen_head(hub.heads_of("span"), settings.head, kind=self.name)
-        known: dict[str, Any] = {"question_length": min(QUESTION_LENGTH, self.max_length // 3)}  # if it is not known
+        known: dict[str, Any] = {
+            "question_length": question_length(self.max_length, QUESTION_LENGTH)
+        }  # if it is not known
         known |= {name: self.trained[name] for name in ("question_length", "doc_stride") if name in self.trained}
         self.layout = WindowLayout.of(self.max_length, SquadOptions(**known))
         self.limit = self.chosen_threshold()

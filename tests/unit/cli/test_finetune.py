@@ -28,6 +28,8 @@ from tests.tiny_glue import write_official
 from tests.tiny_models import our_model
 from tests.tiny_squad import write_raw
 
+REAL_SWEEP = sweep.sweep
+
 
 def parse(*words):
     parser = argparse.ArgumentParser()
@@ -58,7 +60,7 @@ def report(facts):
 def words(tmp_path, monkeypatch, model_state):
     """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
     facts = {"states": {}, "num_runs": 1, "failures": {"a": {"reason": "exit code 1"}}, "best_cell": None, "cells": []}
-    monkeypatch.setattr(sweep, "sweep", lambda settings, say: report(facts | {"asked": settings}))
+    monkeypatch.setattr(sweep, "sweep", lambda settings, grid, say: report(facts | {"asked": settings}))
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
@@ -299,6 +301,27 @@ def test_gpus_share_the_paper_s_batch(words, asked, ranks, size):
     assert (batch["batch-size"], batch["update-freq"], batch["max-update"]) == (size, "1", "30")  # 40 examples
 
 
+def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, monkeypatch):
+    real, calls, asked = sweep.option_checks.check_options, [], []
+
+    def count(parsed):
+        calls.append(parsed)
+        real(parsed)
+
+    def to_do(folders, root):
+        asked.extend(folders)
+        return []
+
+    monkeypatch.setattr(sweep, "sweep", REAL_SWEEP)
+    monkeypatch.setattr(sweep.option_checks, "check_options", count)
+    monkeypatch.setattr(sweep, "to_do", to_do)
+    args = parse(*words, "--quick")
+    args.run(args)
+    assert len(calls) == 1
+    (run,) = read_grid(Path(args.output_dir) / procedure.GRID).runs
+    assert [folder.run for folder in asked] == [run], "the file says what is run"
+
+
 @pytest.mark.parametrize(("waiting", "is_evaluated"), [(0, True), (1, False)])
 def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
     words, monkeypatch, capsys, waiting, is_evaluated
@@ -307,7 +330,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
     facts = {"states": states, "num_runs": 30, "failures": {"lr-1e-5_batch-16/seed-2": {}}, "best_cell": "lr-2e-5"}
     facts |= {"cells": []}
     facts["failures"]["lr-1e-5_batch-16/seed-2"]["reason"] = "exit code 1"
-    monkeypatch.setattr(sweep, "sweep", lambda settings, say: report(facts))
+    monkeypatch.setattr(sweep, "sweep", lambda settings, grid, say: report(facts))
     evaluated = []
 
     def evaluate(settings, prepared, path, facts):
@@ -330,8 +353,7 @@ def trained(raw, monkeypatch):
     """A call whose trainings and models are stand-ins; and the runs that were trained, and those whose model was run."""
     done, computed = [], []
 
-    def train(settings, say):
-        grid = read_grid(settings.grid)
+    def train(settings, grid, say):
         folders = sweep.prepare(grid, settings.output_dir.resolve())
         for folder in sweep.to_do(folders, root=settings.output_dir.resolve()):
             done.append(folder.run.name)

@@ -26,9 +26,10 @@ from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import RaceOptions
+from roberta_plugin.finetuning.paper_settings import question_length
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.race.inputs import ChoiceLayout, one_line, question_with_option
+from roberta_plugin.finetuning.race.inputs import QUESTION_LENGTH, ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.predictions import answers as best_options
 from roberta_plugin.finetuning.race.predictions import option_probabilities
 from roberta_plugin.finetuning.race.reader import NO_LEVEL
@@ -45,7 +46,7 @@ class MultipleChoice(CustomKind):
     @classmethod
     def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
         """See `CustomKind.settings_of`: the layout of the inputs; question and option take at most a quarter."""
-        layout = ChoiceLayout.of(max_length, RaceOptions(question_length=min(128, max(1, max_length // 4))))
+        layout = ChoiceLayout.of(max_length, RaceOptions(question_length=question_length(max_length, QUESTION_LENGTH)))
         return {**asdict(layout), "choices_columns": list(options.choices_columns or ("options",))}
 
     def split_key(self, example: Example) -> Sequence[str]:

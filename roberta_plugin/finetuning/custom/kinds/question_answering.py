@@ -22,10 +22,11 @@ from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.finetuning.paper_settings import question_length
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import check_list, check_text
-from roberta_plugin.finetuning.squad.inputs import WindowLayout
+from roberta_plugin.finetuning.squad.inputs import DOC_STRIDE, QUESTION_LENGTH, WindowLayout
 from roberta_plugin.finetuning.squad.metrics import best_threshold, score
 from roberta_plugin.finetuning.squad.predictions import decode
 from roberta_plugin.finetuning.squad.prepare import SplitMaker
@@ -43,8 +44,10 @@ class QuestionAnswering(CustomKind):
     @classmethod
     def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
         """See `CustomKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
-        part = max(1, max_length // 4)
-        sizes = SquadOptions(question_length=min(64, part), doc_stride=min(128, part))
+        sizes = SquadOptions(
+            question_length=question_length(max_length, QUESTION_LENGTH),
+            doc_stride=min(DOC_STRIDE, max(1, max_length // 4)),
+        )
         return {
             **asdict(WindowLayout.of(max_length, sizes)),
             "text_column": options.text_column or "context",
