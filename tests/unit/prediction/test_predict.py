@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.finetuning.custom.kinds.question_answering import QuestionAnswering
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.squad.predictions import decode
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
@@ -38,6 +40,16 @@ def test_the_kind_is_that_of_the_training(models):
     assert all(kind_class(name).name == name for name in KINDS)
     with pytest.raises(ValueError, match=r"--task-kind must be one of fill_mask.*, got 'translation'"):
         kind_class("translation")
+
+
+@pytest.mark.parametrize("max_length", [12, 20])
+def test_a_question_of_unknown_length_is_cut_as_tables_of_your_own_are_prepared(models, max_length):
+    hub = RobertaHub.from_pretrained(models["question_answering"])
+    hub.trained_on = {}  # as of an imported model
+    settings = PredictSettings(model=models["question_answering"], max_length=max_length)
+    predicted = kind_class("question_answering")(hub, settings).layout.question_length
+    prepared = QuestionAnswering.settings_of(CustomOptions(kind="question-answering"), max_length=max_length)
+    assert predicted == prepared["question_length"] == max_length // 4
 
 
 def test_labels_are_those_of_the_head_in_any_window_and_batch(models):
