@@ -133,7 +133,7 @@ def check_same(
         FileNotFoundError: if the official files or the tokenizer's do not exist.
         ValueError: naming each difference and what to do.
     """
-    options = options or checked_options(prepared.task, None)
+    options = checked_options(prepared.task, options)
     different = list(_different_settings(prepared, max_length, options, is_whole=raw is not None))
     different += _different_tokenizer(prepared, tokenizer)
     different += _different_files(prepared, raw, options)
