@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 f"{min(given.values())} goes with --data and --checkpoint: --results shows what was evaluated before."
             )
         found = find_evaluations(args.results)
-        print(write_report(found, args.output_dir))
+        print(write_report(found, Path(args.output_dir)))
         if args.submission:
             from roberta_plugin.finetuning.glue import submission as glue
             from roberta_plugin.finetuning.submission import write_submission
@@ -87,6 +87,6 @@ def run(args: argparse.Namespace) -> int:
     evaluations = evaluate(
         from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options, show_progress=has_bars)
     )
-    print(write_report(evaluations, args.output_dir))
+    print(write_report(evaluations, Path(args.output_dir)))
     print(where_predictions_are(evaluations), end="")
     return 0
