@@ -21,8 +21,10 @@ try:
 except ModuleNotFoundError:  # on a machine with a GPU, for whose tests it is not needed
     pass
 else:
-    # The time of a single example says nothing on a machine that is busy otherwise.
-    hypothesis.settings.register_profile("no deadline", deadline=None)
+    # How long an example takes, or its drawing, says nothing on a machine that is busy otherwise.
+    hypothesis.settings.register_profile(
+        "no deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
     hypothesis.settings.load_profile("no deadline")
 
 
