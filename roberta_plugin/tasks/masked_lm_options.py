@@ -272,7 +272,7 @@ def check_criterion(name: str | None, cfg: Any) -> None:
     criterion = CRITERION_REGISTRY.get(name)
     if name == "cross_entropy":
         raise ValueError(
-            "--criterion cross_entropy, which fairseq takes where --criterion is missing, does not go with --task "
+            "--criterion cross_entropy (fairseq's choice where --criterion is missing) does not go with --task "
             "roberta_masked_lm: give --criterion roberta_masked_lm."
         )
     if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
