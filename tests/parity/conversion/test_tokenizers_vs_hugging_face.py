@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.conversion.heads import Head
@@ -75,6 +75,7 @@ def byte_level(tmp_path_factory):
 @given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=40))
 def test_any_text_has_our_ids_of_byte_level_bpe(byte_level, text):
     model, tokenizer = byte_level
+    assume(not any(special in text for special in tokenizer.all_special_tokens))  # theirs is one id, ours the letters
     assert their_ids(tokenizer, [text]) == our_ids(model, [text])
 
 

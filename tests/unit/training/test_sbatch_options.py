@@ -61,7 +61,7 @@ def test_options_with_and_without_a_value():
         (["a b=1"], "'a b=1' must be NAME=VALUE"),
         (["=1"], "must be NAME=VALUE"),
         (["ntasks_per_node=1"], "--ntasks-per-node follows from other settings"),
-        (["export=NONE"], "--export cannot be given, because the settings env and inherit say"),
+        (["export=NONE"], "--export cannot be given, because the settings env and inherit choose"),
         (["parsable"], "--parsable cannot be given, because it changes what sbatch prints"),
         (["comment=a", "comment=b"], "comment is given twice"),
         (["comment=a\ntouch b"], "--sbatch comment is .* must not hold a line break"),
