@@ -83,7 +83,8 @@ def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
         labels, it = (
             ("the label", "it is") if len(lacking) == 1 else (f"any of the {len(lacking):,} labels", "they are")
         )
-        consequence = "not learned" if split.name == "train" else "not measured, nor are metrics of all labels"
+        of_all = "" if prepared.settings["kind"] == "tagging" else ", nor are metrics of all labels"
+        consequence = "not learned" if split.name == "train" else f"not measured{of_all}"
         yield f"no example has {labels} {named}, so {it} {consequence}"
 
 

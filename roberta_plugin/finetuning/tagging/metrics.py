@@ -90,7 +90,7 @@ def evaluate(
 
     Returns:
         f1, precision and recall over all entities, accuracy of the words' tags, and f1_TYPE, precision_TYPE and
-        recall_TYPE of each type.
+        recall_TYPE of each type that `gold` has; others cannot be measured.
     """
     accuracy = 100.0 * float((gold == found).sum()) / len(gold)
     if types is None:
@@ -99,5 +99,6 @@ def evaluate(
     precision, recall, f1 = scores(counts.sum(axis=0))
     result = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
     for type_, row in zip(types, counts, strict=True):
-        result |= dict(zip((f"precision_{type_}", f"recall_{type_}", f"f1_{type_}"), scores(row), strict=True))
+        if row[GOLD]:
+            result |= dict(zip((f"precision_{type_}", f"recall_{type_}", f"f1_{type_}"), scores(row), strict=True))
     return result

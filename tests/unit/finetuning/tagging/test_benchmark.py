@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 
+from roberta_plugin.experiments.evaluation import EvaluateSettings
+from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
+from roberta_plugin.experiments.evaluation_report import write_report
+from roberta_plugin.experiments.stored_outputs import write_outputs
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, RawOutputs, benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import benchmark
@@ -67,6 +71,25 @@ def test_right_logits_score_100_and_random_ones_do_not(prepared, tmp_path):
     report = (tmp_path / "valid.report.txt").read_text()
     assert f"FB1: {found['f1']:6.2f}" in report
     assert f"             FINE: precision: {found['precision_FINE']:6.2f}%" in report
+
+
+def test_a_type_without_entities_in_a_split_is_not_measured(tmp_path):
+    raw = write_raw(tmp_path / "raw")
+    (raw / "valid.txt").write_text("good NN B-FINE\n\nxyz NN O\nbad NN O\n")
+    prepared = write_prepared(tmp_path, raw=raw)
+    write_outputs(tmp_path / "outputs", outputs(prepared, right=50.0), prepared.split("valid"))
+    settings = EvaluateSettings(
+        data=prepared.folder,
+        checkpoints=[tmp_path / "none.pt"],
+        output_dir=tmp_path,
+        splits=["valid"],
+        stored=[tmp_path / "outputs"],
+    )
+    table = write_report(evaluate_splits(settings), tmp_path)
+    results = (tmp_path / "results.md").read_text()
+    assert "| f1_FINE | 100.0 |" in results and "_POOR |" not in results
+    for text in (table, results):
+        assert "valid: no example has the label 'POOR', so it is not measured\n" in text
 
 
 def test_valid_sequences_on_request(prepared, tmp_path):
