@@ -163,7 +163,7 @@ def _answer_window(
             own = {"line": line.number} if names_lines else {}
             ids[line.number] = {"id": record["id"]} if "id" in record else own
             check_characters(record)
-            questions.append(kind.read(record))
+            questions.append(kind.question(line.record))
         except ValueError as error:
             errors[line.number] = str(error)
             if settings.on_error == "stop":

@@ -72,13 +72,31 @@ class Kind(ABC):
         metrics = (read_json(path, keys=["ensemble"], remedy=remedy) or {}).get("ensemble", {})
         return float(next((metrics[name] for name in THRESHOLDS if name in metrics), DEFAULT_THRESHOLD))
 
+    def question(self, record: Mapping[str, Any]) -> Any:
+        """`read` of a result of `with_columns`, whose errors name the columns of the record.
+
+        Raises:
+            ValueError: naming the column and the remedy.
+        """
+        try:
+            return self.read(self.with_columns(record))
+        except ValueError as error:
+            text = str(error)
+            for name, column in self._chosen_columns(record).items():
+                text = text.replace(f"the field {name!r}", f"the column {column!r}")
+            raise ValueError(text) from None
+
     def with_columns(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The record with the chosen columns under the names that `read` looks for, and its id under `id`.
 
         Raises:
             ValueError: naming the option and the columns that there are, if one is missing.
         """
-        result = dict(record)
+        return {**record, **{name: record[column] for name, column in self._chosen_columns(record).items()}}
+
+    def _chosen_columns(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """Name of a field that `read` looks for -> the column that the settings or the training give for it."""
+        result = {}
         names = {"text_column": self.columns[0], "text_pair_column": self.columns[-1], "id_column": "id"}
         for option, name in names.items():
             column = getattr(self.settings, option)
@@ -92,7 +110,7 @@ class Kind(ABC):
                     f"there is no column {column!r}; there are {', '.join(record)}. Name one of them by "
                     f"--{option.replace('_', '-')}."
                 )
-            result[name] = record[column]
+            result[name] = column
         return result
 
     @abstractmethod

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.cli import main
 from roberta_plugin.finetuning.custom.kinds.question_answering import QuestionAnswering
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.options import CustomOptions
@@ -331,6 +332,14 @@ def test_columns_and_ids_may_have_any_names(models, tmp_path, name):
     if not second:
         with pytest.raises(ValueError, match="--text-pair-column goes with models of two texts"):
             answers(models[name], [usual], text_pair_column="also")
+
+
+def test_a_bad_value_is_named_by_its_own_column(models, tmp_path, capsys):
+    (tmp_path / "in.csv").write_text('review,more\ngood,bad\n"",good\n')
+    command = ["predict", str(models["classification"]), "--input", str(tmp_path / "in.csv"), "--text-column", "review"]
+    assert main([*command, "--text-pair-column", "more", "--output", str(tmp_path / "out.jsonl")]) == 2
+    shown = capsys.readouterr().err
+    assert "in.csv, line 3: the column 'review' is empty" in shown and "'text'" not in shown
 
 
 def test_windows_hold_a_limited_number_of_records_and_characters(models, monkeypatch):
