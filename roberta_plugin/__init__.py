@@ -34,6 +34,7 @@ The layers, top to bottom; a module imports only from layers below it:
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 __version__ = "0.2.0"
 
@@ -48,6 +49,16 @@ def register() -> None:
 
     fairseq_workarounds.install()
     from roberta_plugin import criterions, models, optim, tasks  # noqa: F401
+    from roberta_plugin.models.roberta import FastRobertaModel
+
+    FastRobertaModel.from_pretrained = classmethod(_from_pretrained)
+
+
+def _from_pretrained(_model: type, *arguments: Any, **options: Any) -> Any:
+    """A `RobertaHub`, for those who look for it at the model's class as with fairseq's models."""
+    from roberta_plugin.hub.interface import from_pretrained
+
+    return from_pretrained(*arguments, **options)
 
 
 def register_as(alias: str) -> None:

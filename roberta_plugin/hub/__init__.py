@@ -5,20 +5,17 @@
     hub = RobertaHub.from_pretrained("runs/demo/checkpoints")
     hub.fill_mask("The method returns a <mask> of strings.")
 
-interface      RobertaHub, with the calls of fairseq's RoBERTa hub interface
-core           ids of many sequences -> predictions and features
-texts          texts <-> ids, with <mask>
-batching       sequences -> batches of similar length, and results in order
-running        a batch -> features, or the logits of a head or of masked positions
-fill_mask      logits of masked positions -> the best tokens in their text
-alignment      features of tokens -> features of words
-pronouns       a sentence with a pronoun -> phrases that may replace it
-fairseq_names  `hub.bpe` and `hub.task`
+interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
+core        ids of many sequences -> predictions and features
+texts       texts <-> ids, with <mask>; tokens -> words
+running     sequences -> batches of similar length -> what the model computes, in order
+pronouns    a sentence with a pronoun -> phrases that may replace it
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer
-from roberta_plugin.hub.fill_mask import MASK, Filling
+from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.hub.interface import RobertaHub
+from roberta_plugin.hub.texts import Filling
 
 __all__ = ["MASK", "Filling", "RobertaHub", "find_checkpoint", "find_dictionary", "find_tokenizer"]

@@ -1,6 +1,7 @@
 """Ids of any number of sequences -> predictions and features: the part of `RobertaHub` without texts.
 
-Shapes: N sequences in all, B in a batch, T tokens in a sequence, D model dimension, V vocabulary, C classes.
+Shapes: N sequences in all, B in a batch, T tokens in a sequence, D model dimension, V vocabulary, C classes, M masked
+positions, K answers for each.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import running
-from roberta_plugin.hub.batching import Batch, map_batches
-from roberta_plugin.hub.fill_mask import best_tokens
+from roberta_plugin.hub.running import Batch, map_batches
 from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.models.heads import SpanLogits
 
@@ -268,3 +268,15 @@ def _each_layer(model: nn.Module) -> Callable[[Batch], list[list[Tensor]]]:
         return [[layer[row, :length] for layer in layers] for row, length in enumerate(batch.lengths)]
 
     return run
+
+
+def best_tokens(logits: Tensor, never: Tensor, topk: int) -> tuple[Tensor, Tensor]:
+    """Scores (M, V) -> probabilities (M, K) and ids (M, K) of the best tokens, the most probable first.
+
+    The probabilities are those of the softmax over all V; special tokens, `never` (V,), are not answers.
+    """
+    logits = logits.float()
+    total = logits.logsumexp(dim=-1, keepdim=True)
+    allowed = logits.masked_fill(never.to(logits.device), float("-inf"))
+    best, ids = allowed.topk(min(topk, int((~never).sum())), dim=-1)  # (M, V) -> (M, K)
+    return (best - total).exp().cpu(), ids.cpu()

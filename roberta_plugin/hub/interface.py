@@ -20,6 +20,7 @@ from typing import Any, overload
 
 import numpy as np
 import torch
+from fairseq.data import Dictionary
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,13 +35,20 @@ from roberta_plugin.conversion.run_folders import (
     find_tokenizer,
     training_data,
 )
-from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.hub import alignment, pronouns, running
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.hub import pronouns, running
 from roberta_plugin.hub.core import HubCore, Pooling
-from roberta_plugin.hub.fairseq_names import Bpe, HubTask
-from roberta_plugin.hub.fill_mask import MASK, fill
-from roberta_plugin.hub.texts import Text
-from roberta_plugin.models.checkpoints.building import build_model
+from roberta_plugin.hub.texts import (
+    AlignedWord,
+    Text,
+    align,
+    features_of_words,
+    fill,
+    split_words,
+    word_spans,
+)
+from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
 from roberta_plugin.models.checkpoints.loading import load_state
 from roberta_plugin.models.heads import SpanLogits
 
@@ -192,7 +200,7 @@ class RobertaHub(HubCore):
         *,
         words: Sequence[str] | None = None,
         tokenizer: Callable[[str], Iterable[Any]] | None = None,
-    ) -> list[alignment.AlignedWord]:
+    ) -> list[AlignedWord]:
         """One vector each for <s>, every word and </s>: the sum of its tokens' features, as in fairseq.
 
         Args:
@@ -200,21 +208,21 @@ class RobertaHub(HubCore):
             return_all_hiddens: whether a vector holds all layers (L + 1, D), not only the last one (D,).
             words: the words of the sentence, in order; None: `tokenizer` finds them.
             tokenizer: text -> words, or objects whose `str` is the word, such as spaCy's; None: words and punctuation
-                marks (`alignment.split_words`).
+                marks (`split_words`).
 
         Raises:
             ValueError: if the words are not those of the sentence, or the sentence is too long for the model.
         """
         if words is None:
-            words = [str(word) for word in (tokenizer or alignment.split_words)(sentence)]
-        spans = alignment.word_spans(sentence, words)
-        found = alignment.align(sentence, self.tokenizer.locate(sentence), spans)
+            words = [str(word) for word in (tokenizer or split_words)(sentence)]
+        spans = word_spans(sentence, words)
+        found = align(sentence, self.tokenizer.locate(sentence), spans)
         states = self.extract_features(self.encode(sentence), return_all_hiddens=return_all_hiddens)
         layers = [states] if isinstance(states, Tensor) else states
-        vectors = torch.stack([alignment.features_of_words(layer[0], found) for layer in layers], dim=1)
+        vectors = torch.stack([features_of_words(layer[0], found) for layer in layers], dim=1)
         names, places = ["<s>", *words, "</s>"], [(-1, -1), *spans, (-1, -1)]
         return [
-            alignment.AlignedWord(name, vector if return_all_hiddens else vector[0], *place)
+            AlignedWord(name, vector if return_all_hiddens else vector[0], *place)
             for name, vector, place in zip(names, vectors, places, strict=True)  # (W + 2, layers, D)
         ]
 
@@ -316,3 +324,73 @@ class RobertaHub(HubCore):
         if isinstance(texts, str):
             raise ValueError(f"Give a list of texts, or the ids of `encode`; got the text {texts[:80]!r}.")
         return self.codec.sequences(texts)
+
+
+def from_pretrained(
+    model_name_or_path: Path_,
+    checkpoint_file: str | None = None,
+    data_name_or_path: Path_ | None = None,
+    tokenizer: Path_ | None = None,
+    bpe: str | None = None,
+    **others: Any,
+) -> RobertaHub:
+    """`RobertaHub.from_pretrained`, called as fairseq's `RobertaModel.from_pretrained`.
+
+    Raises:
+        TypeError: for other options of fairseq's tokenizers.
+    """
+    if others:
+        raise TypeError(
+            f"FastRobertaModel.from_pretrained does not take {', '.join(others)}: it reads the tokenizer from the "
+            "files in data_name_or_path."
+        )
+    return RobertaHub.from_pretrained(
+        model_name_or_path, checkpoint_file, None, tokenizer, data_name_or_path=data_name_or_path, bpe=bpe
+    )
+
+
+class Bpe:
+    """The tokenizer as fairseq's BPE: text -> symbols of dict.txt with spaces between them, and back."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids = {symbol: number for number, symbol in enumerate(tokenizer.symbols)}
+
+    def encode(self, text: str) -> str:
+        """Example, GPT-2's BPE: "Hello world" -> "15496 995"."""
+        return " ".join(self._tokenizer.symbols[token] for token in self._tokenizer.encode(text))
+
+    def decode(self, symbols: str) -> str:
+        """Symbols with spaces between them -> text; special symbols stay as they are written."""
+        text, span = "", []
+        for symbol in [*symbols.split(), None]:
+            if symbol in self._ids:
+                span.append(self._ids[symbol])
+                continue
+            text += self._tokenizer.decode(span) + (symbol or "")
+            span = []
+        return text
+
+
+class HubTask(ModelOnlyTask):
+    """The attributes of a fairseq task that need no training data."""
+
+    def __init__(self, vocabulary: Vocabulary, max_positions: int, labels: Sequence[str]) -> None:
+        super().__init__(fairseq_dictionary(vocabulary), max_positions)
+        self.mask_idx = vocabulary.mask_id
+        self._labels = labels
+
+    @property
+    def label_dictionary(self) -> Any:
+        """Names of the labels: label number i is symbol number i + nspecial.
+
+        Raises:
+            AttributeError: if the checkpoint does not say them.
+        """
+        if not self._labels:
+            raise AttributeError("The checkpoint holds no names of labels: they are in the folder it was trained on.")
+        dictionary = Dictionary()
+        assert dictionary.nspecial == len(SPECIALS)
+        for label in self._labels:
+            dictionary.add_symbol(str(label))
+        return dictionary

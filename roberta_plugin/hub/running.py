@@ -1,24 +1,121 @@
-"""A batch of ids -> features, features of <s>, or scores of masked positions.
+"""Sequences of any lengths -> batches of similar length -> what the model computes, in the order of the sequences.
 
-Our models compute only the needed positions in the last layer and the LM head; fairseq's `roberta` computes all.
+A batch costs what its longest sequence costs in every row, so sequences are sorted by length first. And once a batch
+is large enough to be computed at full speed, it ends where the next sequence would mostly be padding.
 
-Shapes: B sequences in a batch, T positions, D model dimension, V vocabulary, C classes, M positions in all, Q most of
-them in a sequence.
+Our models compute only the needed positions in the last layer; fairseq's `roberta` computes all.
+
+Shapes: N sequences in all, B sequences in a batch, T positions of the longest, D model dimension, V vocabulary, C
+classes, M positions in all, Q most of them in a sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from roberta_plugin.hub.batching import Batch
-from roberta_plugin.models.roberta import FastRobertaModel
+Result = TypeVar("Result")
+# Positions of a batch, padding included: most, and how many are enough for full speed. On 2 cores of a CPU, base took
+# as long for a position with 512 as with 2,048, and more with 128 and with 4,096. On a GPU: an estimate.
+TOKENS_ON_CPU, TOKENS_ON_GPU = 2048, 32768
+ENOUGH_ON_CPU, ENOUGH_ON_GPU = 512, 4096
+POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which may need gigabytes
+SIMILAR = 0.9  # of the longest sequence of a batch; shorter ones begin another batch
 
-POSITIONS_AT_ONCE = 512
+
+class Batch(NamedTuple):
+    """Sequences padded to one length."""
+
+    tokens: Tensor
+    """Ids (B, T) on the model's device."""
+    lengths: list[int]
+    """Tokens of each row, without padding."""
+    rows: list[int]
+    """The number of each sequence among all sequences."""
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether any row is shorter than T; known without asking the device."""
+        return min(self.lengths) < self.tokens.size(1)
+
+
+def limits_of(device: torch.device) -> tuple[int, int]:
+    """Positions of a batch on this device: the most, and how many are enough for full speed."""
+    return (TOKENS_ON_CPU, ENOUGH_ON_CPU) if device.type == "cpu" else (TOKENS_ON_GPU, ENOUGH_ON_GPU)
+
+
+def cut_by_length(lengths: Sequence[int], *, max_tokens: int, enough: int) -> Iterator[list[int]]:
+    """Numbers of the sequences of each batch: the longest first, at most `max_tokens` positions with padding.
+
+    A batch that has `enough` positions takes no sequence that is shorter than SIMILAR of its longest. A sequence that
+    is longer than `max_tokens` has a batch of its own. The longest come first, so that a lack of memory shows at once.
+
+    Example:
+        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=18))  ->  [[1, 3], [0, 2]]
+        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=9))  ->  [[1], [3, 0], [2]]
+    """
+    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist()
+    batch: list[int] = []
+    for number in order:
+        longest = lengths[batch[0]] if batch else 0
+        is_full = (len(batch) + 1) * longest > max_tokens
+        if batch and (is_full or (len(batch) * longest >= enough and lengths[number] < SIMILAR * longest)):
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+def pad(sequences: Sequence[NDArray[Any]], *, pad_id: int) -> Tensor:
+    """Sequences (tokens,) each -> ids (B, T), padded on the right.
+
+    Example:
+        pad([[0, 7, 2], [0, 2]], pad_id=1)  ->  [[0, 7, 2], [0, 2, 1]]
+    """
+    tokens = np.full((len(sequences), max(map(len, sequences))), pad_id, dtype=np.int64)
+    for row, sequence in enumerate(sequences):
+        tokens[row, : len(sequence)] = sequence
+    return torch.from_numpy(tokens)
+
+
+def map_batches(
+    sequences: Sequence[NDArray[Any]],
+    run: Callable[[Batch], Sequence[Result]],
+    *,
+    pad_id: int,
+    device: torch.device,
+    max_tokens: int | None = None,
+) -> list[Result]:
+    """Run a function on batches of sequences of similar length; return its results in the order of the sequences.
+
+    Args:
+        sequences: ids of each, without padding.
+        run: a batch -> a result for each of its rows.
+        pad_id: id of <pad>.
+        device: where the batches go.
+        max_tokens: most positions of a batch, padding included; None: chosen for the device.
+
+    Raises:
+        ValueError: if `max_tokens` is not positive.
+    """
+    most, enough = limits_of(device)
+    max_tokens = most if max_tokens is None else max_tokens
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}.")
+    results: dict[int, Result] = {}
+    for rows in cut_by_length([len(sequence) for sequence in sequences], max_tokens=max_tokens, enough=enough):
+        chosen = [sequences[row] for row in rows]
+        tokens = pad(chosen, pad_id=pad_id).to(device, non_blocking=True)
+        batch = Batch(tokens, [len(sequence) for sequence in chosen], rows)
+        results.update(zip(rows, run(batch), strict=True))
+    return [results[row] for row in range(len(sequences))]
 
 
 @contextmanager
@@ -41,17 +138,22 @@ def hidden_states(model: Any, batch: Batch) -> list[Tensor]:
 
 def features(model: Any, batch: Batch) -> Tensor:
     """Features of the last layer (B, T, D)."""
-    known = {"has_padding": batch.has_padding} if isinstance(model, FastRobertaModel) else {}
-    found: Tensor = model(batch.tokens, features_only=True, **known)[0]
+    found: Tensor = model(batch.tokens, features_only=True, has_padding=batch.has_padding)[0]
     return found
+
+
+def position_features(model: Any, batch: Batch, positions: Tensor) -> Tensor:
+    """Features (B, Q, D) at `positions` (B, Q) of each row."""
+    if hasattr(model, "position_features"):
+        found: Tensor = model.position_features(batch.tokens, positions, has_padding=batch.has_padding)
+        return found
+    found = features(model, batch)
+    return found.gather(1, positions[..., None].expand(-1, -1, found.size(-1)))  # (B, T, D) -> (B, Q, D)
 
 
 def first_features(model: Any, batch: Batch) -> Tensor:
     """Features of each sequence's <s> (B, D)."""
-    if isinstance(model, FastRobertaModel):
-        found: Tensor = model.encoder.first_features(batch.tokens, has_padding=batch.has_padding, packing=None)
-        return found[:, 0]  # (B, 1, D) -> (B, D)
-    return features(model, batch)[:, 0]
+    return position_features(model, batch, batch.tokens.new_zeros(len(batch.tokens), 1))[:, 0]  # (B, 1, D) -> (B, D)
 
 
 def head_outputs(model: Any, batch: Batch, head: str, **others: Any) -> Any:
@@ -63,15 +165,14 @@ def head_outputs(model: Any, batch: Batch, head: str, **others: Any) -> Any:
         head: its name.
         others: other arguments of `FastRobertaModel.forward`; a sentence head needs `predicted`.
     """
-    if isinstance(model, FastRobertaModel):
-        return model(batch.tokens, head=head, has_padding=batch.has_padding, **others)[0]
-    return model.classification_heads[head](features(model, batch))
+    options = {"features_only": True, "classification_head_name": head}  # fairseq's words, which ours knows too
+    return model(batch.tokens, has_padding=batch.has_padding, **options, **others)[0]
 
 
 def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
     """Scores of the vocabulary at some positions of each row, row by row, each row's from left to right.
 
-    Our models give parts (M', V) of at most `POSITIONS_AT_ONCE`, because the scores of all M may need gigabytes.
+    They come in parts (M', V) of at most `POSITIONS_AT_ONCE`.
 
     Args:
         model: with an LM head.
@@ -79,19 +180,11 @@ def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]
         positions: ascending positions of each row, M in all; a row may have none.
     """
     device, counts = batch.tokens.device, [len(row) for row in positions]
-    if not isinstance(model, FastRobertaModel):
-        is_wanted = torch.zeros_like(batch.tokens, dtype=torch.bool)
-        for number, row in enumerate(positions):
-            is_wanted[number, list(row)] = True
-        yield model(batch.tokens, masked_tokens=is_wanted)[0]
-        return
     places = torch.zeros(len(counts), max(1, *counts), dtype=torch.int64)  # (B, Q)
     is_wanted = torch.zeros_like(places, dtype=torch.bool)
     for number, row in enumerate(positions):
         places[number, : len(row)] = torch.tensor(row, dtype=torch.int64)
         is_wanted[number, : len(row)] = True
-    found, _ = model.encoder.sentence_encoder(
-        batch.tokens, has_padding=batch.has_padding, predicted={"positions": places.to(device)}
-    )  # (B, Q, D)
+    found = position_features(model, batch, places.to(device))
     for part in found[is_wanted.to(device)].split(POSITIONS_AT_ONCE):  # (B, Q, D) -> (M, D)
         yield model.encoder.lm_head(part)

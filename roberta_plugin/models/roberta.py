@@ -1,5 +1,7 @@
 """The registered model `fast_roberta` and its sizes: config -> encoder -> heads, in fairseq's terms.
 
+`roberta_plugin.register` gives the class its `from_pretrained`, which opens a `RobertaHub`.
+
 State dicts have the names of fairseq's `roberta`: each model loads the checkpoints of the other.
 
 Shapes: B blocks, T positions, S sequences (B, or those of a packed row), D model dimension, Q and M predicted positions
@@ -105,41 +107,6 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         )
         return cls(cfg, encoder)
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        checkpoint_file: str | None = None,
-        data_name_or_path: str | None = None,
-        tokenizer: str | None = None,
-        bpe: str | None = None,
-        **others: Any,
-    ) -> Any:
-        """A `RobertaHub`, called as fairseq's `RobertaModel.from_pretrained`.
-
-        Args:
-            model_name_or_path: the folder of the checkpoint.
-            checkpoint_file: see `RobertaHub.from_pretrained`; so are `tokenizer` and `bpe`.
-            data_name_or_path: folder with dict.txt and the tokenizer's files; one that begins with "." is relative to
-                the folder of the checkpoint.
-            tokenizer: folder with the tokenizer's files, if it is another one.
-            bpe: the kind of tokenizer.
-            others: not allowed.
-
-        Raises:
-            TypeError: for other options of fairseq's tokenizers.
-        """
-        from roberta_plugin.hub import RobertaHub
-
-        if others:
-            raise TypeError(
-                f"FastRobertaModel.from_pretrained does not take {', '.join(others)}: it reads the tokenizer from "
-                "the files in data_name_or_path."
-            )
-        return RobertaHub.from_pretrained(
-            model_name_or_path, checkpoint_file, None, tokenizer, data_name_or_path=data_name_or_path, bpe=bpe
-        )
-
     def forward(
         self,
         src_tokens: Tensor,
@@ -214,6 +181,13 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if (next_sentence := self.encoder.next_sentence_head) is not None:
             extra["next_sentence_logits"] = next_sentence(first_of_predicted(features, packing or {}))
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
+
+    def position_features(self, src_tokens: Tensor, positions: Tensor, *, has_padding: bool | None = None) -> Tensor:
+        """Features (B, Q, D) of the `positions` (B, Q) of ids (B, T); the last layer computes no others."""
+        found: Tensor = self.encoder.sentence_encoder(
+            src_tokens, has_padding=has_padding, predicted={"positions": positions}
+        )[0]
+        return found
 
     def _head(self, name: str) -> Any:
         if name not in self.heads:

@@ -41,10 +41,6 @@ FLOORS = [
         "settings.py",
     },
 ]
-# Imports that go upstairs all the same, and why.
-EXCEPTIONS = {
-    ("models/roberta.py", "hub"),  # `FastRobertaModel.from_pretrained`, where users of fairseq look for the hub
-}
 # Narrower than the floors: what these import of the package, besides their own folder.
 ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "fairseq_import", "machine"},
@@ -169,8 +165,6 @@ def test_imports_go_downstairs(path):
             continue
         target = parts[1]
         if target == own.removesuffix(".py"):
-            continue
-        if (name_of(path), target) in EXCEPTIONS:
             continue
         assert floor_of(target) > floor_of(own), f"{name_of(path)} imports {module}, which is not on a floor below"
         assert own not in ONLY or target in ONLY[own], f"{name_of(path)} imports {module}: ONLY forbids it"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.hub.fill_mask import MASK, Filling, fill
+from roberta_plugin.hub.texts import Filling, fill
 from roberta_plugin.prediction.kinds.base import Answer, Kind, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 

@@ -24,7 +24,7 @@ from roberta_plugin.finetuning.summaries.predictions import summary_entry
 from roberta_plugin.finetuning.summaries.reader import one_line, sentences_of
 from roberta_plugin.finetuning.summaries.selection import choose
 from roberta_plugin.hub import RobertaHub, running
-from roberta_plugin.hub.batching import Batch, cut_by_length, limits_of, pad
+from roberta_plugin.hub.running import Batch, cut_by_length, limits_of, pad
 from roberta_plugin.prediction.kinds.base import Answer, Kind, chosen_head, marked, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 

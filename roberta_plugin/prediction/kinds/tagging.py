@@ -1,6 +1,6 @@
 """A text, or the words of one -> a tag for each word, and the entities that the tags spell.
 
-A text is divided into words and punctuation marks (`hub/alignment.split_words`), which the model reads as in training:
+A text is divided into words and punctuation marks (`hub/texts.split_words`), which the model reads as in training:
 with one space between them. Positions are characters of the text; of words, those of the words joined by single spaces.
 A text that is too long is read in overlapping windows, as in training.
 
@@ -24,7 +24,7 @@ from roberta_plugin.finetuning.tagging.decoding import best_valid
 from roberta_plugin.finetuning.tagging.inputs import TaggingLayout, WordEncoder, windows_of
 from roberta_plugin.finetuning.tagging.schemes import entities_of
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.hub.alignment import split_words, word_spans
+from roberta_plugin.hub.texts import split_words, word_spans
 from roberta_plugin.prediction.kinds.base import Answer, Kind, chosen_head, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 

@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 
+from roberta_plugin import register
+from roberta_plugin.conversion.pretrained import fairseq_dictionary
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -26,15 +29,16 @@ class FixedScores(torch.nn.Module):
         super().__init__()
         self.vocab_size, self.favourite = vocab_size, favourite
         self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.encoder = SimpleNamespace(lm_head=torch.nn.Identity())
 
     def max_positions(self) -> int:
         return 30
 
-    def forward(self, tokens, masked_tokens):
+    def forward(self, tokens, *, features_only, has_padding):
         scores = torch.zeros(*tokens.shape, self.vocab_size)
         for position in range(tokens.size(1)):
             scores[:, position, self.favourite + position] = 9.0
-        return scores[masked_tokens], {}
+        return scores, {}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,7 @@ def hub(folder):
 
 
 def test_the_model_class_hands_out_the_hub_and_refuses_what_it_cannot_follow(monkeypatch):
+    register()
     calls = []
     monkeypatch.setattr(RobertaHub, "from_pretrained", lambda *args, **options: calls.append((args, options)) or "hub")
     assert FastRobertaModel.from_pretrained("runs/books") == "hub"
@@ -408,3 +413,13 @@ def test_a_loaded_model_is_tied_in_fp32_and_complete(tmp_path, tokenizer_folder,
             assert torch.equal(value, state["model"][name].float()), name
     (tmp_path / "model.pt").write_bytes(b"")  # the memory of the model is not the file's
     assert hub.embed("good").isfinite().all()
+
+
+@pytest.mark.parametrize("more", ["", "<mask> 3\n", "b 2 #fairseq:overwrite\n", "<unk> 4 #fairseq:overwrite\n"])
+def test_the_dictionary_is_the_one_that_fairseq_reads(tmp_path, more):
+    path = tmp_path / "dict.txt"
+    path.write_text(f"a 7\nb 5\nwith space 3\n{more}madeupword0000 0\n")
+    expected = Dictionary.load(str(path))
+    expected.add_symbol("<mask>")
+    found = fairseq_dictionary(Vocabulary.load(path))
+    assert vars(found) == vars(expected)

@@ -1,10 +1,22 @@
-"""Batches of similar length: every sequence once, within the limit, and results in order."""
+"""Batches of similar length: every sequence once, within the limit, and results in order, on the device of the model."""
 
 import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.hub.batching import cut_by_length, map_batches, pad
+from roberta_plugin.hub import running
+from roberta_plugin.hub.running import Batch, cut_by_length, map_batches, pad
+from tests.fake_cuda import Watch, fake_cuda, moved
+from tests.tiny_models import make_batch, our_model
+
+LENGTHS = (17, 9, 1, 13)
+READERS = {
+    "features": running.features,
+    "first": running.first_features,
+    "classes": lambda model, batch: running.head_outputs(model, batch, "task"),
+    "spans": lambda model, batch: running.head_outputs(model, batch, "span"),
+    "tags": lambda model, batch: running.head_outputs(model, batch, "tags"),
+}
 
 
 def sequences(lengths):
@@ -57,3 +69,17 @@ def test_no_sequences_have_no_results_and_a_limit_below_one_is_refused():
     assert map_batches([], lambda batch: [], pad_id=1, device=torch.device("cpu")) == []
     with pytest.raises(ValueError, match="max_tokens must be 1 or more, got 0"):
         map_batches(sequences([2]), lambda batch: [0], pad_id=1, device=torch.device("cpu"), max_tokens=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("what", READERS)
+def test_what_is_read_is_on_the_device_of_the_model(what, dtype):
+    model, tokens = our_model(), make_batch(LENGTHS)[0]
+    model.register_classification_head("task", num_classes=3)
+    model.register_head("span", "span")
+    model.register_head("tags", "token", num_classes=2)
+    with fake_cuda() as mode, Watch(may_wait=True), torch.inference_mode():
+        batch = Batch(moved(tokens, mode), list(LENGTHS), list(range(4)))
+        found = READERS[what](moved(model, mode, dtype).eval(), batch)
+    for tensor in found if isinstance(found, tuple | list) else [found]:
+        assert tensor.device.type == "cuda"
