@@ -14,7 +14,7 @@ import numpy as np
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.tagging.benchmark import prepare
-from roberta_plugin.finetuning.tagging.schemes import Entity, tags_of
+from roberta_plugin.kinds.entities import Entity, tags_of
 from tests.tiny_benchmarks import words_tokenizer
 
 SIZES = {"train": 60, "valid": 20, "test": 12}

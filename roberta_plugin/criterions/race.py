@@ -23,7 +23,7 @@ from torch import Tensor
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.criterions.choices import by_example
-from roberta_plugin.finetuning.race.reader import LEVELS
+from roberta_plugin.kinds.choices import LEVELS
 
 _GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of accuracies and counts
 

@@ -23,9 +23,9 @@ from torch import Tensor
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.criterions.choices import by_example
-from roberta_plugin.finetuning.custom import metrics as custom
-from roberta_plugin.finetuning.glue import metrics as glue
-from roberta_plugin.finetuning.glue.ranking import decide
+from roberta_plugin.kinds import metrics as glue
+from roberta_plugin.kinds import own_metrics as custom
+from roberta_plugin.kinds.pair_ranking import decide
 
 Sums = dict[str, Any]
 LaterSums = Callable[[], Sums]  # of a validation alone; in training nothing is computed for them

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
-from roberta_plugin.finetuning.squad.metrics import best_threshold
-from roberta_plugin.finetuning.squad.predictions import MAX_ANSWER_LENGTH, best_of_window
+from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH, best_of_window
+from roberta_plugin.kinds.span_metrics import best_threshold
 
 _NOT_HERE = -100
 _NULL_THRESHOLD = {"squad1": 1.0, "squad2": 0.5}  # a question counts as not answered above it

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
-from roberta_plugin.finetuning.tagging.inputs import IGNORED
-from roberta_plugin.finetuning.tagging.metrics import count_entities, scores
+from roberta_plugin.kinds.entities import count_entities, scores
+from roberta_plugin.kinds.words import IGNORED
 
 _FOUND, _GOLD, _IS_FIRST = range(3)  # columns of "divided"
 

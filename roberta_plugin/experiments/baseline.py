@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, RawOutputs, benchmark_of
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.tagging.sentences import Sentences
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tags import Sentences
 
 _LEAD = "lead_"  # in the names of the metrics of summaries
 _NUMBERS_DIFFER = 0.01  # standard deviation; the model's numbers are on a scale of about 1

@@ -20,10 +20,11 @@ from typing import Any
 from roberta_plugin.experiments.baseline import baseline_of, findings, same_answer
 from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import RawOutputs, benchmark_of, checked_options, options_for
+from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, options_for
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.settings import REQUIRED, setting
 
 PREFIX = "evaluation_"

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.paper_settings import MAX_LENGTH, question_length
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.json_files import read_json
+from roberta_plugin.kinds.windows import question_length
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

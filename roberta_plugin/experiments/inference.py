@@ -22,8 +22,9 @@ import roberta_plugin
 from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
 from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import RawOutputs, fairseq_task_of
+from roberta_plugin.finetuning.benchmarks import fairseq_task_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.loading import load_state as load_state
 from roberta_plugin.models.checkpoints.names import ALL_HEADS

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.kinds.outputs import RawOutputs
 
 _PER_TOKEN = ("start_logits", "end_logits", "token_logits")  # of each sequence (T_s, ...)
 _SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads

@@ -21,7 +21,6 @@ At any time, by `roberta inspect`:
 
 After training, used by `roberta_plugin/experiments/`:
 
-    averaging           logits of several models      -> mean probabilities
     submission          prediction files              -> the zip of a leaderboard
 
 For all of them:

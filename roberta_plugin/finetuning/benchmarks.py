@@ -9,13 +9,11 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from roberta_plugin.finetuning.custom.kinds import entry_of
 from roberta_plugin.finetuning.options import OPTIONS, Stage, TaskOptions, fields_of
+from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.settings import flag, from_arguments
 
 if TYPE_CHECKING:
@@ -40,26 +38,6 @@ BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "custom": ("roberta_sentence_prediction", ("custom",)),  # of the kinds in custom/kinds, some have another
 }
 TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
-
-
-class RawOutputs(NamedTuple):
-    """Outputs of one model for all sequences of a split, in the order of the split.
-
-    Shapes: S sequences of the split, C classes, T_s tokens of sequence s.
-    """
-
-    logits: NDArray[np.float32] | None = None
-    """Of a classification head (S, C); a regression's numbers (S, 1)."""
-    start_logits: Sequence[NDArray[np.float32]] | None = None
-    """That the answer starts at a token: (T_s,) for each sequence."""
-    end_logits: Sequence[NDArray[np.float32]] | None = None
-    """That it ends there: (T_s,) for each sequence."""
-    answerable_logits: NDArray[np.float32] | None = None
-    """That the sequence holds the answer (S,)."""
-    token_logits: Sequence[NDArray[np.float32]] | None = None
-    """Of a token head: (T_s, C) for each sequence."""
-    sentence_logits: NDArray[np.float32] | None = None
-    """That a sentence belongs to the summary: all sentences of all documents, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)

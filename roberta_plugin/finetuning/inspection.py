@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, NO_LENGTHS, percentiles
 from roberta_plugin.data.mmap_tokens import check_ids
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.tagging.labels import types_of
+from roberta_plugin.kinds.entities import types_of
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named

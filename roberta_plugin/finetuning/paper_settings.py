@@ -21,14 +21,6 @@ COMMON: Mapping[str, str] = {
 }
 
 
-def question_length(max_length: int, usual: int) -> int:
-    """Tokens that a question has where nothing says how many: the `usual` number, but at most a quarter of a sequence.
-
-    For tables of your own, for models that do not record it, and as advice; official tasks have the paper's number.
-    """
-    return min(usual, max(1, max_length // 4))
-
-
 def schedule(num_examples: int, *, batch_size: int, epochs: int) -> dict[str, str]:
     """The schedule in updates, as fairseq counts it, from epochs, as the paper counts them.
 

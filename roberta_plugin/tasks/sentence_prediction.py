@@ -14,8 +14,8 @@ from fairseq.tasks import register_task
 from torch import Tensor
 
 from roberta_plugin.finetuning.custom.kinds import entry_of
-from roberta_plugin.finetuning.glue.phrase_scores import phrase_scores
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.kinds.phrases import phrase_scores
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 

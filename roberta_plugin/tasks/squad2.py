@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq.tasks import register_task
 
-from roberta_plugin.finetuning.squad.questions import Questions
+from roberta_plugin.kinds.questions import Questions
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 

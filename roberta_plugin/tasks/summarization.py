@@ -14,8 +14,7 @@ from fairseq.tasks import register_task
 from omegaconf import II
 
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
-from roberta_plugin.finetuning.summaries.documents import Documents
-from roberta_plugin.finetuning.summaries.metrics import check_rouge
+from roberta_plugin.kinds.documents import Documents, check_rouge
 from roberta_plugin.models.checkpoints.loading import load_state
 from roberta_plugin.models.checkpoints.pairs import SEGMENTS
 from roberta_plugin.tasks.finetuning import FineTuningTask

@@ -11,8 +11,8 @@ from typing import Any
 from fairseq.tasks import register_task
 
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
-from roberta_plugin.finetuning.tagging.labels import types_of
-from roberta_plugin.finetuning.tagging.sentences import Sentences
+from roberta_plugin.kinds.entities import types_of
+from roberta_plugin.kinds.tags import Sentences
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 

@@ -11,10 +11,8 @@ from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.summaries import benchmark
-from roberta_plugin.finetuning.summaries.documents import Documents
-from roberta_plugin.finetuning.summaries.metrics import mean_rouge
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.selection import lead
+from roberta_plugin.kinds.documents import Documents, lead, mean_rouge
 from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer

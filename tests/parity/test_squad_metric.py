@@ -14,10 +14,10 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.inputs import tokens_of
-from roberta_plugin.finetuning.squad.metrics import evaluate
 from roberta_plugin.finetuning.squad.prepare import prepare
-from roberta_plugin.finetuning.squad.questions import Questions
+from roberta_plugin.kinds.questions import Questions
+from roberta_plugin.kinds.span_metrics import evaluate
+from roberta_plugin.kinds.windows import tokens_of
 from tests.real_data import unpack
 
 

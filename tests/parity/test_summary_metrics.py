@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, f1_score
 
-from roberta_plugin.finetuning.summaries.metrics import ROUGE, average_precision, f1_of_choice, rouge
+from roberta_plugin.kinds.documents import ROUGE, average_precision, f1_of_choice, rouge
 
 rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
 

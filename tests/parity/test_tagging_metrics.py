@@ -9,12 +9,10 @@ import re
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import benchmark
-from roberta_plugin.finetuning.tagging.labels import entity_labels
-from roberta_plugin.finetuning.tagging.metrics import evaluate
-from roberta_plugin.finetuning.tagging.schemes import entities_of
+from roberta_plugin.kinds.entities import entities_of, entity_labels, evaluate
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.parity import seqeval_results
 from tests.parity.seqeval_results import TYPES, random_tags
 from tests.tiny_tagging import write_prepared

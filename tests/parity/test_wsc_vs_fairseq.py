@@ -17,10 +17,10 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.glue.inputs import schema_inputs
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.superglue import winograd
 from roberta_plugin.finetuning.superglue.tasks import TASKS
+from roberta_plugin.kinds.phrases import schema_inputs
 from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
 from tests.real_data import unpack
 from tests.tiny_models import spread

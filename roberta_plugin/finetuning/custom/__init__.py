@@ -2,12 +2,9 @@
 
 options         what a user can change
 reader          a table (CSV, TSV, JSON Lines, Parquet) -> rows with their lines
-examples        rows, a kind                    -> examples; what is odd about them
 splits          examples                        -> training and development set, by a hash of the text
 kinds           one file for each kind of task: what a row means, what is learned, how outputs are judged
-labels          examples                        -> labels in order, their weights
 prepare         the above, and a tokenizer      -> a prepared folder
-metrics         answers, predictions, weights   -> accuracy, F1, Matthews, Pearson, Spearman; per class
 bootstrap       a metric                        -> its confidence interval
 predictions     decisions of a model            -> their file
 recipe          size of the data                -> the grid of trainings

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.custom.bootstrap import intervals
 from roberta_plugin.finetuning.custom.kinds import entry_of, kind_of
 from roberta_plugin.finetuning.custom.kinds.base import Outcome
@@ -20,6 +20,7 @@ from roberta_plugin.finetuning.custom.prepare import settings as settings
 from roberta_plugin.finetuning.custom.recipe import recipe_for
 from roberta_plugin.finetuning.inspection import labels_without_examples
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds.outputs import RawOutputs
 
 PAPER: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]] = {}
 

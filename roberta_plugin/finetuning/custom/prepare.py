@@ -14,14 +14,6 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.custom.examples import (
-    Example,
-    check_ids,
-    is_missing,
-    shared_sides,
-    warn_of_duplicates,
-    warn_of_overlap,
-)
 from roberta_plugin.finetuning.custom.kinds import kind_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind
 from roberta_plugin.finetuning.custom.options import CustomOptions
@@ -30,6 +22,14 @@ from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.kinds.examples import (
+    Example,
+    check_ids,
+    is_missing,
+    shared_sides,
+    warn_of_duplicates,
+    warn_of_overlap,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from roberta_plugin.finetuning.custom.examples import Example
+from roberta_plugin.kinds.examples import Example
 
 Key = Callable[[Example], Sequence[str]]
 """The texts of an example that must not be on both sides."""

@@ -2,9 +2,7 @@
 
     tasks           the tasks: files, columns, labels, metrics, and the kind of each
     reader          a TSV file                        -> checked rows
-    inputs          texts                             -> model inputs
     prepare         the above, and a tokenizer        -> a prepared folder
-    metrics         counts, or predictions, answers   -> accuracy, F1, Matthews, Pearson, Spearman
     predictions     raw outputs                       -> predictions, and their TSV file
     submission      prediction files                  -> the zip of all tasks
     benchmark       what `finetuning/benchmarks.py` asks of a benchmark
@@ -15,5 +13,4 @@ Two tasks compare several sequences instead of judging one:
     alignment       WNLI's text and hypothesis        -> the pronoun, and the phrase for it
     noun_phrases    a text                            -> its noun phrases
     wnli            WNLI's rows                       -> texts with competing phrases in place of the pronoun
-    phrase_scores   model, batch with phrases masked  -> how well each phrase fits (torch)
 """

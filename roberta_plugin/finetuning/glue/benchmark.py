@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
-from roberta_plugin.finetuning.glue import metrics
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.glue.predictions import file_name, predict, write_predictions
 from roberta_plugin.finetuning.glue.prepare import prepare as prepare
 from roberta_plugin.finetuning.glue.prepare import raw_files as raw_files
@@ -22,6 +21,8 @@ from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.kinds import metrics
+from roberta_plugin.kinds.outputs import RawOutputs
 
 _LARGE, _BASE, _TEST = "RoBERTa large", "RoBERTa base", "RoBERTa large, test, ensemble"
 # Table 5 (large on dev, ensembles on test) and Table 8 (base on dev). The paper gives one number per task: accuracy,

@@ -24,15 +24,16 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.glue.inputs import schema_inputs, sentence_inputs
 from roberta_plugin.finetuning.glue.ranking import question_numbers, training_groups
 from roberta_plugin.finetuning.glue.reader import GlueRow, read_rows
 from roberta_plugin.finetuning.glue.tasks import TASKS, GlueTask, SplitSource
-from roberta_plugin.finetuning.glue.wnli import Schema, find_schema, training_schemas
+from roberta_plugin.finetuning.glue.wnli import find_schema, training_schemas
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.kinds.phrases import Schema, schema_inputs
+from roberta_plugin.kinds.texts import sentence_inputs
 from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)

@@ -16,21 +16,11 @@ those rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from roberta_plugin.finetuning.glue.alignment import DETERMINERS, Alignment, align, rivals_of
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
 from roberta_plugin.finetuning.glue.reader import GlueRow
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """A text around a pronoun, and the phrases that compete to replace the pronoun."""
-
-    before: str  # the text before the pronoun
-    after: str  # and after it
-    phrase: str  # the one that the row is about
-    rivals: tuple[str, ...]
+from roberta_plugin.kinds.phrases import Schema
 
 
 def find_schema(row: GlueRow, *, others: Sequence[str] = ()) -> Schema | None:

@@ -1,7 +1,6 @@
 """Multiple choice: RACE, and other sets with any number of options (paper section 5.3).
 
 reader          official folders, or JSON Lines   -> passages with their questions
-inputs          passage, question, option         -> `<s> passage </s> </s> question+option </s>`
 prepare         the two above                     -> a prepared folder, one sequence per option
 metrics         answers and labels                -> accuracies
 predictions     raw outputs                       -> answers, and their file

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.race.metrics import accuracies
-from roberta_plugin.finetuning.race.predictions import answers, option_probabilities, write_predictions
+from roberta_plugin.finetuning.race.predictions import write_predictions
 from roberta_plugin.finetuning.race.prepare import prepare as prepare
 from roberta_plugin.finetuning.race.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.race.prepare import settings as settings
+from roberta_plugin.kinds.choices import answers, option_probabilities
+from roberta_plugin.kinds.outputs import RawOutputs
 
 PAPER = {
     "race": {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.race.reader import LEVELS
+from roberta_plugin.kinds.choices import LEVELS
 
 
 def accuracies(given: NDArray[np.int64], labels: NDArray[np.int64], levels: NDArray[np.int64]) -> dict[str, float]:

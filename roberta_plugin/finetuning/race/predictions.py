@@ -7,7 +7,6 @@ offsets[i + 1].
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,21 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.averaging import mean_probabilities
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.prepared import PreparedSplit
-
-
-def option_probabilities(members: Sequence[RawOutputs], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Logits (S, 1) of each member -> mean of the members' probabilities (S,)."""
-    logits = [member.logits[:, 0] for member in members if member.logits is not None]
-    assert len(logits) == len(members) > 0, "multiple choice has a classification head"
-    return mean_probabilities(logits, offsets)
-
-
-def answers(probabilities: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Probabilities (S,) -> index of the most probable option of each example (N,); ties go to the earlier option."""
-    return np.array([probabilities[start:stop].argmax() for start, stop in pairwise(offsets.tolist())], dtype=np.int64)
 
 
 def write_predictions(

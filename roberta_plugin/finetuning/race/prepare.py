@@ -22,9 +22,9 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
-from roberta_plugin.finetuning.race.inputs import ChoiceLayout, one_line, question_with_option
 from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.kinds.choices import ChoiceLayout, one_line, question_with_option
 from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def prepare(
     options: RaceOptions,
 ) -> None:
     """See `benchmarks.Benchmark.prepare`."""
-    layout = ChoiceLayout.of(max_length, options)
+    layout = ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order)
     splits = find_splits(task, raw)
     encoder = Encoder(tokenizer, vocabulary)
     with PreparedWriter(
@@ -62,7 +62,7 @@ def prepare(
 
 def settings(task: str, *, max_length: int, options: RaceOptions) -> dict[str, Any]:
     """See `benchmarks.Benchmark.settings`."""
-    return asdict(ChoiceLayout.of(max_length, options))
+    return asdict(ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order))
 
 
 def raw_files(task: str, raw: Path, options: RaceOptions) -> list[Path]:

@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, read_text, short
+from roberta_plugin.kinds.choices import LEVELS, NO_ANSWER, NO_LEVEL
 
-LEVELS = ("middle", "high")
-NO_LEVEL = -1  # for sets other than RACE
-NO_ANSWER = -1
 _RACE_SPLITS = {"train": "train", "dev": "valid", "test": "test"}  # folder -> split of the prepared folder
 _PLAIN_SPLITS = ("train", "valid", "test")
 _RACE_KEYS = ("article", "questions", "options", "answers", "id")

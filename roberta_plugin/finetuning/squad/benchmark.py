@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.metrics import evaluate
-from roberta_plugin.finetuning.squad.predictions import MAX_ANSWER_LENGTH, N_BEST, decode, write_predictions
+from roberta_plugin.finetuning.squad.predictions import write_predictions
 from roberta_plugin.finetuning.squad.prepare import prepare as prepare
 from roberta_plugin.finetuning.squad.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.squad.prepare import settings as settings
-from roberta_plugin.finetuning.squad.questions import Questions
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH, N_BEST, Questions, decode
+from roberta_plugin.kinds.span_metrics import evaluate
 
 PAPER = {
     "squad1": {

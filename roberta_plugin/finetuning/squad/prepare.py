@@ -1,46 +1,25 @@
-"""SQuAD files -> a prepared folder: one example per window, with a sequence `<s> question </s> </s> part </s>`.
-
-Columns: `question`, the index of the question; `passage`, the position in the window of the first token of the
-passage's part, `passage_token`, its index in the passage, and `passage_length`, the tokens of the part; `best_start`
-and `best_stop`, the range of positions whose best window this is (see `inputs`); `has_answer`, whether the answer lies
-in the window, and `start` and `end`, the positions of its first and last token, or 0.
-
-Records: {"passage": number, "text"} for each passage, and {"question": number, "id", "text", "passage", "answers"} for
-each question, whose answers are texts, or null if they are not known.
-
-Arrays: `char_starts` and `char_ends`, characters of the tokens of all passages, one passage after the other, and
-`is_blank`, whether a token is only white space; passage i has those from `first_token[i]` to `first_token[i + 1]`.
-"""
+"""SQuAD files -> a prepared folder, whose columns, records and arrays `kinds/passages.py` describes."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.prepared_writer import DIVIDED, PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.squad.inputs import BEFORE_PASSAGE, NUM_SPECIALS, WindowLayout, cut, is_blank, tokens_of
-from roberta_plugin.finetuning.squad.metrics import normalize
-from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadFile, SquadQuestion, find_files, read_file
-from roberta_plugin.progress import terminal_bar
+from roberta_plugin.finetuning.squad.reader import find_files, read_file
+from roberta_plugin.kinds.passages import NO_PLACE, SplitMaker
+from roberta_plugin.kinds.windows import WindowLayout
 
 logger = logging.getLogger(__name__)
-
-# Pretraining's text has no line ends; a space of the same length leaves the offsets of all characters unchanged.
-LINE_ENDS = str.maketrans("\r\n", "  ")
 
 
 def prepare(
@@ -59,7 +38,7 @@ def prepare(
     of training. SPLIT.doubtful.jsonl in the folder lists these answers, and those that start or end within a
     token, whose tokens hold more than the answer.
     """
-    layout = WindowLayout.of(max_length, options)
+    layout = WindowLayout.of(max_length, question_length=options.question_length, doc_stride=options.doc_stride)
     files = find_files(task, raw, options.files)
     encoder = Encoder(tokenizer, vocabulary)
     doubtful = {}
@@ -83,120 +62,12 @@ def prepare(
 
 def settings(task: str, *, max_length: int, options: SquadOptions) -> dict[str, Any]:
     """See `benchmarks.Benchmark.settings`."""
-    return asdict(WindowLayout.of(max_length, options))
+    return asdict(WindowLayout.of(max_length, question_length=options.question_length, doc_stride=options.doc_stride))
 
 
 def raw_files(task: str, raw: Path, options: SquadOptions) -> list[Path]:
     """See `benchmarks.Benchmark.raw_files`."""
     return list(find_files(task, raw, options.files).values())
-
-
-class SplitMaker:
-    """Writes all windows of a file's questions.
-
-    Attributes:
-        doubtful: answers that are not at their `answer_start`, or not what their tokens stand for.
-    """
-
-    def __init__(
-        self, split: SplitWriter, content: SquadFile, encoder: Encoder, layout: WindowLayout, *, is_train: bool
-    ) -> None:
-        self._split, self._content, self._encoder, self._layout = split, content, encoder, layout
-        self._is_train = is_train
-        self._counts: Counter[str] = Counter()
-        self.doubtful = list(content.misplaced)
-
-    def run(self, description: str) -> None:
-        """Write the split, and count what is cut."""
-        numbers = range(len(self._content.passages))
-        passages = [self._locate(number) for number in terminal_bar(numbers, description, unit=" passages")]
-        self._split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
-        self._split.array("char_ends", np.concatenate([passage.ends for passage in passages]))
-        blank = [is_blank(text, passage) for text, passage in zip(self._content.passages, passages, strict=True)]
-        self._split.array("is_blank", np.concatenate(blank))
-        self._split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
-        questions = self._content.questions
-        ids = self._encoder.ids_of_all([question.text.translate(LINE_ENDS).strip() for question in questions])
-        for question, question_ids in zip(questions, ids, strict=True):
-            passage = passages[question.passage]
-            target = self._target(question, passage)
-            if self._is_train and question.answers and target is None:
-                continue  # the passage does not contain the answer, as SPLIT.doubtful.jsonl says
-            self._record(question)
-            self._add_windows(question_ids, passage, target)
-            self._counts["questions"] += 1
-        counts = self._counts
-        if counts["fit no window"]:
-            logger.warning(
-                f"{description}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
-                "into no window, so that all their windows are learned as without an answer: lower --doc-stride, or "
-                "raise --max-length"
-            )
-
-    def _locate(self, number: int) -> LocatedTokens:
-        text = self._content.passages[number]
-        self._split.record({"passage": number, "text": text})
-        where = f"{self._content.path}, the passage that begins with {text[:40]!r}"
-        try:
-            found = self._encoder.tokenizer.locate(text.translate(LINE_ENDS))
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        if not len(found.ids):
-            raise ValueError(f"{where}: it has no tokens. Remove it, or use another tokenizer.")
-        return found
-
-    def _target(self, question: SquadQuestion, passage: LocatedTokens) -> tuple[int, int] | None:
-        """First and last token of the answer to learn: of the first answer that whole tokens spell, if any does."""
-        inexact = []
-        for answer in question.answers or ():
-            text = answer.text.strip()  # a token may start with the space after the answer
-            start = answer.start + len(answer.text) - len(answer.text.lstrip())
-            span = tokens_of(passage, start, start + len(text)) if answer.start >= 0 else None
-            if span is None:
-                continue
-            covered = self._content.passages[question.passage][passage.starts[span[0]] : passage.ends[span[1]]]
-            if normalize(covered) == normalize(answer.text):
-                return span
-            inexact.append(span)
-            entry = {"id": question.id, "answer": answer.text, "answer_start": answer.start}
-            self.doubtful.append({**entry, "found_at": answer.start, "tokens": covered.strip()})
-        return inexact[0] if inexact else None
-
-    def _record(self, question: SquadQuestion) -> None:
-        answers = None if question.answers is None else [answer.text for answer in question.answers]
-        content = {"question": self._counts["questions"], "id": question.id, "text": question.text}
-        self._split.record({**content, "passage": question.passage, "answers": answers})
-
-    def _add_windows(
-        self, question_ids: NDArray[np.int32], passage: LocatedTokens, target: tuple[int, int] | None
-    ) -> None:
-        layout = self._layout
-        self._split.measure("questions", len(question_ids), limit=layout.question_length)
-        question_ids = question_ids[: layout.question_length]
-        passage_ids = self._encoder.to_model_id[passage.ids]
-        position = len(question_ids) + BEFORE_PASSAGE
-        room = layout.max_length - NUM_SPECIALS - len(question_ids)
-        windows = cut(len(passage_ids), room=room, stride=layout.doc_stride)
-        num_tokens = len(question_ids) + len(passage_ids) + NUM_SPECIALS
-        self._split.measure("questions with their passage", num_tokens, limit=layout.max_length, fate=DIVIDED)
-        self._counts["fit no window"] += target is not None and not any(window.holds(target) for window in windows)
-        for window in windows:
-            part = passage_ids[window.start : window.start + window.length]
-            sequence = self._encoder.join(question_ids, part, max_length=layout.max_length)
-            shift = position - window.start
-            start, end = (token + shift for token in target) if target and window.holds(target) else (0, 0)
-            self._split.add(
-                [sequence],
-                question=self._counts["questions"],
-                passage=position,
-                passage_token=window.start,
-                passage_length=window.length,
-                best_start=window.best_start + shift,
-                best_stop=window.best_stop + shift,
-                has_answer=int(end > 0),
-                start=start,
-                end=end,
-            )
 
 
 def _list_doubtful(path: Path, answers: list[dict[str, Any]]) -> None:

@@ -13,48 +13,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, short
+from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, SquadFile, SquadQuestion, locate
 
 _FILES = {
     "squad1": {"train": "train-v1.1.json", "valid": "dev-v1.1.json", "test": "test-v1.1.json"},
     "squad2": {"train": "train-v2.0.json", "valid": "dev-v2.0.json", "test": "test-v2.0.json"},
 }
 SPLITS = ("train", "valid", "test")
-NO_PLACE = -1
-
-
-class SquadAnswer(NamedTuple):
-    """A right answer, and its first character in the passage; `NO_PLACE` if the passage does not contain it."""
-
-    text: str
-    start: int
-
-
-class SquadQuestion(NamedTuple):
-    """A question about the passage of this index; `answers` is None if they are not known."""
-
-    id: str
-    text: str
-    passage: int
-    answers: tuple[SquadAnswer, ...] | None
-
-
-@dataclass
-class SquadFile:
-    """The content of a file."""
-
-    path: Path
-    """The file."""
-    passages: list[str] = field(default_factory=list)
-    """The distinct passages."""
-    questions: list[SquadQuestion] = field(default_factory=list)
-    """In the order of the file."""
-    misplaced: list[dict[str, Any]] = field(default_factory=list)
-    """Answers that are not at their `answer_start`: id, answer, answer_start and found_at, which may be `NO_PLACE`."""
 
 
 def find_files(task: str, raw: Path, named: Mapping[str, str] | None = None) -> dict[str, Path]:
@@ -121,18 +90,6 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
     if not result.questions:
         raise ValueError(f"{path} holds no question. Give a file in the format of SQuAD.")
     return result
-
-
-def locate(context: str, text: str, start: int) -> int:
-    """The occurrence of `text` in `context` nearest to `start` (ties: the earlier one); `NO_PLACE` without any.
-
-    Example: "a cat, a dog", "a", 5 -> 7.
-    """
-    before = context.rfind(text, 0, max(start, 0) + len(text))
-    after = context.find(text, max(start, 0))
-    if before < 0 or after < 0:
-        return max(before, after, NO_PLACE)
-    return before if start - before <= after - start else after
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,21 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.summaries.documents import Documents
-from roberta_plugin.finetuning.summaries.metrics import check_rouge
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.predictions import (
-    chosen_sentences,
-    evaluate,
-    sentence_probabilities,
-    write_predictions,
-)
+from roberta_plugin.finetuning.summaries.predictions import chosen_sentences, evaluate, write_predictions
 from roberta_plugin.finetuning.summaries.prepare import prepare as prepare
 from roberta_plugin.finetuning.summaries.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.summaries.prepare import settings as settings
+from roberta_plugin.kinds.documents import Documents, check_rouge, sentence_probabilities
+from roberta_plugin.kinds.outputs import RawOutputs
 
 PAPER = {  # RoBERTa's paper has no summaries: Liu and Lapata 2019, Table 2, BERT base
     "cnn_dailymail": {

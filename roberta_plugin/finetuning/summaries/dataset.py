@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.finetuning.summaries.documents import Documents
-from roberta_plugin.finetuning.summaries.layout import by_document, packed_layout, padded_layout, segments_of
+from roberta_plugin.kinds.documents import Documents
+from roberta_plugin.kinds.sentences import by_document, packed_layout, padded_layout, segments_of
 
 
 class DocumentsDataset(ExamplesDataset):

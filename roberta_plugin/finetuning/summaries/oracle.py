@@ -13,29 +13,15 @@ nothing to the second.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.kinds.documents import Ngrams, ngrams, words
+
 ORACLE_SENTENCES = 3  # those of BertSum's program
-_WORD = re.compile(r"[^\W_]+")
 _SMALL = 1e-8
-Ngrams = frozenset[tuple[str, ...]]
-
-
-def words(text: str) -> list[str]:
-    """Runs of letters and digits, in lower case.
-
-    Example: "It's 3.5%." -> ["it", "s", "3", "5"].
-    """
-    return _WORD.findall(text.lower())
-
-
-def ngrams(tokens: Sequence[str], order: int) -> Ngrams:
-    """All n-grams of some words."""
-    return frozenset(zip(*(tokens[start:] for start in range(order)), strict=False))
 
 
 def oracle(sentences: Sequence[str], summary: Sequence[str], *, most: int = ORACLE_SENTENCES) -> list[int]:

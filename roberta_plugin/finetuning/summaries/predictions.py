@@ -8,26 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.summaries.documents import Documents
-from roberta_plugin.finetuning.summaries.metrics import average_precision, f1_of_choice, mean_rouge
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.selection import choose, lead
-
-
-def sentence_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]:
-    """The mean of the members' probabilities that a sentence belongs to the summary (U,)."""
-    logits = [member.sentence_logits for member in members if member.sentence_logits is not None]
-    assert len(logits) == len(members) > 0, "these are not outputs of a sentence head"
-    mean: NDArray[np.float64] = scipy.special.expit(np.array(logits, dtype=np.float64)).mean(axis=0)
-    return mean
+from roberta_plugin.kinds.documents import (
+    Documents,
+    average_precision,
+    choose,
+    f1_of_choice,
+    lead,
+    mean_rouge,
+    summary_entry,
+)
 
 
 def chosen_sentences(
@@ -72,17 +67,3 @@ def write_predictions(
         for id_, sentences, part, own in zip(documents.ids, documents.sentences, parts, chosen, strict=True):
             entry = {"id": id_, **summary_entry(sentences, part, own)}
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
-
-
-def summary_entry(
-    sentences: Sequence[str], probabilities: NDArray[np.floating[Any]], chosen: Sequence[int]
-) -> dict[str, object]:
-    """The summary as text, and its sentences with their numbers in the document, in the order of the text."""
-    return {
-        "summary": " ".join(sentences[number] for number in chosen),
-        "sentences": [
-            {"sentence": number, "text": sentences[number], "probability": round(float(probabilities[number]), 6)}
-            for number in chosen
-        ],
-        "num_sentences": len(sentences),
-    }

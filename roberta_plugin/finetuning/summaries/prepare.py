@@ -25,10 +25,10 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.summaries.inputs import NUM_SPECIALS, SummaryLayout, windows_of
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.oracle import ORACLE_SENTENCES, oracle
 from roberta_plugin.finetuning.summaries.reader import Document, field_names, find_files, read_split
+from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, windows_of
 from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ def prepare(
     """See `benchmarks.Benchmark.prepare`; documents without a sentence or with an empty summary are left out."""
     files = find_files(task, raw, options)
     recorded = settings(task, max_length=max_length, options=options)
+    layout = SummaryLayout.of(max_length, **{name: recorded[name] for name in ("sentence_length", "doc_stride")})
     encoder = Encoder(tokenizer, vocabulary)
     with PreparedWriter(
         output,
@@ -62,12 +63,14 @@ def prepare(
         for name, paths in files.items():
             documents = terminal_bar(read_split(task, name, paths, options), f"{task} {name}", unit=" documents")
             with writer.split(name) as split:
-                _write_split(split, documents, encoder, name, SummaryLayout.of(max_length, options), recorded)
+                _write_split(split, documents, encoder, name, layout, recorded)
 
 
 def settings(task: str, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
     """See `benchmarks.Benchmark.settings`."""
-    found: dict[str, Any] = asdict(SummaryLayout.of(max_length, options))
+    found: dict[str, Any] = asdict(
+        SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
+    )
     found["oracle_sentences"] = options.oracle_sentences or ORACLE_SENTENCES
     return {**found, **(field_names(options) if task == "summaries" else {})}
 

@@ -21,12 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.data.sentences import split_line
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.custom.reader import ENDINGS, Row, read_table, value_of
 from roberta_plugin.finetuning.raw_files import check_id, check_text
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.stories import find_stories, read_stories
+from roberta_plugin.kinds.sentences import one_line, sentences_of
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
@@ -152,22 +152,9 @@ def _lines(texts: list[str]) -> tuple[str, ...]:
     return tuple(one_line(text) for text in texts if text.strip())
 
 
-def sentences_of(text: str) -> list[str]:
-    """The sentences of a text, line by line.
-
-    Example: "It rained. We stayed.\\n\\nWhy?" -> ["It rained.", "We stayed.", "Why?"].
-    """
-    return [sentence for line in text.splitlines() if line.strip() for sentence in split_line(one_line(line))]
-
-
 def parted(text: str) -> str:
     """A summary with its sentences in lines of their own where they are run together.
 
     Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
     """
     return _RUN_TOGETHER.sub("\n", text)
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space replaced by one space."""
-    return " ".join(text.split())

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
-from roberta_plugin.finetuning.glue.predictions import predict_ids
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.superglue.metrics import scores
@@ -21,6 +20,8 @@ from roberta_plugin.finetuning.superglue.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.superglue.prepare import settings as settings
 from roberta_plugin.finetuning.superglue.tasks import PAPER as PAPER
 from roberta_plugin.finetuning.superglue.tasks import TASKS
+from roberta_plugin.kinds.decisions import predict_ids
+from roberta_plugin.kinds.outputs import RawOutputs
 
 
 def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:

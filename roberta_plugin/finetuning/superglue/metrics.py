@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.glue import metrics as glue
+from roberta_plugin.kinds import metrics as glue
 
 
 def macro_f1(counts: NDArray[Any]) -> float:

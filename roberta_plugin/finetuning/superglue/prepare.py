@@ -16,8 +16,6 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.glue.inputs import schema_inputs, sentence_inputs
-from roberta_plugin.finetuning.glue.wnli import Schema
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
@@ -25,6 +23,8 @@ from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.superglue.tasks import SIZES, TASKS, Row
 from roberta_plugin.finetuning.superglue.texts import TextRow
 from roberta_plugin.finetuning.superglue.winograd import SchemaRow, answer_list, training_rows
+from roberta_plugin.kinds.phrases import Schema, schema_inputs
+from roberta_plugin.kinds.texts import sentence_inputs
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from typing import Any
 
 from roberta_plugin.finetuning.glue.alignment import rivals_of
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
-from roberta_plugin.finetuning.glue.wnli import Schema
 from roberta_plugin.finetuning.superglue.entries import Entry, read_entries
+from roberta_plugin.kinds.phrases import Schema
 
 GAP = "_"
 _AT_END = '.,"'  # characters that do not belong to a pronoun

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.paper_settings import COMMON, schedule
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.tagging.labels import types_of
-from roberta_plugin.finetuning.tagging.metrics import evaluate
 from roberta_plugin.finetuning.tagging.predictions import report, write_predictions
 from roberta_plugin.finetuning.tagging.prepare import prepare as prepare
 from roberta_plugin.finetuning.tagging.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.tagging.prepare import settings as settings
-from roberta_plugin.finetuning.tagging.sentences import Sentences
+from roberta_plugin.kinds.entities import evaluate, types_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tags import Sentences
 
 PAPER = {  # RoBERTa's paper has no tagging; these are of BERT's: Devlin et al. 2019, Table 7
     "conll2003": {

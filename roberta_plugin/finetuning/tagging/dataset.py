@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.finetuning.tagging.inputs import IGNORED
+from roberta_plugin.kinds.words import IGNORED
 
 
 class TaggingDataset(ExamplesDataset):

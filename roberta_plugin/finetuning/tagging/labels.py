@@ -1,7 +1,4 @@
-"""Tags of files -> the labels of the model: O, then B-TYPE and I-TYPE of each type, so that numbers follow a rule.
-
-Example: the types LOC and PER give the labels O 0, B-LOC 1, I-LOC 2, B-PER 3, I-PER 4. Label 0 is outside of entities,
-an odd label begins one, an even label continues one, and (label - 1) // 2 is the type.
+"""Tags of files -> the labels of the model (`kinds/entities.py`).
 
 With the scheme `plain` the tags are labels as they are, in alphabetical order, such as parts of speech.
 """
@@ -9,18 +6,11 @@ With the scheme `plain` the tags are labels as they are, in alphabetical order, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging.reader import Sentence
-from roberta_plugin.finetuning.tagging.schemes import (
-    OUTSIDE,
-    entities_of,
-    invalid_places,
-    scheme_of,
-    split_tag,
-    tags_of,
-)
+from roberta_plugin.kinds.entities import entities_of, entity_labels, invalid_places, scheme_of, split_tag, tags_of
+from roberta_plugin.kinds.words import Sentence
 
 logger = logging.getLogger(__name__)
 
@@ -30,17 +20,6 @@ TYPES: Mapping[str, tuple[str, ...]] = {  # of the official sets
     "wnut17": ("corporation", "creative-work", "group", "location", "person", "product"),
 }
 _NUM_NAMED = 5  # faults that a warning names
-
-
-def entity_labels(types: Iterable[str]) -> list[str]:
-    """The labels for these types; see the example of this file."""
-    return [OUTSIDE, *(f"{letter}-{type_}" for type_ in types for letter in "BI")]
-
-
-def types_of(labels: Sequence[str]) -> list[str] | None:
-    """The types behind labels, in their order; None if the labels are plain tags."""
-    types = [label[2:] for label in labels[1::2]]
-    return types if list(labels) == entity_labels(types) else None
 
 
 def convert(

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.tagging.metrics import CORRECT, FOUND, GOLD, count_entities, scores
-from roberta_plugin.finetuning.tagging.sentences import Sentences
+from roberta_plugin.kinds.entities import CORRECT, FOUND, GOLD, count_entities, scores
+from roberta_plugin.kinds.tags import Sentences
 
 
 def write_predictions(path: Path, sentences: Sentences, found: NDArray[np.int64], labels: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ from roberta_plugin.data.text_inputs import read_blocks
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS, find_inputs
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.raw_files import check_list, check_text, short
+from roberta_plugin.kinds.words import JSON_LINES, Sentence, is_json_lines
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "valid", "test")
-_JSON = (".jsonl", ".ndjson", ".json")
-_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", *_JSON)
+_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", *JSON_LINES)
 _DOCUMENT = "-DOCSTART-"
 _LINE_END = re.compile("\r\n|\n|\r")
 # task -> split -> names that its file may have, the first one that exists
@@ -52,32 +51,6 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 _COLUMN_OPTIONS = ("--tokens-column", "--tags-column")
 _TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sentence:
-    """A sentence of a file."""
-
-    path: Path
-    line: int
-    """Of the first word, counted from 1."""
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    """As in the file; None if it has none."""
-    document: int | None
-    """Number of the document; None if the file names no documents."""
-
-    def where(self, place: int) -> str:
-        """The file and line of a word."""
-        if _is_json(self.path):
-            return f"{self.path}, line {self.line}, word {place + 1}"
-        return f"{self.path}, line {self.line + place}"
-
-
-def _is_json(path: Path) -> bool:
-    name = path.name.lower()
-    suffix = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
-    return name.removesuffix(suffix).endswith(_JSON)
 
 
 def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path]:
@@ -134,7 +107,7 @@ def read_file(
             f"{path}, line {line}: it holds byte 0x00, so it is a binary file, or UTF-16, which `iconv -f UTF-16LE -t "
             "UTF-8` converts."
         )
-    is_json = _is_json(path)
+    is_json = is_json_lines(path)
     sentences = list(_read_json(path, lines, options) if is_json else _read_columns(path, lines, options, called))
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")

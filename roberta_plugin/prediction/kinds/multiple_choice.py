@@ -18,18 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.paper_settings import question_length
-from roberta_plugin.finetuning.race.inputs import (
-    NUM_SPECIALS,
-    QUESTION_LENGTH,
-    ChoiceLayout,
-    one_line,
-    question_with_option,
-)
 from roberta_plugin.finetuning.superglue.choices.rows import row_of
 from roberta_plugin.finetuning.superglue.choices.tasks import TASKS
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.kinds.choices import NUM_SPECIALS, QUESTION_LENGTH, ChoiceLayout, one_line, question_with_option
+from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.prediction.kinds.base import Answer, Kind, marked, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 
@@ -65,7 +58,7 @@ class MultipleChoice(Kind):
                 "question_length": question_length(self.max_length, QUESTION_LENGTH)
             }  # if not known
             known |= {name: self.trained[name] for name in ("question_length", "order") if name in self.trained}
-            self.join = partial(ChoiceLayout.of(self.max_length, RaceOptions(**known)).join, encoder.vocabulary)
+            self.join = partial(ChoiceLayout.of(self.max_length, **known).join, encoder.vocabulary)
 
     def read(self, record: Mapping[str, Any]) -> Choice:
         """See `Kind.read`."""

@@ -1,6 +1,6 @@
 """A question and a context of any length -> a span of the context, and the probability that it holds no answer.
 
-The context is cut into overlapping windows as in fine-tuning (`finetuning/squad/inputs.py`), and the spans of all
+The context is cut into overlapping windows as in fine-tuning (`kinds/windows.py`), and the spans of all
 windows compete (`finetuning/squad/predictions.py`). No answer is given above a probability of none of --null-threshold,
 or of the threshold of the development set if the model is the output folder of `roberta finetune`, or of 0.5.
 
@@ -18,21 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.paper_settings import question_length
-from roberta_plugin.finetuning.squad.inputs import (
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.passages import LINE_ENDS
+from roberta_plugin.kinds.questions import Decoded, Questions, decode
+from roberta_plugin.kinds.windows import (
     BEFORE_PASSAGE,
     NUM_SPECIALS,
     QUESTION_LENGTH,
     WindowLayout,
     cut,
     is_blank,
+    question_length,
 )
-from roberta_plugin.finetuning.squad.predictions import Decoded, decode
-from roberta_plugin.finetuning.squad.prepare import LINE_ENDS
-from roberta_plugin.finetuning.squad.questions import Questions
-from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction.kinds.base import Answer, Kind, chosen_head, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 
@@ -87,7 +85,7 @@ class QuestionAnswering(Kind):
             "question_length": question_length(self.max_length, QUESTION_LENGTH)
         }  # if it is not known
         known |= {name: self.trained[name] for name in ("question_length", "doc_stride") if name in self.trained}
-        self.layout = WindowLayout.of(self.max_length, SquadOptions(**known))
+        self.layout = WindowLayout.of(self.max_length, **known)
         self.limit = self.chosen_threshold()
         self.may_be_unanswerable = hub.trained_on.get("task") != "squad1"
 

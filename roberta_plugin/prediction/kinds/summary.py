@@ -1,7 +1,7 @@
 """A text of any length -> the sentences that sum it up, in the order of the text.
 
-The text is split into sentences, which are scored in windows as in fine-tuning (`finetuning/summaries/inputs.py`) and
-chosen as in the evaluation (`finetuning/summaries/selection.py`). It may also be a list of sentences.
+The text is split into sentences, which are scored in windows as in fine-tuning (`kinds/sentences.py`) and
+chosen as in the evaluation (`kinds/documents.py`). It may also be a list of sentences.
 
 Example: {"text": "It rained. We stayed. Then it stopped."} with one sentence -> {"summary": "It rained.", "sentences":
 [{"sentence": 0, "text": "It rained.", "probability": 0.9}], "num_sentences": 3}
@@ -17,14 +17,21 @@ import scipy  # its modules are imported when they are first used
 import torch
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.summaries.inputs import NUM_SPECIALS, SummaryLayout, Windows, windows_of
-from roberta_plugin.finetuning.summaries.layout import by_document, padded_layout, segments_of
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.predictions import summary_entry
-from roberta_plugin.finetuning.summaries.reader import one_line, sentences_of
-from roberta_plugin.finetuning.summaries.selection import choose
 from roberta_plugin.hub import RobertaHub, running
 from roberta_plugin.hub.running import Batch, cut_by_length, limits_of, pad
+from roberta_plugin.kinds.documents import choose, summary_entry
+from roberta_plugin.kinds.sentences import (
+    NUM_SPECIALS,
+    SummaryLayout,
+    Windows,
+    by_document,
+    one_line,
+    padded_layout,
+    segments_of,
+    sentences_of,
+    windows_of,
+)
 from roberta_plugin.prediction.kinds.base import Answer, Kind, chosen_head, marked, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 
@@ -40,7 +47,7 @@ class Summary(Kind):
         known = {name: self.trained[name] for name in ("sentence_length", "doc_stride") if name in self.trained}
         if "sentence_length" in known:
             known["sentence_length"] = max(1, min(known["sentence_length"], self.max_length - NUM_SPECIALS))
-        self.layout = SummaryLayout.of(self.max_length, SummariesOptions(**known))
+        self.layout = SummaryLayout.of(self.max_length, **known)
         self.options = SummariesOptions(
             num_sentences=settings.num_sentences,
             length_share=settings.length_share,

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging.decoding import best_valid
-from roberta_plugin.finetuning.tagging.inputs import TaggingLayout, WordEncoder, windows_of
-from roberta_plugin.finetuning.tagging.schemes import entities_of
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.hub.texts import split_words, word_spans
+from roberta_plugin.kinds.entities import entities_of
+from roberta_plugin.kinds.tags import best_valid
+from roberta_plugin.kinds.words import TaggingLayout, WordEncoder, windows_of
 from roberta_plugin.prediction.kinds.base import Answer, Kind, chosen_head, text_of
 from roberta_plugin.prediction.settings import PredictSettings
 
@@ -47,7 +46,7 @@ class Tagging(Kind):
         super().__init__(hub, settings)
         self.head = chosen_head(hub.heads_of("token"), settings.head, kind=self.name)
         stride = {"doc_stride": self.trained["doc_stride"]} if "doc_stride" in self.trained else {}
-        self.layout = TaggingLayout.of(self.max_length, TaggingOptions(**stride))
+        self.layout = TaggingLayout.of(self.max_length, **stride)
         self.words = WordEncoder(hub.codec.encoder)
         num_labels = hub.num_classes(self.head)
         known = hub.labels if len(hub.labels) == num_labels else None

@@ -11,7 +11,7 @@ from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredict
 from roberta_plugin.criterions.squad2 import Squad2Criterion
 from roberta_plugin.criterions.summarization import SummarizationCriterion
 from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
-from roberta_plugin.finetuning.summaries.layout import by_document, packed_layout, padded_layout
+from roberta_plugin.kinds.sentences import by_document, packed_layout, padded_layout
 from tests.fake_cuda import Watch, fake_cuda, moved
 from tests.tiny_models import our_model
 

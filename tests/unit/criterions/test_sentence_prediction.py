@@ -9,9 +9,9 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion, confusion
-from roberta_plugin.finetuning.custom import metrics as custom
-from roberta_plugin.finetuning.glue import metrics as glue
-from roberta_plugin.finetuning.glue.ranking import decide
+from roberta_plugin.kinds import metrics as glue
+from roberta_plugin.kinds import own_metrics as custom
+from roberta_plugin.kinds.pair_ranking import decide
 
 
 class Scores(torch.nn.Module):

@@ -8,11 +8,10 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.squad2 import Squad2Criterion
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.finetuning.squad.metrics import evaluate
-from roberta_plugin.finetuning.squad.predictions import decode
-from roberta_plugin.finetuning.squad.questions import Questions
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.questions import Questions, decode
+from roberta_plugin.kinds.span_metrics import evaluate
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_squad import write_prepared
 

@@ -9,10 +9,10 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.summarization import SummarizationCriterion
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.summaries.benchmark import score
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_summaries import write_prepared
 
 pytest.importorskip("rouge_score")

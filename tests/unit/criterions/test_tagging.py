@@ -9,12 +9,12 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
-from roberta_plugin.finetuning.tagging.labels import types_of
-from roberta_plugin.finetuning.tagging.sentences import Sentences
+from roberta_plugin.kinds.entities import types_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tagging import write_prepared, write_raw
 
 

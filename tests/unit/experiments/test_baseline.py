@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from roberta_plugin.experiments.baseline import baseline_of, findings, same_answer
-from roberta_plugin.finetuning.benchmarks import RawOutputs, benchmark_of, checked_options
+from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_glue import write_task
 from tests.tiny_squad import write_prepared as write_squad
 from tests.tiny_tagging import write_prepared as write_tagging

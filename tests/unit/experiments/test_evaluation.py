@@ -7,9 +7,9 @@ import pytest
 
 from roberta_plugin.experiments import evaluation, inference
 from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation, evaluate, store_outputs
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_squad import write_prepared
 
 

@@ -25,15 +25,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.custom.examples import Example, is_missing, text_of
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, format_of, read_table, value_of
-from roberta_plugin.finetuning.glue.inputs import sentence_inputs
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import check_text
+from roberta_plugin.kinds.examples import Example, is_missing, text_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.texts import sentence_inputs
 
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]

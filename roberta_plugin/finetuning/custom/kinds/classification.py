@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.finetuning.averaging import mean_probabilities
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.custom import metrics
-from roberta_plugin.finetuning.custom.examples import Example, label_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of, rounded
-from roberta_plugin.finetuning.custom.labels import balanced_weights, found_labels, number_of
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.kinds.averaging import mean_probabilities
+from roberta_plugin.kinds.examples import Example, label_of
+from roberta_plugin.kinds.labels import balanced_weights, found_labels, number_of
+from roberta_plugin.kinds.outputs import RawOutputs
 
 
 class Classification(CustomKind):

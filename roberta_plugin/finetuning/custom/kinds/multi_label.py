@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.custom import metrics
-from roberta_plugin.finetuning.custom.examples import Example, is_missing, label_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of, rounded
-from roberta_plugin.finetuning.custom.labels import found_labels, number_of, positive_weights
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.kinds.examples import Example, is_missing, label_of
+from roberta_plugin.kinds.labels import found_labels, number_of, positive_weights
+from roberta_plugin.kinds.outputs import RawOutputs
 
 SEPARATOR = ","
 _PRESENT, _ABSENT = ("1", "true"), ("0", "false")

@@ -18,22 +18,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.custom import metrics
-from roberta_plugin.finetuning.custom.examples import Example, label_of, text_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, rounded
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.paper_settings import question_length
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.race.inputs import QUESTION_LENGTH, ChoiceLayout, one_line, question_with_option
-from roberta_plugin.finetuning.race.predictions import answers as best_options
-from roberta_plugin.finetuning.race.predictions import option_probabilities
-from roberta_plugin.finetuning.race.reader import NO_LEVEL
 from roberta_plugin.finetuning.raw_files import check_list, check_text
+from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.kinds.choices import (
+    NO_LEVEL,
+    QUESTION_LENGTH,
+    ChoiceLayout,
+    one_line,
+    option_probabilities,
+    question_with_option,
+)
+from roberta_plugin.kinds.choices import answers as best_options
+from roberta_plugin.kinds.examples import Example, label_of, text_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.windows import question_length
 
 _AT_ONCE = 10_000  # examples in one call of the tokenizer
 
@@ -46,7 +50,7 @@ class MultipleChoice(CustomKind):
     @classmethod
     def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
         """See `CustomKind.settings_of`: the layout of the inputs; question and option take at most a quarter."""
-        layout = ChoiceLayout.of(max_length, RaceOptions(question_length=question_length(max_length, QUESTION_LENGTH)))
+        layout = ChoiceLayout.of(max_length, question_length=question_length(max_length, QUESTION_LENGTH))
         return {**asdict(layout), "choices_columns": list(options.choices_columns or ("options",))}
 
     def split_key(self, example: Example) -> Sequence[str]:

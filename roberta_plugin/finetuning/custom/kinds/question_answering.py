@@ -15,23 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.custom.examples import Example, is_missing, text_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, rounded
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.paper_settings import question_length
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import check_list, check_text
-from roberta_plugin.finetuning.squad.inputs import DOC_STRIDE, QUESTION_LENGTH, WindowLayout
-from roberta_plugin.finetuning.squad.metrics import best_threshold, score
-from roberta_plugin.finetuning.squad.predictions import decode
-from roberta_plugin.finetuning.squad.prepare import SplitMaker
-from roberta_plugin.finetuning.squad.questions import Questions
-from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadAnswer, SquadFile, SquadQuestion, locate
+from roberta_plugin.kinds.examples import Example, is_missing, text_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.passages import NO_PLACE, SplitMaker, SquadAnswer, SquadFile, SquadQuestion, locate
+from roberta_plugin.kinds.questions import Questions, decode
+from roberta_plugin.kinds.span_metrics import best_threshold, score
+from roberta_plugin.kinds.windows import DOC_STRIDE, QUESTION_LENGTH, WindowLayout, question_length
 
 _RULES = "squad2"  # whose definitions of the metrics
 
@@ -44,12 +40,12 @@ class QuestionAnswering(CustomKind):
     @classmethod
     def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
         """See `CustomKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
-        sizes = SquadOptions(
-            question_length=question_length(max_length, QUESTION_LENGTH),
-            doc_stride=min(DOC_STRIDE, max(1, max_length // 4)),
-        )
+        sizes = {
+            "question_length": question_length(max_length, QUESTION_LENGTH),
+            "doc_stride": min(DOC_STRIDE, max(1, max_length // 4)),
+        }
         return {
-            **asdict(WindowLayout.of(max_length, sizes)),
+            **asdict(WindowLayout.of(max_length, **sizes)),
             "text_column": options.text_column or "context",
             "text_pair_column": options.text_pair_column or "question",
             "label_column": list(options.label_column or ("answer",)),

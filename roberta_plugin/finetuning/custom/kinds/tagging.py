@@ -4,7 +4,7 @@ Inputs, files, head and loss are those of `finetuning/tagging`. An example is a 
 Lines or Parquet, or one per line in CoNLL columns, of which --text-column and --label-column are numbers from 1 on, or
 names that the first line gives.
 
-Tags of entities may be in any scheme that `finetuning/tagging/schemes.py` knows, and become IOB2. Tags are taken for
+Tags of entities may be in any scheme that `kinds/entities.py` knows, and become IOB2. Tags are taken for
 entities if all of them can be read so; if none has the form B-TYPE, they are labels as they are.
 
 Shapes: N texts of a split, W words of all of them, C labels, K types of entities.
@@ -20,11 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.custom import metrics
-from roberta_plugin.finetuning.custom.examples import Example, is_missing
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, Weights, ids_of
-from roberta_plugin.finetuning.custom.labels import found_labels, number_of
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.reader import Row, named_format, read_table, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
@@ -32,13 +28,25 @@ from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import check_list, check_text
-from roberta_plugin.finetuning.tagging.inputs import TaggingLayout
-from roberta_plugin.finetuning.tagging.labels import entity_labels, types_of
-from roberta_plugin.finetuning.tagging.metrics import CORRECT, FOUND, GOLD, entities_by_sentence, scores
-from roberta_plugin.finetuning.tagging.prepare import SplitOfWindows
-from roberta_plugin.finetuning.tagging.reader import Sentence, read_file
-from roberta_plugin.finetuning.tagging.schemes import entities_of, split_tag, tags_of
-from roberta_plugin.finetuning.tagging.sentences import Sentences
+from roberta_plugin.finetuning.tagging.reader import read_file
+from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.kinds.entities import (
+    CORRECT,
+    FOUND,
+    GOLD,
+    entities_by_sentence,
+    entities_of,
+    entity_labels,
+    scores,
+    split_tag,
+    tags_of,
+    types_of,
+)
+from roberta_plugin.kinds.examples import Example, is_missing
+from roberta_plugin.kinds.labels import found_labels, number_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tags import Sentences
+from roberta_plugin.kinds.words import Sentence, SplitOfWindows, TaggingLayout
 
 _WORDS, _TAGS = "tokens", "tags"
 _LISTS = ("jsonl", "parquet")  # formats with lists of words
@@ -53,9 +61,9 @@ class Tagging(CustomKind):
     @classmethod
     def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
         """See `CustomKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
-        stride = TaggingOptions(doc_stride=min(128, max(1, max_length // 4)))
+        stride = min(128, max(1, max_length // 4))
         return {
-            **asdict(TaggingLayout.of(max_length, stride)),
+            **asdict(TaggingLayout.of(max_length, doc_stride=stride)),
             "text_column": options.text_column,
             "label_column": list(options.label_column or ()),
         }

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, RawOutputs
+from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.options import ChoicesOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.race.predictions import answers, option_probabilities
 from roberta_plugin.finetuning.superglue.choices.predictions import file_name, scores_of_texts, write_predictions
 from roberta_plugin.finetuning.superglue.choices.prepare import prepare as prepare
 from roberta_plugin.finetuning.superglue.choices.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.superglue.choices.prepare import settings as settings
 from roberta_plugin.finetuning.superglue.choices.tasks import PAPER as PAPER
 from roberta_plugin.finetuning.superglue.choices.tasks import TASKS
+from roberta_plugin.kinds.choices import answers, option_probabilities
+from roberta_plugin.kinds.outputs import RawOutputs
 
 
 def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.squad.metrics import score
+from roberta_plugin.kinds.span_metrics import score
 
 
 def file_name(task: str, split: str) -> str:

@@ -19,11 +19,11 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import ChoicesOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
-from roberta_plugin.finetuning.race.reader import NO_LEVEL
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.finetuning.superglue.choices.rows import ChoiceRow
 from roberta_plugin.finetuning.superglue.choices.tasks import TASKS
 from roberta_plugin.finetuning.superglue.entries import find_files
+from roberta_plugin.kinds.choices import NO_LEVEL
 from roberta_plugin.progress import terminal_bar
 
 _AT_ONCE = 500  # rows in one call of the tokenizer

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roberta_plugin.finetuning.race.reader import NO_ANSWER
 from roberta_plugin.finetuning.raw_files import check_text
 from roberta_plugin.finetuning.superglue.entries import Entry
+from roberta_plugin.kinds.choices import NO_ANSWER
 
 PLACEHOLDER = "@placeholder"
 _QUESTIONS = {"cause": "What was the CAUSE of this?", "effect": "What happened as a RESULT?"}

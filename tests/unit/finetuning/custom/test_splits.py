@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.custom.examples import Example
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided, position_of
+from roberta_plugin.kinds.examples import Example
 
 
 @pytest.fixture

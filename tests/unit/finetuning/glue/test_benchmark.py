@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.benchmarks import BENCHMARKS, RawOutputs, benchmark_of
+from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
 from roberta_plugin.finetuning.glue import benchmark as benchmark
-from roberta_plugin.finetuning.glue import metrics
 from roberta_plugin.finetuning.options import GlueOptions
+from roberta_plugin.kinds import metrics
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_glue import write_task
 from tests.unit.finetuning.glue.test_prepare import prepared_of
 

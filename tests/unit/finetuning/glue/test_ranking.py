@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from roberta_plugin.finetuning.glue.ranking import decide, question_numbers, training_groups
+from roberta_plugin.finetuning.glue.ranking import question_numbers, training_groups
 from roberta_plugin.finetuning.glue.reader import GlueRow
+from roberta_plugin.kinds.pair_ranking import decide
 
 
 def rows_of(*rows):

@@ -3,8 +3,8 @@
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS
-from roberta_plugin.finetuning.glue import metrics
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.kinds import metrics
 
 
 def test_the_tasks_are_those_of_the_table_of_suites():

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.race import benchmark as benchmark
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_race import write_lines, write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of
 

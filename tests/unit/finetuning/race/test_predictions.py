@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roberta_plugin.finetuning.race.predictions import answers
+from roberta_plugin.kinds.choices import answers
 
 
 def test_the_answer_is_the_most_probable_option_and_the_first_of_equal_ones():

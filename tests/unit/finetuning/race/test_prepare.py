@@ -10,9 +10,9 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.race.inputs import question_with_option
 from roberta_plugin.finetuning.race.prepare import prepare
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
+from roberta_plugin.kinds.choices import question_with_option
 from tests.real_data import unpack
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_race import write_lines, write_passage, write_race

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.race.reader import NO_ANSWER, NO_LEVEL, find_splits, read_split
+from roberta_plugin.finetuning.race.reader import find_splits, read_split
+from roberta_plugin.kinds.choices import NO_ANSWER, NO_LEVEL
 from tests.tiny_race import passage, write_lines, write_passage, write_race
 
 LINE = {"id": "1", "context": "It rained .", "question": "Then", "options": ["sun", "snow", "fog"], "answer": 2}

@@ -6,11 +6,12 @@ import pytest
 import yaml
 
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.finetuning.benchmarks import BENCHMARKS, RawOutputs, benchmark_of
+from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.squad import benchmark as benchmark
-from roberta_plugin.finetuning.squad.metrics import evaluate
-from roberta_plugin.finetuning.squad.questions import Questions
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.questions import Questions
+from roberta_plugin.kinds.span_metrics import evaluate
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
 
 

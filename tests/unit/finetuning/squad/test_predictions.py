@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roberta_plugin.finetuning.benchmarks import RawOutputs
-from roberta_plugin.finetuning.squad.predictions import best_spans, decode
-from roberta_plugin.finetuning.squad.questions import Questions
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.questions import Questions, best_spans, decode
 from tests.tiny_squad import question, write_json, write_prepared
 
 

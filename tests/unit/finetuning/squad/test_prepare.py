@@ -11,8 +11,8 @@ from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.questions import Questions
 from roberta_plugin.finetuning.squad.reader import read_file
+from roberta_plugin.kinds.questions import Questions
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
 

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from roberta_plugin.finetuning.squad.reader import NO_PLACE, SquadAnswer, find_files, locate, read_file
+from roberta_plugin.finetuning.squad.reader import find_files, read_file
+from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, locate
 from tests.tiny_squad import question, write_json
 
 CONTEXT = "The cat sat. A cat ran."

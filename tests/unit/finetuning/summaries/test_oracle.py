@@ -6,8 +6,9 @@ import lzma
 import numpy as np
 
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.oracle import oracle, words
+from roberta_plugin.finetuning.summaries.oracle import oracle
 from roberta_plugin.finetuning.summaries.reader import read_split
+from roberta_plugin.kinds.documents import words
 
 
 def plain_f(given, right):

@@ -8,7 +8,8 @@ import lzma
 import pytest
 
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.reader import find_files, parted, read_split, sentences_of
+from roberta_plugin.finetuning.summaries.reader import find_files, parted, read_split
+from roberta_plugin.kinds.sentences import sentences_of
 
 STORY = (
     "First words here. A second sentence.\n\nA new paragraph\n\n@highlight\n\nIt is {}\n\n@highlight\n\nSo it goes\n"

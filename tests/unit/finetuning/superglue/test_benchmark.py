@@ -6,9 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.benchmarks import BENCHMARKS, RawOutputs, benchmark_of, options_for
+from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.superglue import benchmark
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_superglue import TASKS, write_lines, write_task
 from tests.unit.finetuning.glue.test_prepare import texts

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from roberta_plugin.finetuning.glue.metrics import confusion
 from roberta_plugin.finetuning.superglue.metrics import exact_match, macro_f1, scores
+from roberta_plugin.kinds.metrics import confusion
 
 
 @pytest.mark.parametrize("seed", range(5))

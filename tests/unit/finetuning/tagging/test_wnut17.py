@@ -4,12 +4,12 @@ import numpy as np
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.benchmarks import RawOutputs
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.finetuning.tagging.predictions import shown
-from roberta_plugin.finetuning.tagging.schemes import entities_of
+from roberta_plugin.kinds.entities import entities_of
+from roberta_plugin.kinds.outputs import RawOutputs
 from tests.real_data import unpack
 
 

@@ -1,0 +1,70 @@
+"""The kinds of tasks: what a head answers, one class each, from a record to the answer.
+
+A kind is a file here and a line of `KINDS`; with a head of its own also a class of `models/heads.py`, and with a loss
+of its own a function of a criterion.
+
+    fill_mask           a text with <mask>         -> the most probable tokens
+    classification      a text or a pair           -> a label
+    multi_label         a text or a pair           -> any number of labels
+    regression          a text or a pair           -> a number
+    pair_ranking        the pairs of a question    -> which of them is right (QNLI)
+    phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for
+    multiple_choice     context, question, options -> the best option
+    question_answering  question, context          -> a span of the context
+    tagging             a text or its words        -> a tag for each word, and entities
+    summary             a text                     -> the sentences that sum it up
+    embedding           a text                     -> a vector
+
+What the classes are made of:
+
+    outputs             a model's raw outputs for a split
+    decisions           raw outputs                -> labels, numbers, right pairs and phrases of a split
+    averaging           logits of several models   -> mean probabilities
+    metrics             counts, or numbers         -> accuracy, F1, Matthews, Pearson, Spearman
+    own_metrics         the same, by how often each example counts; per class, and at thresholds
+    examples            rows                       -> examples; what is odd about them
+    labels              examples                   -> labels in order, their weights
+    texts               texts and pairs            -> model inputs
+    phrases             phrases for a pronoun      -> model inputs; how well each fits (torch)
+    choices             context, question, option  -> `<s> context </s> </s> question+option </s>`
+    windows             question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
+    passages            passages and questions     -> a split of windows
+    questions           a split of windows         -> its questions; raw outputs -> the best answers
+    span_metrics        given and right answers    -> the official exact match and F1 of SQuAD
+    words               words of a text            -> tokens, windows, the position of each word; a split of them
+    tags                such a split, raw outputs  -> its words, and the label of each
+    entities            tags <-> entities <-> labels of the model; entity F1
+    sentences           sentences of a document    -> windows, and where the model reads their <s>
+    documents           a split of documents       -> texts and labels; the choice of sentences, ROUGE
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """A kind, as far as help texts and choices of options need it: its class stands in the file of its name."""
+
+    class_name: str
+    fields: str
+    """Fields of a record."""
+    task_kind: str = ""
+    """What `roberta predict --task-kind` calls it; empty: its name."""
+    is_own: bool = False
+    """Whether tables of your own can be of this kind (`roberta prepare custom --kind`)."""
+
+
+KINDS: dict[str, Entry] = {
+    "fill_mask": Entry("FillMask", "text"),
+    "classification": Entry("Classification", "text [text_pair]", is_own=True),
+    "multi_label": Entry("MultiLabel", "text [text_pair]", is_own=True),
+    "regression": Entry("Regression", "text [text_pair]", is_own=True),
+    "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression"),
+    "phrase_ranking": Entry("PhraseRanking", "text [candidates]", task_kind="pronoun"),
+    "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True),
+    "question_answering": Entry("QuestionAnswering", "question context", is_own=True),
+    "tagging": Entry("Tagging", "text or words", is_own=True),
+    "summary": Entry("Summary", "text"),
+    "embedding": Entry("Embedding", "text [text_pair]"),
+}

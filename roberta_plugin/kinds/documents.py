@@ -1,0 +1,291 @@
+"""Documents of a prepared split, the choice of sentences for their summaries, and ROUGE.
+
+The most probable sentences come first. A sentence that shares three words in a row with one that was chosen is left out
+(trigram blocking; Paulus et al. 2018, and Liu and Lapata 2019, section 4.2; trigrams do not reach from one sentence
+into the next, and a sentence that was left out blocks no other). The summary is complete
+
+    with `num_sentences`     when it has so many sentences: 3, BertSum's for CNN/DailyMail, if nothing else is asked for
+    with `length_share`      when it has this share of the document's words
+    with `min_probability`   when no further sentence has this probability
+
+and holds one sentence at least.
+
+ROUGE is that of the package rouge-score: rouge1 and rouge2 are F of words and bigrams, rougeL that of the longest
+common subsequence of both texts, rougeLsum the same by sentences, which is the ROUGE-L of papers on CNN/DailyMail.
+Words are stemmed, as usual (-m of the ROUGE-1.5.5 program). The package reads the letters a to z and digits only.
+
+Shapes: N documents of a split, U sentences of all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, cached_property, lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy  # its modules are imported when they are first used
+from numpy.typing import NDArray
+
+from roberta_plugin.extras import require
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.prepared_files import REMEDY
+from roberta_plugin.kinds.outputs import RawOutputs
+
+NUM_SENTENCES = 3
+_WORD = re.compile(r"[^\W_]+")
+Ngrams = frozenset[tuple[str, ...]]
+ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+FAST = ("rouge1", "rouge2")  # milliseconds for a hundred documents; the others take as long for one
+_REMEMBERED = 100_000  # summaries: members of an ensemble often agree, and the baselines are those of every model
+
+
+class Documents:
+    """Documents of a prepared split; the texts are read when they are first asked for, which training never does."""
+
+    def __init__(self, split: PreparedSplit) -> None:
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Ids of the documents."""
+        return [record["id"] for record in self._records]
+
+    @cached_property
+    def sentences(self) -> list[Sequence[str]]:
+        """Sentences of each document."""
+        return [record["sentences"] for record in self._records]
+
+    @cached_property
+    def summaries(self) -> list[Sequence[str] | None]:
+        """Sentences of the summary of each; None where it is not known."""
+        return [record["summary"] for record in self._records]
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        return list(self.split.records())
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the summaries of all documents are known."""
+        return bool(self.split.columns["is_labelled"].all())
+
+    @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """Document i has the sentences first[i] to first[i + 1] of the split (N + 1,)."""
+        first = self.split.array("first_sentence")
+        if first.shape != (len(self.split) + 1,) or not np.array_equal(np.diff(first), self.split.columns["sentences"]):
+            path = self.split.folder / f"{self.split.name}.first_sentence.npy"
+            raise ValueError(f"{path} does not divide the sentences among the documents: it is damaged, {REMEDY}.")
+        return first
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """1 for the sentences to choose, 0 for the others (U,)."""
+        return self.column("label")
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A number for each sentence of the split (U,).
+
+        Raises:
+            ValueError: if the file does not hold so many.
+        """
+        values = self.split.array(name)
+        if values.shape != (self.first[-1],):
+            path = self.split.folder / f"{self.split.name}.{name}.npy"
+            raise ValueError(f"{path} has the shape {values.shape} instead of ({self.first[-1]},): {REMEDY}.")
+        return values
+
+
+class SummaryLength(Protocol):
+    """How many sentences a summary has; see the head of this file."""
+
+    @property
+    def num_sentences(self) -> int | None:
+        """Sentences."""
+
+    @property
+    def length_share(self) -> float | None:
+        """Share of the document's words, from 0 to 1."""
+
+    @property
+    def min_probability(self) -> float | None:
+        """Probability of every sentence."""
+
+    @property
+    def no_trigram_blocking(self) -> bool:
+        """Whether sentences may share three words in a row."""
+
+
+class _Share(NamedTuple):
+    length_share: float
+    num_sentences: int | None = None
+    min_probability: float | None = None
+    no_trigram_blocking: bool = True
+
+
+def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], length: SummaryLength) -> list[int]:
+    """Numbers of the chosen sentences, ascending.
+
+    Example: probabilities [0.2, 0.9, 0.4, 0.8], two sentences -> [1, 3]; if these share three words in a row, [1, 2].
+
+    Args:
+        probabilities: of the sentences; ties go to the earlier one.
+        sentences: their texts.
+        length: how many to choose.
+    """
+    tokens = [words(sentence) for sentence in sentences]
+    wanted = (length.length_share or 0.0) * sum(map(len, tokens))
+    chosen: list[int] = []
+    num_words = 0
+    for number in _different(probabilities, tokens, is_blocking=not length.no_trigram_blocking):
+        if length.min_probability is not None:
+            is_complete = probabilities[number] < length.min_probability
+        elif length.length_share is not None:
+            is_complete = num_words >= wanted
+        else:
+            is_complete = len(chosen) == (length.num_sentences or NUM_SENTENCES)
+        if is_complete and chosen:
+            break
+        chosen.append(number)
+        num_words += len(tokens[number])
+    return sorted(chosen)
+
+
+def _different(
+    probabilities: NDArray[np.floating[Any]], tokens: Sequence[Sequence[str]], *, is_blocking: bool
+) -> Iterator[int]:
+    """Numbers of the sentences, the most probable first, without those that share a trigram with an earlier one."""
+    seen: set[tuple[str, ...]] = set()
+    for number in np.argsort(-probabilities, kind="stable").tolist():
+        trigrams = ngrams(tokens[number], 3)
+        if is_blocking and not seen.isdisjoint(trigrams):
+            continue
+        seen |= trigrams
+        yield number
+
+
+def lead(sentences: Sequence[str], length: SummaryLength) -> list[int]:
+    """The first sentences of the document, as many as the options ask for (3 with `min_probability`): a baseline."""
+    count = length.num_sentences or NUM_SENTENCES
+    if length.length_share is None:
+        return list(range(min(count, len(sentences))))
+    return choose(-np.arange(len(sentences), dtype=np.float64), sentences, _Share(length.length_share))
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters and digits, in lower case.
+
+    Example: "It's 3.5%." -> ["it", "s", "3", "5"].
+    """
+    return _WORD.findall(text.lower())
+
+
+def ngrams(tokens: Sequence[str], order: int) -> Ngrams:
+    """All n-grams of some words."""
+    return frozenset(zip(*(tokens[start:] for start in range(order)), strict=False))
+
+
+def check_rouge() -> None:
+    """Refuse to go on without the package.
+
+    Raises:
+        ValueError: naming the command that installs it.
+    """
+    require("rouge_score", extra="summaries", purpose="Evaluating summaries")
+
+
+def rouge(given: Sequence[str], right: Sequence[str], *, kinds: Sequence[str] = ROUGE) -> dict[str, float]:
+    """F of a summary, 0 to 1, by kind of ROUGE; both are lists of sentences.
+
+    Example: rouge(["The cat."], ["A cat."])["rouge1"] is 0.5.
+    """
+    values = _rouge("\n".join(given), "\n".join(right), tuple(kinds))
+    return dict(zip(kinds, values, strict=True))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _rouge(given: str, right: str, kinds: tuple[str, ...]) -> tuple[float, ...]:
+    found = _scorer(kinds).score(target=right, prediction=given)
+    return tuple(float(found[kind].fmeasure) for kind in kinds)
+
+
+@cache
+def _scorer(kinds: tuple[str, ...]) -> Any:
+    check_rouge()
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(kinds, tokenizer=_StemmedWords())
+
+
+class _StemmedWords:
+    """The package's words and stems, each stemmed once: stemming takes most of the time of ROUGE-1 and ROUGE-2."""
+
+    def __init__(self) -> None:
+        from nltk.stem.porter import PorterStemmer
+
+        self._stemmer = PorterStemmer()
+        self.stem = lru_cache(maxsize=1_000_000)(self._stemmer.stem)  # what the package calls
+
+    def tokenize(self, text: str) -> list[str]:
+        """Words of a text."""
+        from rouge_score.tokenize import tokenize
+
+        words: list[str] = tokenize(text, self)
+        return words
+
+
+def mean_rouge(given: Iterable[Sequence[str]], right: Iterable[Sequence[str]]) -> dict[str, float]:
+    """Mean of each kind over documents, 0 to 100."""
+    values = [list(rouge(one, other).values()) for one, other in zip(given, right, strict=True)]
+    return {kind: 100.0 * float(mean) for kind, mean in zip(ROUGE, np.mean(values, axis=0), strict=True)}
+
+
+def f1_of_choice(num_both: float, num_chosen: float, num_right: float) -> float:
+    """F1 of the chosen sentences of all documents against those of the oracle, 0 to 100.
+
+    Example: 3 chosen and 2 right, of which 2 are in both -> 80.
+    """
+    return 200.0 * num_both / (num_chosen + num_right) if num_chosen + num_right else 0.0
+
+
+def average_precision(scores: NDArray[np.floating[Any]], labels: NDArray[Any]) -> float | None:
+    """Mean, over the sentences of the oracle, of the share of such sentences among those scored as high, 0 to 1.
+
+    None for a document without such sentences.
+
+    Example: scores [3, 2, 1], labels [1, 0, 1] -> (1/1 + 2/3) / 2.
+    """
+    if not labels.any():
+        return None
+    order = np.argsort(-scores, kind="stable")
+    last_of_equals = np.searchsorted(-scores[order], -scores[order], side="right")  # (U,), sentences scored as high
+    hits = np.cumsum(labels[order], dtype=np.int64)
+    precision = hits[last_of_equals - 1] / last_of_equals
+    return float(precision[labels[order] == 1].mean())
+
+
+def sentence_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]:
+    """The mean of the members' probabilities that a sentence belongs to the summary (U,)."""
+    logits = [member.sentence_logits for member in members if member.sentence_logits is not None]
+    assert len(logits) == len(members) > 0, "these are not outputs of a sentence head"
+    mean: NDArray[np.float64] = scipy.special.expit(np.array(logits, dtype=np.float64)).mean(axis=0)
+    return mean
+
+
+def summary_entry(
+    sentences: Sequence[str], probabilities: NDArray[np.floating[Any]], chosen: Sequence[int]
+) -> dict[str, object]:
+    """The summary as text, and its sentences with their numbers in the document, in the order of the text."""
+    return {
+        "summary": " ".join(sentences[number] for number in chosen),
+        "sentences": [
+            {"sentence": number, "text": sentences[number], "probability": round(float(probabilities[number]), 6)}
+            for number in chosen
+        ],
+        "num_sentences": len(sentences),
+    }

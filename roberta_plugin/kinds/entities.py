@@ -1,0 +1,217 @@
+"""Tags <-> entities <-> labels of the model; precision, recall and F1 of entities as conlleval and seqeval define them.
+
+Schemes of tags, by example of the words "in New York City Paris" with the entities LOC 1 to 4 and LOC 4 to 5:
+
+    iob1     O I-LOC I-LOC I-LOC B-LOC      B only between two entities of one type (CoNLL-2003 as distributed)
+    iob2     O B-LOC I-LOC I-LOC B-LOC      B at every beginning (WNUT-17)
+    iobes    O B-LOC I-LOC E-LOC S-LOC      also the last word, and single words; BIOES is the same
+    bilou    O B-LOC I-LOC L-LOC U-LOC      the same with other letters
+
+Every sequence of tags is read as conlleval reads it, whichever scheme it is in and whether or not it is valid there: a
+word continues an entity if its tag is I, E or L, the tag before is B or I, and both have the same type. So I after O
+begins an entity. An entity is right if its first word, its last word and its type are.
+
+Labels of the model are O, then B-TYPE and I-TYPE of each type, so that numbers follow a rule: the types LOC and PER
+give O 0, B-LOC 1, I-LOC 2, B-PER 3, I-PER 4. Label 0 is outside of entities, an odd label begins one, an even label
+continues one, and (label - 1) // 2 is the type.
+
+Shapes: W words, sentence after sentence; S sentences; K types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+CORRECT, FOUND, GOLD = range(3)  # columns of counts
+
+OUTSIDE = "O"
+NO_TYPE = "_"  # of tags that are a letter alone, as seqeval names it
+# scheme -> letters of the first word of several, of those within, of the last one, and of a single word
+_LETTERS = {
+    "iob2": ("B", "I", "I", "B"),
+    "iob1": ("B", "I", "I", "B"),
+    "iobes": ("B", "I", "E", "S"),
+    "bilou": ("B", "I", "L", "U"),
+}
+SCHEMES = tuple(_LETTERS)
+_OPEN, _CONTINUES = "BI", "IEL"
+
+
+class Entity(NamedTuple):
+    """An entity of a sentence, in words."""
+
+    type: str
+    start: int
+    stop: int
+    """The word after the last one."""
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """A tag -> its letter and its type.
+
+    Example: "B-creative-work" -> ("B", "creative-work"); "O" -> ("O", ""); "B" -> ("B", "_").
+
+    Raises:
+        ValueError: if it does not begin with a letter of a scheme.
+    """
+    letter, _, type_ = tag.partition("-")
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    if len(letter) != 1 or letter not in "BIESLU":
+        raise ValueError(f"the tag {tag!r} is neither O nor B-TYPE, I-TYPE, E-TYPE, S-TYPE, L-TYPE or U-TYPE")
+    return letter, type_ or NO_TYPE
+
+
+def entities_of(tags: Sequence[str]) -> list[Entity]:
+    """The entities of a sentence, as conlleval reads its tags.
+
+    Example: entities_of(["I-PER", "I-PER", "B-PER", "O", "E-LOC"])  ->  PER 0 to 2, PER 2 to 3, LOC 4 to 5
+
+    Raises:
+        ValueError: if a tag is of no scheme.
+    """
+    found: list[Entity] = []
+    before, start = (OUTSIDE, ""), 0
+    for place, tag in enumerate([*tags, OUTSIDE]):
+        letter, type_ = split_tag(tag)
+        if letter in _CONTINUES and before[0] in _OPEN and before[1] == type_:
+            before = (letter, type_)
+            continue
+        if before[0] != OUTSIDE:
+            found.append(Entity(before[1], start, place))
+        before, start = (letter, type_), place
+    return found
+
+
+def tags_of(entities: Iterable[Entity], num_words: int, scheme: str = "iob2") -> list[str]:
+    """The tags of a sentence of `num_words` words with these entities, in their order; see the example of this file."""
+    tags = [OUTSIDE] * num_words
+    first, inside, last, single = _LETTERS[scheme]
+    before: Entity | None = None
+    for entity in entities:
+        length = entity.stop - entity.start
+        letters = single if length == 1 else first + inside * (length - 2) + last
+        if scheme == "iob1" and not (before and before.stop == entity.start and before.type == entity.type):
+            letters = inside + letters[1:]
+        tags[entity.start : entity.stop] = [f"{letter}-{entity.type}" for letter in letters]
+        before = entity
+    return tags
+
+
+def invalid_places(tags: Sequence[str], scheme: str) -> list[int]:
+    """The words whose tags are not those that the scheme has for the entities of the sentence.
+
+    Example: invalid_places(["O", "I-PER", "I-PER"], "iob2")  ->  [1]
+    """
+    right = tags_of(entities_of(tags), len(tags), scheme)
+    return [place for place, tag in enumerate(tags) if split_tag(tag) != split_tag(right[place])]
+
+
+def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
+    """The scheme that the tags of a file violate least; the first of `SCHEMES` among equals."""
+    letters = {split_tag(tag)[0] for tag in {tag for tags in sentences for tag in tags}}
+    candidates = SCHEMES if letters & set("ESLU") else ("iob2", "iob1")
+    return min(candidates, key=lambda scheme: sum(len(invalid_places(tags, scheme)) for tags in sentences))
+
+
+def entity_labels(types: Iterable[str]) -> list[str]:
+    """The labels for these types; see the example of this file."""
+    return [OUTSIDE, *(f"{letter}-{type_}" for type_ in types for letter in "BI")]
+
+
+def types_of(labels: Sequence[str]) -> list[str] | None:
+    """The types behind labels, in their order; None if the labels are plain tags."""
+    types = [label[2:] for label in labels[1::2]]
+    return types if list(labels) == entity_labels(types) else None
+
+
+def spans(labels: NDArray[np.int64], is_first: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first word of each entity, and the word after its last one.
+
+    Example: with one type (0 O, 1 B, 2 I) and sentences of 3 and 2 words, the labels 2 2 1 | 2 0 have the entities 0 to
+    2, 2 to 3 and 3 to 4.
+
+    Args:
+        labels: of all words (W,).
+        is_first: whether a word is the first one of its sentence (W,).
+    """
+    before = np.concatenate([[0], labels[:-1]])
+    same_type = (before > 0) & ((before - 1) // 2 == (labels - 1) // 2)
+    continues = (labels > 0) & (labels % 2 == 0) & same_type & ~is_first
+    starts = np.flatnonzero((labels > 0) & ~continues)
+    ends = np.append(np.flatnonzero(~continues), len(labels))
+    return starts, ends[np.searchsorted(ends, starts, side="right")]
+
+
+def count_entities(
+    gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
+) -> NDArray[np.float64]:
+    """How many entities of each type are correct, found and there (K, 3), from labels of words (W,)."""
+    counts: NDArray[np.float64] = entities_by_sentence(gold, found, is_first, num_types=num_types).sum(axis=0)
+    return counts
+
+
+def entities_by_sentence(
+    gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
+) -> NDArray[np.float64]:
+    """The same for each sentence with words (S, K, 3)."""
+    sentence: NDArray[np.int64] = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
+    shape = max(1, int(is_first.sum())), num_types
+    counts = np.zeros((*shape, 3))
+    (gold_starts, gold_stops), (starts, stops) = spans(gold, is_first), spans(found, is_first)
+    stop_at = np.full(len(gold) + 1, -1)
+    stop_at[gold_starts] = gold_stops
+    types = (found[starts] - 1) // 2
+    # an entity of the same type as its first word's label, which may be B in one and I in the other
+    is_correct = (stop_at[starts] == stops) & (types == (gold[starts] - 1) // 2)
+    for column, first, chosen in (
+        (CORRECT, starts[is_correct], types[is_correct]),
+        (FOUND, starts, types),
+        (GOLD, gold_starts, (gold[gold_starts] - 1) // 2),
+    ):
+        counts[:, :, column] = np.bincount(
+            sentence[first] * num_types + chosen, minlength=counts[:, :, 0].size
+        ).reshape(shape)
+    return counts
+
+
+def scores(counts: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Precision, recall and F1 (percent) from counts (3,); 0 where there is nothing to divide by.
+
+    Example: 2 correct of 4 found and 8 there -> 50, 25, 33.3.
+    """
+    precision = 100.0 * counts[CORRECT] / counts[FOUND] if counts[FOUND] else 0.0
+    recall = 100.0 * counts[CORRECT] / counts[GOLD] if counts[GOLD] else 0.0
+    total = precision + recall
+    return float(precision), float(recall), float(2 * precision * recall / total) if total else 0.0
+
+
+def evaluate(
+    gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], types: Sequence[str] | None
+) -> dict[str, float]:
+    """All metrics (percent), from labels of words (W,).
+
+    Args:
+        gold: right labels.
+        found: given labels.
+        is_first: whether a word is the first one of its sentence.
+        types: of the entities; None if the labels are plain tags, which have an accuracy only.
+
+    Returns:
+        f1, precision and recall over all entities, accuracy of the words' tags, and f1_TYPE, precision_TYPE and
+        recall_TYPE of each type that `gold` has; others cannot be measured.
+    """
+    accuracy = 100.0 * float((gold == found).sum()) / len(gold)
+    if types is None:
+        return {"accuracy": accuracy}
+    counts = count_entities(gold, found, is_first, num_types=len(types))
+    precision, recall, f1 = scores(counts.sum(axis=0))
+    result = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
+    for type_, row in zip(types, counts, strict=True):
+        if row[GOLD]:
+            result |= dict(zip((f"precision_{type_}", f"recall_{type_}", f"f1_{type_}"), scores(row), strict=True))
+    return result

@@ -1,0 +1,144 @@
+"""Labels of a training table: which there are, in which order, and how much each counts in the loss.
+
+Shapes: C labels.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from roberta_plugin.kinds.examples import Example
+
+logger = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"-?\d{1,15}")
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
+_MOST_LABELS = 1000  # more are taken for texts or numbers
+_FEW_ROWS = 20
+_BOOLEANS = {"true": "1", "false": "0"}
+_MISSING = ("nan", "<na>", "null")  # what programs write for a missing value
+
+
+def found_labels(
+    pairs: Iterable[tuple[str, Example]], given: Sequence[str] | None, *, path: object, least: int = 2
+) -> list[str]:
+    """The labels in the order of their numbers.
+
+    Args:
+        pairs: each label of a training table, and its example.
+        given: the labels as the user has ordered them; None: those found, sorted: as numbers if all are whole.
+        path: the table, for messages.
+        least: how many labels there must be.
+
+    Raises:
+        ValueError: if a label is not among `given`, if there are fewer than `least`, or if there are so many that the
+            column cannot be one of labels.
+
+    Example: labels 10, 9 and 9 -> ["9", "10"]; with "x" among them -> ["10", "9", "x"].
+    """
+    seen: dict[str, Example] = {}
+    num_labels = 0
+    for label, example in pairs:
+        seen.setdefault(label, example)
+        num_labels += 1
+    if given is not None:
+        for label, example in seen.items():
+            if label not in given:
+                raise ValueError(
+                    f"{example.where}: the label {label!r} is none of --labels {' '.join(given)}. Add it there, or "
+                    "correct the row."
+                )
+        never = [label for label in given if label not in seen]
+        if never:
+            logger.warning(
+                f"{path}: no row has the label {never[0]!r} of --labels ({len(never)} of {len(given)} lack)."
+            )
+        found = list(given)
+    else:
+        are_numbers = all(_NUMBER.fullmatch(label) for label in seen)
+        found = sorted(seen, key=int) if are_numbers else sorted(seen)
+    if len(found) < least:
+        raise ValueError(
+            f"{path}: there is no other label than {found[0]!r}, so there is nothing to learn. Is --label-column right?"
+            if found
+            else f"{path}: no row has a label. Is --label-column right?"
+        )
+    for label in seen:
+        if label.casefold() in _MISSING:
+            logger.warning(
+                f"{seen[label].where}: the label is the text {label!r}, which counts as a label of its own. If it "
+                "stands for a missing one, as pandas writes it, leave such rows out."
+            )
+    for one, other in look_alikes(seen):
+        logger.warning(
+            f"{seen[other].where}: the label {other!r} differs from {one!r} ({seen[one].where}) in its spelling only, "
+            "and counts as another one. Spell them alike if they are meant to be the same."
+        )
+    if given is None and (len(found) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(found) > num_labels / 2)):
+        raise ValueError(
+            f"{path}: the label column has {len(found):,} different values in {num_labels:,} rows, such as "
+            f"{found[0][:40]!r} and {found[-1][:40]!r}, which are no labels. Name another --label-column, give --kind "
+            "regression if they are numbers, or list them by --labels if they are labels all the same."
+        )
+    return found
+
+
+def number_of(label: str, labels: Sequence[str], example: Example) -> int:
+    """The number of a label.
+
+    Raises:
+        ValueError: if it is not among those of the training set, naming the file and the line.
+    """
+    try:
+        return labels.index(label)
+    except ValueError:
+        shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        meant = next((known for known in labels if _loosely(known) == _loosely(label)), None)
+        raise ValueError(
+            f"{example.where}: no row of the training table has the label {label!r}; it has {shown}. "
+            + (f"Is {meant!r} meant? " if meant is not None else "")
+            + "Correct the row, or name all labels by --labels."
+        ) from None
+
+
+def look_alikes(labels: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of labels that are the same number (true is 1), or the same text but for upper case and white space.
+
+    Example: "1", "Pos", "1.0", "pos" -> [("1", "1.0"), ("Pos", "pos")].
+    """
+    first: dict[str, str] = {}
+    return [(first[key], label) for label in labels if first.setdefault(key := _loosely(label), label) != label]
+
+
+def _loosely(label: str) -> str:
+    """What labels have in common that differ in spelling only."""
+    number = _BOOLEANS.get(label.strip().casefold(), label.strip())
+    if _DECIMAL.fullmatch(number):
+        return str(float(number))
+    return " ".join(label.split()).casefold()
+
+
+def balanced_weights(labels: Sequence[str], occurrences: Counter[str]) -> list[float]:
+    """Weight of each label (C,): number of labels / (C * number of this one), so that they are 1 on average.
+
+    The formula is that of scikit-learn's class_weight="balanced". A label that does not occur gets 1.
+
+    Example: 3 times a, once b -> [0.667, 2.0].
+    """
+    total = sum(occurrences.values())
+    present = sum(1 for label in labels if occurrences[label])
+    return [total / (present * occurrences[label]) if occurrences[label] else 1.0 for label in labels]
+
+
+def positive_weights(labels: Sequence[str], occurrences: Counter[str], num_examples: int) -> list[float]:
+    """Weight of each label's presence relative to its absence (C,), as torch's pos_weight: absences / presences.
+
+    A label that does not occur, or always does, gets 1.
+    """
+    return [
+        (num_examples - occurrences[label]) / occurrences[label] if 0 < occurrences[label] < num_examples else 1.0
+        for label in labels
+    ]
