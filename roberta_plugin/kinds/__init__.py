@@ -3,17 +3,17 @@
 A kind is a file here and a line of `KINDS`; with a head of its own also a class of `models/heads.py`, and with a loss
 of its own a function of a criterion.
 
-    fill_mask           a text with <mask>         -> the most probable tokens
-    classification      a text or a pair           -> a label
-    multi_label         a text or a pair           -> any number of labels
-    regression          a text or a pair           -> a number
-    pair_ranking        the pairs of a question    -> which of them is right (QNLI)
-    phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for
-    multiple_choice     context, question, options -> the best option
-    question_answering  question, context          -> a span of the context
-    tagging             a text or its words        -> a tag for each word, and entities
-    summary             a text                     -> the sentences that sum it up
-    embedding           a text                     -> a vector
+  fill_mask           a text with <mask>         -> the most probable tokens
+  classification      a text or a pair           -> a label
+  multi_label         a text or a pair           -> any number of labels
+  regression          a text or a pair           -> a number
+  pair_ranking        the pairs of a question    -> which of them is right (QNLI)
+  phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for
+  multiple_choice     context, question, options -> the best option
+  question_answering  question, context          -> a span of the context
+  tagging             a text or its words        -> a tag for each word, and entities
+  summary             a text                     -> the sentences that sum it up
+  embedding           a text                     -> a vector
 
 What the classes are made of:
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.kinds.choices import ChoiceLayout, one_line, question_with_option
 from tests.tiny_benchmarks import words_tokenizer
 
@@ -89,7 +90,8 @@ def test_defaults_are_the_papers():
 )
 def test_options_that_cannot_work_are_refused_by_name(max_length, options, message):
     with pytest.raises(ValueError, match=message):
-        ChoiceLayout.of(max_length, **options)
+        given = RaceOptions(**options)
+        ChoiceLayout.of(max_length, question_length=given.question_length, order=given.order)
 
 
 def test_options_are_read():
