@@ -1,14 +1,15 @@
 """Tasks of a binarization, and the part files that they write.
 
-Used by the other files of `binarize`. A part file is a line of JSON with its counts and the SHA-256 of its text, then
-the tokens of each item (int32), then the ids of all items in the integer type of the .bin and, where sentences are
-split, a byte for each item that says whether it begins a line of the text.
+Used by the other files of `binarize`. A part file is a line of JSON with its counts, the SHA-256 of its text and a
+CRC-32 of all that it holds, then the tokens of each item (int32), then the ids of all items in the integer type of the
+.bin and, where sentences are split, a byte for each item that says whether it begins a line of the text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.text_inputs_files import TextInput
+
+_DIGESTS = ("text_sha256", "crc32")
 
 
 @dataclass(frozen=True)
@@ -89,19 +92,29 @@ def read_counts(path: Path) -> Counts:
 def text_sha256(path: Path) -> str | None:
     """SHA-256 of the text that a part was made from."""
     with open(path, "rb") as file:
-        return _read_head(file)[1]
+        return _read_head(file)[1].get("text_sha256")
 
 
-def write_head(file: IO[bytes], counts: Counts, digest: str) -> None:
-    """Write the counts of a part and the SHA-256 of its text."""
-    file.write(json.dumps({**asdict(counts), "text_sha256": digest}).encode() + b"\n")
+def write_part_file(file: IO[bytes], counts: Counts, digest: str, arrays: Sequence[NDArray[Any]]) -> None:
+    """Write a part: its counts, the SHA-256 of its text, and `arrays` in the order of the format."""
+    head = {**asdict(counts), "text_sha256": digest}
+    file.write(json.dumps({**head, "crc32": _crc32(head, (array.data for array in arrays))}).encode() + b"\n")
+    for array in arrays:
+        file.write(array.data)
 
 
-def _read_head(file: IO[bytes]) -> tuple[Counts, str | None]:
+def _crc32(head: Mapping[str, Any], contents: Iterable[Any]) -> int:
+    value = zlib.crc32(json.dumps(head).encode())
+    for content in contents:
+        value = zlib.crc32(content, value)
+    return value
+
+
+def _read_head(file: IO[bytes]) -> tuple[Counts, dict[str, Any]]:
+    """The counts, and the whole head."""
     try:
         head = json.loads(file.readline())
-        digest: str | None = head.pop("text_sha256", None)
-        return Counts(**head), digest
+        return Counts(**{name: value for name, value in head.items() if name not in _DIGESTS}), head
     except (ValueError, TypeError, AttributeError):
         raise _damaged(Path(file.name)) from None
 
@@ -111,13 +124,18 @@ def _damaged(path: Path) -> ValueError:
 
 
 def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDArray[np.integer[Any]]]:
-    """Tokens of each item (items,), and ids of all items (tokens,) of a part."""
+    """Tokens of each item (items,), and ids of all items (tokens,) of a part.
+
+    Raises:
+        ValueError: naming the file, if it has changed since it was written.
+    """
     with open(path, "rb") as file:
-        counts, _ = _read_head(file)
+        counts, head = _read_head(file)
         sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
         ids = np.fromfile(file, dtype=dtype, count=counts.tokens)
-    if len(ids) < counts.tokens:
-        raise _damaged(path)
+        crc = head.pop("crc32", None)  # parts of earlier versions have none
+        if len(ids) < counts.tokens or (crc is not None and crc != _crc32(head, (sizes, ids, file.read()))):
+            raise _damaged(path)
     return sizes, ids
 
 

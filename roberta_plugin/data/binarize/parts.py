@@ -22,7 +22,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.binarize.part_files import Counts, Span, Task, done_path, part_path, text_sha256, write_head
+from roberta_plugin.data.binarize.part_files import (
+    Counts,
+    Span,
+    Task,
+    done_path,
+    part_path,
+    text_sha256,
+    write_part_file,
+)
 from roberta_plugin.data.binarize.sharing import Sharing
 from roberta_plugin.data.sentences import split_lines
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
@@ -228,9 +236,7 @@ def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
             bad_lines=num_bad,
         )
     with atomic_write(path) as file:
-        write_head(file, counts, digest.hexdigest())
-        for array in itertools.chain(sizes, ids, paragraphs):
-            file.write(array.data)
+        write_part_file(file, counts, digest.hexdigest(), [*sizes, *ids, *paragraphs])
 
 
 def items_of(block: Block, rules: LineRules) -> tuple[list[str], NDArray[np.uint8], int]:

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from roberta_plugin.data.binarize.part_files import read_counts, read_part, text_sha256, write_part_file
 from roberta_plugin.data.binarize.pipeline import binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.mmap_tokens_parts import SharedFiles
@@ -228,9 +230,10 @@ def test_finished_parts_are_used_again(make, tmp_path):
     parts = sorted((tmp_path / "data" / "train.parts").glob("*.part"))
     assert len(parts) > 10
     for path in parts[:5]:  # a part that is made again would lose this mark
-        head, rest = path.read_bytes().split(b"\n", 1)
-        counts = json.loads(head)
-        path.write_bytes(json.dumps({**counts, "bad_lines": 7}).encode() + b"\n" + rest)
+        counts, digest = replace(read_counts(path), bad_lines=7), text_sha256(path)
+        arrays = read_part(path, np.dtype(np.uint16))
+        with open(path, "wb") as file:
+            write_part_file(file, counts, digest, arrays)
     manifest = make(inputs=two_inputs(tmp_path, text, b"x"), part_bytes=500)
     assert manifest["splits"]["train"]["counts"]["bad_lines"] == 35
     assert texts_of(tmp_path / "data") == [*text.split("\n")[:-1], "x"]
@@ -255,10 +258,13 @@ def test_a_changed_input_with_the_old_size_and_time_is_not_mixed_with_its_old_pa
 
 
 def damaged(name):
-    return {"cut": lambda data: data[: len(data) // 2], "zero": lambda data: bytes(len(data))}[name]
+    def flip(data):
+        return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+
+    return {"cut": lambda data: data[: len(data) // 2], "zero": lambda data: bytes(len(data)), "flip": flip}[name]
 
 
-@pytest.mark.parametrize("how", ["cut", "zero"])
+@pytest.mark.parametrize("how", ["cut", "zero", "flip"])
 def test_a_damaged_part_or_plan_is_named_and_not_made_a_bin_of(make, tmp_path, how):
     text = "".join(f"line {number} of the text\n" for number in range(400))
     with pytest.raises(BadLineError):
