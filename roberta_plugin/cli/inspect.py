@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 def inspect_prepared(args: argparse.Namespace) -> int:
     """Show and check the splits of a prepared folder."""
-    from roberta_plugin.finetuning.inspection import describe, find_faults
+    from roberta_plugin.finetuning.inspection import describe, find_faults, settings_faults
     from roberta_plugin.finetuning.prepared import Prepared
 
     prepared = Prepared.open(args.folder)
@@ -93,7 +93,10 @@ def inspect_prepared(args: argparse.Namespace) -> int:
         if value not in (None, []):
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
             print(f"  {name.replace('_', ' ')}: {shown}")
-    is_sound = True
+    of_settings = settings_faults(prepared)
+    for fault in of_settings:
+        print(f"fault: {fault}")
+    is_sound = not of_settings
     for name in args.split or prepared.splits:
         split = prepared.split(name)
         faults = find_faults(prepared, split)

@@ -13,16 +13,46 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, NO_LENGTHS, percentiles
 from roberta_plugin.data.mmap_tokens import check_ids
-from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, options_for
+from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit
 from roberta_plugin.kinds.entities import types_of
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named
+_WITH_LABELS = ("classification", "multi_label", "tagging")  # kinds
+
+
+def settings_faults(prepared: Prepared) -> list[str]:
+    """What of prepared.json cannot be as `roberta prepare` wrote it, one sentence each."""
+    path, has = prepared.folder / NAME, prepared.settings
+    try:
+        names = {item.name for item in option_fields(prepared.task, stages=("prepare",))}
+        options = options_for(prepared.task, {name: value for name, value in has.items() if name in names})
+        wanted = benchmark_of(prepared.task).settings(prepared.task, max_length=has.get("max_length"), options=options)
+    except (ValueError, TypeError) as error:
+        return [f"{path}: {error}"]
+    faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in wanted if name not in has]
+    if has.get("kind") in _WITH_LABELS and not has.get("labels"):
+        faults.append(f"{path} lacks the setting 'labels'.")
+    unknown = [name for name in prepared.common_files if name.endswith((".bin", ".idx", ".npy", ".jsonl"))]
+    faults += [f"{path} lists {name}, but no split that it belongs to." for name in unknown]
+    for name in ("kind", "labels"):
+        if name in wanted and name in has and has[name] != wanted[name]:
+            faults.append(f"{path}: the setting {name!r} is {has[name]}, and that of {prepared.task} {wanted[name]}.")
+    return faults
 
 
 def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
     """What is wrong with a split, one sentence each; empty if nothing is."""
     faults = prepared.changed_files(split.name)
+    arrays = [OFFSETS, *split.facts["columns"], *split.facts["arrays"]]
+    expected = {f"{split.name}.{end}" for end in ("bin", "idx", "jsonl", *(f"{name}.npy" for name in arrays))}
+    listed = {name for name in prepared.files if name.startswith(f"{split.name}.")}
+    if wrong := sorted(expected ^ listed):
+        faults.append(
+            f"{prepared.folder / NAME}: the files and the columns of the split {split.name!r} do not agree about "
+            f"{', '.join(wrong)}."
+        )
     split = replace(split, files={})  # changed files are in `faults` already; continue to what is wrong with them
     try:
         sequences, _, _ = split.sequences, split.offsets, split.columns
@@ -91,7 +121,7 @@ def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
 def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[str]:
     """The labels of the settings that no example of a labelled split has; of entities, their types."""
     labels = [str(label) for label in prepared.settings.get("labels") or ()]
-    if prepared.settings.get("kind") not in ("classification", "multi_label", "tagging") or not len(split):
+    if prepared.settings.get("kind") not in _WITH_LABELS or not len(split):
         return []
     if "labels" in split.columns:
         present: NDArray[np.bool_] = np.any(split.columns["labels"], axis=0)

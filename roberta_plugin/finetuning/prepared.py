@@ -33,8 +33,9 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import prepared_files as checked
-from roberta_plugin.finetuning.prepared_files import FORMAT, OFFSETS
+from roberta_plugin.finetuning.prepared_files import FORMAT
 from roberta_plugin.finetuning.prepared_files import NAME as NAME
+from roberta_plugin.finetuning.prepared_files import OFFSETS as OFFSETS
 from roberta_plugin.json_files import sha256_of_json
 
 

@@ -1,5 +1,7 @@
 """What `roberta inspect` says of a prepared folder."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,8 @@ from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.finetuning.inspection import describe, find_faults
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
-from tests.tiny_benchmarks import words_tokenizer, write_prepared
+from tests.tiny_benchmarks import words_tokenizer, write_prepared, write_tokenizer
+from tests.tiny_tables import rows_of, write_csv
 
 
 @pytest.fixture
@@ -91,3 +94,36 @@ def test_labels_that_were_exchanged_are_said(prepared, capsys):
     assert "train: NOT SOUND" in shown
     assert "train.label.npy was changed since it was made: its SHA-256 differs from prepared.json" in shown
     assert "test: sound" in shown
+
+
+EDITS = {
+    "another task": ({"task": "RTE"}, "prepared.json: the setting 'labels' is"),
+    "no such task": ({"task": "custum"}, "prepared.json: There is no fine-tuning task 'custum'"),
+    "labels": ({"settings": {"labels": []}}, "prepared.json lacks the setting 'labels'"),
+    "columns": ({"splits": {"valid": {"columns": []}}}, "split 'valid' do not agree about valid.label.npy"),
+    "split": ({"splits": {"valid": None}}, "prepared.json lists valid.bin, but no split"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_prepared_json_is_not_sound(tmp_path, capsys, edit):
+    write_csv(tmp_path / "my.csv", rows_of("classification", 40))
+    folder, tokenizer = tmp_path / "out", write_tokenizer(tmp_path / "tokenizer")
+    words = ["--train", str(tmp_path / "my.csv"), "--tokenizer", str(tokenizer), "--max-length", "32"]
+    assert main(["prepare", "custom", *words, "--output-dir", str(folder)]) == 0
+    assert main(["inspect", str(folder)]) == 0
+    change, message = EDITS[edit]
+    (folder / "prepared.json").write_text(
+        json.dumps(edited(json.loads((folder / "prepared.json").read_text()), change))
+    )
+    capsys.readouterr()
+    assert main(["inspect", str(folder)]) == 1
+    assert message in capsys.readouterr().out
+
+
+def edited(content, change):
+    """`content` with the values of `change` at their places; None: taken out."""
+    if not isinstance(change, dict):
+        return change
+    new = {name: edited(content.get(name), value) for name, value in change.items()}
+    return {name: value for name, value in {**content, **new}.items() if value is not None or name not in change}
