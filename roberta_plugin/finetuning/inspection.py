@@ -28,7 +28,9 @@ def settings_faults(prepared: Prepared) -> list[str]:
     try:
         names = {item.name for item in option_fields(prepared.task, stages=("prepare",))}
         options = options_for(prepared.task, {name: value for name, value in has.items() if name in names})
-        wanted = benchmark_of(prepared.task).settings(prepared.task, max_length=has.get("max_length"), options=options)
+        wanted = benchmark_of(prepared.task).settings(
+            prepared.task, max_length=int(has.get("max_length", 0)), options=options
+        )
     except (ValueError, TypeError) as error:
         return [f"{path}: {error}"]
     faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in wanted if name not in has]
@@ -65,7 +67,7 @@ def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
         return [*faults, str(error)]
     if num_records != split.facts["records"]:
         faults.append(f"{split.name}.jsonl has {num_records} records, and prepared.json says {split.facts['records']}.")
-    longest = int(prepared.settings["max_length"])
+    longest = int(prepared.settings.get("max_length", sequences.sizes.max(initial=0)))
     is_long = sequences.sizes > longest
     if is_long.any():
         faults.append(f"sequence {int(np.argmax(is_long))} has more than {longest} tokens.")
