@@ -8,10 +8,7 @@ Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json mak
     question_answering                              start_logits (B, T), end_logits (B, T), answerable (B,)
     tagging                                         logits (B, T, C)
 
-The graph is made of a plain form of the encoder: the model's own has kernels for CPUs and shortcuts that depend on the
-values in a batch, which a graph cannot hold.
-
-Shapes: B sequences, T positions, V vocabulary, C classes, D model dimension, H heads, K dimension of a head, N lines.
+Shapes: B sequences, T positions, V vocabulary, C classes, N lines.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from roberta_plugin.conversion.heads import Kind
+from roberta_plugin.conversion.heads import MASKED_LM, Kind
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.extras import require
@@ -50,56 +47,21 @@ _MAX_LINES = 64
 _MASKED = 7  # every seventh token of a line is masked to measure 8-bit weights
 
 
-class PlainRoberta(nn.Module):
-    """Encoder and one head of our model in operations that every runtime has."""
+class _Graph(nn.Module):
+    """Our model with one head, as a function of ids and mask."""
 
-    def __init__(self, model: Any, *, kind: Kind, head: str) -> None:
+    def __init__(self, model: Any, *, head: str | None) -> None:
         super().__init__()
-        self.encoder = model.encoder.sentence_encoder
-        self.num_heads = int(model.cfg.encoder_attention_heads)
-        self.kind = kind
-        self.head = model.encoder.lm_head if kind == "masked_lm" else model.heads[head]
-        self.pad_id = int(self.encoder.pad_id)
+        self.model, self.head = model, head
+        self.pad_id = int(model.encoder.sentence_encoder.pad_id)
+        for layer in model.encoder.sentence_encoder.layers:
+            layer.self_attn.make_plain()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
         """Ids and mask (B, T) -> the outputs named in `OUTPUTS`."""
-        encoder = self.encoder
-        rows = torch.cumsum(attention_mask, dim=1) * attention_mask + self.pad_id  # (B, T)
-        x = F.embedding(input_ids, encoder.embed_tokens.weight) + F.embedding(rows, encoder.embed_positions.weight)
-        x = encoder.layernorm_embedding(x)  # (B, T, D)
-        hidden = (1 - attention_mask)[:, None, None, :].to(x.dtype) * torch.finfo(x.dtype).min  # (B, 1, 1, T)
-        for layer in encoder.layers:
-            x = layer.self_attn_layer_norm(x + self._attend(layer.self_attn, x, hidden))
-            inner = layer.activation(_linear(layer.fc1, x))
-            x = layer.final_layer_norm(x + _linear(layer.fc2, inner))
-        if self.kind == "masked_lm":
-            return _linear(self.head, self.head.layer_norm(self.head.activation(_linear(self.head.dense, x))))
-        if self.kind == "question_answering":
-            start, end = _linear(self.head.span, x).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
-            return start, end, _classify(self.head.answerable, x)[:, 0]
-        if self.kind == "tagging":
-            return _linear(self.head.out_proj, x)  # (B, T, C)
-        return _classify(self.head, x)
-
-    def _attend(self, attention: Any, x: Tensor, hidden: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D); `hidden` (B, 1, 1, T) is added to the scores."""
-        num_rows, length, dim = x.shape
-        q, k, v = (
-            _linear(projection, x).view(num_rows, length, self.num_heads, dim // self.num_heads).transpose(1, 2)
-            for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
-        )  # 3 x (B, H, T, K)
-        scores = q @ k.transpose(2, 3) * (dim // self.num_heads) ** -0.5 + hidden  # (B, H, T, T)
-        mixed = (scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(num_rows, length, dim)
-        return _linear(attention.out_proj, mixed)
-
-
-def _linear(module: Any, x: Tensor) -> Tensor:
-    return F.linear(x, module.weight, module.bias)
-
-
-def _classify(head: Any, x: Tensor) -> Tensor:
-    """(B, T, D) -> (B, C)."""
-    return _linear(head.out_proj, head.activation(_linear(head.dense, x[:, 0])))
+        tokens = input_ids.masked_fill(attention_mask == 0, self.pad_id)
+        found = self.model(tokens, head=self.head, has_padding=True)[0]
+        return found if isinstance(found, Tensor) else tuple(found)
 
 
 def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) -> list[str]:
@@ -120,14 +82,14 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
 
     require("onnx", "onnxruntime", "onnxscript", extra="onnx", purpose="--to onnx")
     kind = model.head.kind
-    plain = PlainRoberta(build(model), kind=kind, head=model.head.name).eval()
+    graph = _Graph(build(model), head=None if kind == MASKED_LM else model.head.name).eval()
     length = int(model.state["cfg"]["model"]["max_positions"])
     ids = torch.full((2, min(8, length)), 5)
     ids[:, 0] = model.vocabulary.bos_id
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=length)}
     with _quiet(), torch.no_grad():
         torch.onnx.export(
-            plain,
+            graph,
             (ids, torch.ones_like(ids)),
             folder / MODEL,
             input_names=["input_ids", "attention_mask"],
@@ -137,9 +99,21 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
             dynamo=True,
             external_data=sum(value.nbytes for value in model.parameters.values()) > 1 << 30,
         )
+    _strip(folder / MODEL)
     model_type = model_type_of(model)
     write_tokenizer(model, folder, model_type=model_type, max_length=length)
     return [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
+
+
+def _strip(path: Path) -> None:
+    """Remove what only the exporter needs: this machine's stack traces, and shapes, which the quantizer contradicts."""
+    import onnx
+
+    proto = onnx.load(path, load_external_data=False)
+    del proto.graph.value_info[:]
+    for node in proto.graph.node:
+        del node.metadata_props[:]
+    onnx.save(proto, path)
 
 
 def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:

@@ -25,6 +25,11 @@ class SelfAttention(nn.Module):
         self.v_proj = Linear(dim, dim, keeps_bf16=True)
         self.q_proj = Linear(dim, dim, keeps_bf16=True)
         self.out_proj = Linear(dim, dim)
+        self.joins_projections = True
+
+    def make_plain(self) -> None:
+        """Use the steps that every runtime has, for export: in a graph, joining the matrices would be a step of it."""
+        self.backend, self.joins_projections = "eager", False
 
     def forward(
         self,
@@ -60,6 +65,9 @@ class SelfAttention(nn.Module):
 
     def _project(self, x: Tensor, *projections: Linear) -> tuple[Tensor, ...]:
         """(B, T, D) -> one (B, H, T, K) per projection: separate matrices on disk, one matmul at run time."""
+        if not self.joins_projections:
+            apart = (projection(x).unflatten(-1, (self.num_heads, -1)) for projection in projections)
+            return tuple(part.transpose(1, 2) for part in apart)
         weight = torch.cat([projection.weight for projection in projections])  # (nD, D)
         bias = torch.cat([projection.bias for projection in projections])
         joined = projections[0].product(x, weight, bias)  # (B, T, D) -> (B, T, nD)

@@ -54,7 +54,7 @@ def first_positions(tokens: Tensor, packing: Mapping[str, Any] | None) -> dict[s
     Example: for the row above, {"positions": [[0, 4, 6]], "cu_seqlens": [0, 1, 2, 3], "max_seqlen": 1}.
     """
     if packing is None:
-        return {"positions": tokens.new_zeros(len(tokens), 1)}  # (B, 1)
+        return {"positions": tokens.new_zeros(tokens.size(0), 1)}  # (B, 1); `len` would fix B in an exported graph
     cu_seqlens = packing["cu_seqlens"]
     return {
         "positions": cu_seqlens[None, :-1].long(),  # (S + 1,) -> (1, S)
