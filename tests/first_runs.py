@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roberta_plugin.cli import finetune
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
-from roberta_plugin.experiments.finetune import GRID
+from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.training import arguments as train_arguments
 

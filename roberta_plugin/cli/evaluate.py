@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
     from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate, where_predictions_are
     from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
-    from roberta_plugin.experiments.finetuning_start import checkpoint_of
+    from roberta_plugin.experiments.finetuning_plan import checkpoint_of
     from roberta_plugin.finetuning.prepared import Prepared
 
     if bool(args.results) == bool(args.data and args.checkpoints):

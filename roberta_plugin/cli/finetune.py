@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta finetune`; its options are the fields of `FinetuneSettings` and of the task's options."""
-    from roberta_plugin.experiments.finetuning_settings import FinetuneSettings
+    from roberta_plugin.experiments.settings import FinetuneSettings
 
     parser = subparsers.add_parser(
         "finetune",

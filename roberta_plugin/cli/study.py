@@ -11,14 +11,14 @@ from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
-    from roberta_plugin.experiments.studies.settings import StudySettings
+    from roberta_plugin.experiments.settings import StudySettings
 
 FAILURES = 1
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta study`; its options are the fields of `StudySettings`."""
-    from roberta_plugin.experiments.studies.settings import StudySettings
+    from roberta_plugin.experiments.settings import StudySettings
 
     parser = subparsers.add_parser(
         "study",
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     import roberta_plugin
 
     roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
-    from roberta_plugin.experiments.studies.settings import StudySettings
+    from roberta_plugin.experiments.settings import StudySettings
     from roberta_plugin.experiments.studies.study import run_study
 
     folder = args.output_dir or Path("runs") / Path(args.study).stem

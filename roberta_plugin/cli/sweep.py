@@ -19,7 +19,7 @@ FAILURES = 1
 
 def add_parser(subparsers: Any) -> None:
     """Add `roberta sweep`; its options are the fields of `SweepSettings`."""
-    from roberta_plugin.experiments.sweeps.settings import SweepSettings
+    from roberta_plugin.experiments.settings import SweepSettings
 
     parser = subparsers.add_parser(
         "sweep",
@@ -39,8 +39,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what is left of the sweep and show the report; 1 if a run has failed."""
+    from roberta_plugin.experiments.settings import SweepSettings
     from roberta_plugin.experiments.sweeps.grid import read_grid
-    from roberta_plugin.experiments.sweeps.settings import SweepSettings
     from roberta_plugin.experiments.sweeps.sweep import check_options, summary_of, sweep
 
     settings = from_arguments(SweepSettings, vars(args))

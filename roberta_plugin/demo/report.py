@@ -16,6 +16,7 @@ from typing import Any
 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.machine import num_cores
+from roberta_plugin.pictures import picture
 from roberta_plugin.training.log import Curve, curve, median_speed
 
 
@@ -140,18 +141,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def plot_losses(train: Curve, valid: Curve, *, unigram_bits: float, file: Any) -> None:
     """Draw both curves and the unigram baseline as a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.plot(train.updates, train.values, color="#8fb3d9", linewidth=0.8, label="train")
-    axes.plot(valid.updates, valid.values, color="#1f4e8c", marker="o", markersize=4, label="valid (held out)")
-    axes.axhline(unigram_bits, color="#999999", linestyle="--", linewidth=1, label="unigram baseline (test)")
-    axes.set_xlabel("updates")
-    axes.set_ylabel("loss in bits per masked token")
-    axes.set_title("Masked-LM pretraining")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(file, format="png")
+    with picture(file, width=8.0, height=4.5) as figure:
+        axes = figure.add_subplot()
+        axes.plot(train.updates, train.values, color="#8fb3d9", linewidth=0.8, label="train")
+        axes.plot(valid.updates, valid.values, color="#1f4e8c", marker="o", markersize=4, label="valid (held out)")
+        axes.axhline(unigram_bits, color="#999999", linestyle="--", linewidth=1, label="unigram baseline (test)")
+        axes.set_xlabel("updates")
+        axes.set_ylabel("loss in bits per masked token")
+        axes.set_title("Masked-LM pretraining")
+        axes.grid(alpha=0.3)
+        axes.legend()

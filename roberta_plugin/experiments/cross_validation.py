@@ -14,10 +14,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roberta_plugin.experiments.baseline import shown
-from roberta_plugin.experiments.evaluation import Evaluation
-from roberta_plugin.experiments.finetune import FinetuneResult, Report, finetune
-from roberta_plugin.experiments.finetuning_settings import FinetuneSettings
+from roberta_plugin.experiments.evaluation import Evaluation, shown
+from roberta_plugin.experiments.finetune import FinetuneResult, finetune
+from roberta_plugin.experiments.finetuning_plan import Report
+from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.options import CustomOptions
 
@@ -117,15 +118,12 @@ def rows_of(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str
 
 def as_markdown(rows: Sequence[dict[str, float | str]]) -> str:
     """The rows as a table; each fold counts with the median of its seeds."""
-    lines = ["| split | metric | mean | standard deviation | min to max | folds |", f"|{' --- |' * 6}"]
+    cells = []
     for row in rows:
-        numbers = {
-            name: f"{row[name]:.2f}"
-            if "threshold" in str(row["metric"])
-            else shown(str(row["metric"]), float(row[name]))
+        metric = str(row["metric"])
+        mean, deviation, smallest, largest = (
+            f"{row[name]:.2f}" if "threshold" in metric else shown(metric, float(row[name]))
             for name in ("mean", "deviation", "smallest", "largest")
-        }
-        spread = f"{numbers['smallest']} to {numbers['largest']}"
-        cells = [str(row["split"]), str(row["metric"]), numbers["mean"], numbers["deviation"], spread]
-        lines.append(f"| {' | '.join([*cells, str(row['folds'])])} |")
-    return "\n".join(lines) + "\n"
+        )
+        cells.append([str(row["split"]), metric, mean, deviation, f"{smallest} to {largest}", str(row["folds"])])
+    return markdown_table(["split", "metric", "mean", "standard deviation", "min to max", "folds"], cells) + "\n"

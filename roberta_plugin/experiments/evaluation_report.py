@@ -1,18 +1,32 @@
-"""Evaluations of a benchmark's tasks -> a table beside the paper's numbers: Markdown and JSON."""
+"""Evaluations -> results.md and .json beside the paper's numbers; report.md and plots where there are details.
+
+The details (`benchmarks.Benchmark.details`), which only some benchmarks have, are confidence intervals, a table of the
+labels and the confusion matrix. With them comes a plot of loss and metric by update: has the model learned enough, or
+too much?
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from roberta_plugin.experiments.baseline import shown
-from roberta_plugin.experiments.evaluation import PREFIX, Evaluation
-from roberta_plugin.experiments.evaluation_details import write_details
+import numpy as np
+
+from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, shown
+from roberta_plugin.experiments.sweeps.grid import Metric
+from roberta_plugin.experiments.sweeps.report import markdown_table
+from roberta_plugin.experiments.sweeps.run import RunFolder
 from roberta_plugin.files import atomic_write, files_below
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
+from roberta_plugin.pictures import drawable, picture
+from roberta_plugin.training.log import Curve, curve
 
+REPORT = "report.md"
+LEARNING_CURVE = "learning_curve.png"
+_MOST_LABELS = 40  # of a plot whose numbers can be read
 _OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
 
@@ -77,7 +91,7 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
     if not rows:
         return "There are no metrics: none of the evaluated splits has labels.\n"
     head = ["task", "split", "metric", "median", "min to max", "runs", "ensemble", "baseline", *papers]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    table = []
     for row in rows:
         median, smallest, largest, ensemble = (
             shown(row.metric, value) for value in (row.median, row.smallest, row.largest, row.ensemble)
@@ -85,15 +99,15 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
         baseline = "" if row.baseline is None else shown(row.metric, row.baseline)
         numbers = [median, f"{smallest} to {largest}", str(row.num_members), ensemble, baseline]
         beside = [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in papers]
-        lines.append(f"| {' | '.join([row.task, row.split, row.metric, *numbers, *beside])} |")
-    return "\n".join(lines) + "\n"
+        table.append([row.task, row.split, row.metric, *numbers, *beside])
+    return markdown_table(head, table) + "\n"
 
 
 def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     """Write results.md and results.json into a folder; return the table, and below it what was cut or is of no use.
 
-    The rows of each type of entities are in the files only. With details of the evaluations (`evaluation_details`),
-    report.md and further plots are written too.
+    The rows of each type of entities are in the files only. With details of the evaluations, report.md and
+    further plots are written too.
     """
     rows = list(rows_of(evaluations))
     remarks = [f"- {found.task}, {remark}\n" for found in evaluations for remark in found.remarks]
@@ -110,3 +124,136 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     return table.replace(
         as_markdown(rows), f"{as_markdown(short)}\nThe rows of each type are in {folder / 'results.md'}.\n"
     )
+
+
+def write_details(evaluations: Sequence[Evaluation], folder: Path, *, table: str) -> Path | None:
+    """Write report.md, and a plot of each confusion matrix; return its path, or None if there are no details.
+
+    Args:
+        evaluations: of some splits.
+        folder: where to write.
+        table: the table of all metrics, which comes first.
+    """
+    detailed = [evaluation for evaluation in evaluations if evaluation.details]
+    if not detailed:
+        return None
+    for evaluation in detailed:
+        confusion = evaluation.details.get("confusion")
+        if confusion and len(confusion["labels"]) <= _MOST_LABELS:
+            with atomic_write(folder / _plot_name(evaluation)) as file:
+                plot_confusion(confusion["labels"], np.array(confusion["counts"]), file, title=evaluation.split)
+    parts = [f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}", table.rstrip()]
+    if (folder / LEARNING_CURVE).is_file():
+        parts.append(f"![loss and metric by update]({LEARNING_CURVE})")
+    for evaluation in detailed:
+        parts += _section(evaluation, has_plot=(folder / _plot_name(evaluation)).is_file())
+    path = folder / REPORT
+    with atomic_write(path, "w") as file:
+        file.write("\n\n".join(parts) + "\n")
+    return path
+
+
+def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
+    details = evaluation.details
+    yield f"## {evaluation.split}: {details['num_examples']:,} examples"
+    yield _metrics(evaluation)
+    if "threshold" in evaluation.ensemble:
+        yield f"Threshold: a probability of {evaluation.ensemble['threshold']:g}."
+    if details.get("classes"):
+        rows = [
+            [row["label"], *(_percent(row[name]) for name in ("precision", "recall", "f1")), f"{row['support']:,}"]
+            for row in details["classes"]
+        ]
+        yield markdown_table(["label", "precision", "recall", "F1", "examples"], rows)
+    if details.get("confusion") and has_plot:
+        yield f"![right and predicted labels]({_plot_name(evaluation)})"
+
+
+def _metrics(evaluation: Evaluation) -> str:
+    """Metrics of the ensemble (of the model, if there is one), with their intervals."""
+    intervals: Mapping[str, Sequence[float]] = evaluation.details["intervals"]
+    baseline: Mapping[str, float] = evaluation.details.get("baseline") or {}
+    of_what = "ensemble" if len(evaluation.members) > 1 else "model"
+    rows = [
+        [
+            name,
+            shown(name, evaluation.ensemble[name]),
+            f"{shown(name, low)} to {shown(name, high)}",
+            *_baseline(name, baseline),
+        ]
+        for name, (low, high) in intervals.items()
+    ]
+    rows += [
+        [name, _percent(None), "", *([""] if baseline else [])] for name in evaluation.details.get("not_measured", ())
+    ]
+    return markdown_table(["metric", of_what, "95 % interval", *(["baseline"] if baseline else [])], rows)
+
+
+def _baseline(name: str, baseline: Mapping[str, float]) -> list[str]:
+    return [shown(name, baseline[name])] if baseline else []
+
+
+def _percent(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.1f}"
+
+
+def _plot_name(evaluation: Evaluation) -> str:
+    return f"confusion_{evaluation.split}.png"
+
+
+def plot_confusion(labels: Sequence[str], counts: Any, file: Any, *, title: str) -> None:
+    """Draw counts (C, C) as a PNG: a row per right label, coloured by its shares, a column per predicted one."""
+    size = max(4.0, 1.5 + 0.45 * len(labels))
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # (C, C)
+    names = [drawable(label if len(label) <= 24 else label[:21] + "...") for label in labels]
+    with picture(file, width=size, height=size) as figure:
+        axes = figure.add_subplot()
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        for row, column in np.ndindex(*counts.shape):
+            color = "white" if shares[row, column] > 0.6 else "black"
+            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color, fontsize=7)
+        axes.set_xticks(range(len(labels)), names, rotation=45, ha="right", fontsize=7)
+        axes.set_yticks(range(len(labels)), names, fontsize=7)
+        axes.set_xlabel("predicted (examples)")
+        axes.set_ylabel("right (examples)")
+        axes.set_title(title, fontsize=9)
+
+
+def write_learning_curve(runs: Sequence[RunFolder], metric: Metric, folder: Path, *, is_regression: bool) -> None:
+    """Write learning_curve.png: the losses in training and validation, and the metric of the validations, per seed."""
+    curves: dict[str, tuple[Curve, Curve, Curve]] = {}
+    for run in runs:
+        if lines := run.log_lines():
+            wanted = (("train", "loss"), ("valid", "loss"), ("valid", metric.value))
+            train, valid, values = (curve(lines, kind=kind, value=value) for kind, value in wanted)
+            curves[f"seed {run.run.seed}"] = (train, valid, values)
+    if any(curve.updates for found in curves.values() for curve in found):
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(folder / LEARNING_CURVE) as file:
+            plot_learning_curve(curves, metric.value, file, is_regression=is_regression)
+
+
+def plot_learning_curve(
+    curves: Mapping[str, tuple[Curve, Curve, Curve]], metric: str, file: Any, *, is_regression: bool
+) -> None:
+    """Draw the curves as a PNG: losses on the left, the metric on the right.
+
+    The logs of fine-tuning have nats; the plot has bits, as all of pretraining. Regression has squared errors.
+    """
+    unit = 1.0 if is_regression else math.log(2)
+    with picture(file, width=9.0, height=3.8) as figure:
+        losses, metrics = figure.subplots(1, 2)
+        for number, (name, (train, valid, values)) in enumerate(curves.items()):
+            color = f"C{number % 10}"
+            dots: dict[str, Any] = {"marker": "o", "markersize": 3}
+            for kind, found, style in (("training", train, {"linestyle": "--"}), ("validation", valid, dots)):
+                bits = [value / unit for value in found.values]
+                losses.plot(found.updates, bits, color=color, label=f"{name}, {kind}", **style)
+            metrics.plot(values.updates, values.values, color=color, label=name, **dots)
+        of_loss = "loss (mean squared error)" if is_regression else "loss (bits per example)"
+        of_metric = metric if metric in ("loss", "mae", "rmse") else f"{metric} (percent)"
+        for axes, label in ((losses, of_loss), (metrics, of_metric)):
+            axes.set_xlabel("updates")
+            axes.set_ylabel(label)
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize=7)

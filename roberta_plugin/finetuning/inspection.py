@@ -118,6 +118,19 @@ def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
         of_all = "" if prepared.settings["kind"] == "tagging" else ", nor are metrics of all labels"
         consequence = "not learned" if split.name == "train" else f"not measured{of_all}"
         yield f"no example has {labels} {named}, so {it} {consequence}"
+    if is_constant(prepared, split):
+        yield (
+            "all examples have the same number, so there is nothing to learn"
+            if split.name == "train"
+            else "all examples have the same number: correlations are not defined and count as 0"
+        )
+
+
+def is_constant(prepared: Prepared, split: PreparedSplit) -> bool:
+    """Whether all examples of a regression's split, of two or more, have the same number."""
+    if prepared.settings.get("kind") != "regression" or len(split) < 2 or "label" not in split.columns:
+        return False
+    return bool(np.ptp(split.columns["label"]) == 0)
 
 
 def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, rows_of
-from roberta_plugin.experiments.finetune import GRID
+from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.finetuning.glue.predictions import file_name
 from roberta_plugin.finetuning.glue.submission import LEADERBOARD

@@ -57,7 +57,7 @@ FLOORS = [
 ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "fairseq_import", "machine"},
     "optim": {"fairseq_import"},
-    "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "progress", "settings"},
+    "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "pictures", "progress", "settings"},
     "files.py": set(),
     "machine.py": set(),
     "progress.py": set(),

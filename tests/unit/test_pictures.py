@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from roberta_plugin.experiments.evaluation_details import plot_confusion
+from roberta_plugin.experiments.evaluation_report import plot_confusion
 from roberta_plugin.pictures import drawable
 
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from roberta_plugin.experiments.studies.plan import VariantPlan, warnings_of
 from roberta_plugin.experiments.studies.probes import check_tuning, recipe_of
 from roberta_plugin.experiments.studies.settings import Study, TuningProbe
-from roberta_plugin.experiments.sweeps.progress import SweepProgress, share_done
-from roberta_plugin.experiments.sweeps.run import RunFolder
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores
@@ -184,71 +180,3 @@ def machine() -> dict[str, Any]:
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {"processor": name, "cores": num_cores(), "gpu": gpu, "torch": torch.__version__}
-
-
-class StudyProgress:
-    """How much of the work of a study is done, weighed by FLOPs; time left at the speed since this start."""
-
-    def __init__(self, total: float, *, now: Callable[[], float] = time.monotonic) -> None:
-        self.total, self._now = total, now
-        self._finished = 0.0  # work of the stages before the present one
-        self._at_start: float | None = None  # share done when this process began to train
-        self._started = 0.0
-
-    def begin(self, share: float) -> None:
-        """Take note of the share of the work (0 to 1) that is done before this process trains."""
-        if self._at_start is None:
-            self._at_start, self._started = share, self._now()
-
-    def finish(self, work: float) -> None:
-        """Add the work of a stage that is over."""
-        self._finished += work
-
-    def share(self, work_in_stage: float) -> float:
-        """Share of all the work that is done, 0 to 1, with a part of the present stage."""
-        return min(1.0, (self._finished + work_in_stage) / self.total) if self.total else 1.0
-
-    def describe(self, share: float) -> str:
-        """As in `study: 37 % of the work done, about 0:12:00 left`; the time once there is a speed."""
-        begun = self._at_start if self._at_start is not None else share
-        text = f"study: {100 * share:.0f} % of the work done"
-        if share <= begun:
-            return text
-        left = round((self._now() - self._started) * (1 - share) / (share - begun))
-        return f"{text}, about {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
-
-    def stage(
-        self, all_folders: Sequence[RunFolder], work: Mapping[str, float]
-    ) -> Callable[[Sequence[RunFolder]], SweepProgress]:
-        """What `sweep` takes as `progress` for one stage: of all its runs, and the FLOPs of each by its name."""
-
-        def share() -> float:
-            return self.share(sum(work[folder.run.name] * share_done(folder) for folder in all_folders))
-
-        return lambda to_do: _StageProgress(to_do, study=self, share=share)
-
-
-class _StageProgress(SweepProgress):
-    def __init__(self, folders: Sequence[RunFolder], *, study: StudyProgress, share: Callable[[], float]) -> None:
-        super().__init__(folders)
-        self._bar.close()
-        self._study, self._share = study, share
-        self._study.begin(self._share())
-        is_hidden = not sys.stderr.isatty()
-        self._bar = tqdm(
-            total=100, initial=100 * self._share(), smoothing=0, bar_format=_BAR, desc="study", disable=is_hidden
-        )
-
-    def report(self, folder: RunFolder, event: str) -> None:
-        """Take note of a run; after each that ends, say how far the study is."""
-        super().report(folder, event)
-        if event not in ("started", "elsewhere") and self._bar.disable:
-            tqdm.write(self._study.describe(self._share()), file=sys.stdout)
-            sys.stdout.flush()
-
-    def look(self) -> None:
-        """Move the bar, every few seconds."""
-        if self._bar.disable or time.monotonic() < self._looked + _LOOK_EVERY_S:
-            return
-        self._looked = time.monotonic()
-        self._bar.update(max(0.0, 100 * self._share() - self._bar.n))

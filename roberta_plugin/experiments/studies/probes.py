@@ -31,8 +31,7 @@ from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.evaluation import PREFIX, EvaluateSettings, Evaluation, evaluate, store_outputs
-from roberta_plugin.experiments.finetuning_grid import grid_of
-from roberta_plugin.experiments.finetuning_start import check_model, starting_model
+from roberta_plugin.experiments.finetuning_plan import check_model, grid_of, starting_model
 from roberta_plugin.experiments.studies.plan import VariantPlan
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Study, TuningProbe
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds
-from roberta_plugin.experiments.sweeps.settings import ReportedRuns
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.planner.equal_compute import RULES
-from roberta_plugin.settings import REQUIRED, check_names, convert, is_null, setting
+from roberta_plugin.settings import check_names, convert, is_null
 from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml
 from roberta_plugin.training.resources import Resources, given_settings, read_resources
 
@@ -220,27 +219,6 @@ class Study:
         """
         found = read_resources({**self.slurm, **given}, where=f"{self.path}: slurm", kind=Resources)
         return given_settings(found)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudySettings(ReportedRuns):
-    """What `run_study` does.
-
-    Raises:
-        ValueError: for values that cannot work; names the command-line option.
-    """
-
-    study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
-    redo_changed: bool = setting(
-        False, "if the file has changed: delete the results of what has changed, and make them again"
-    )
-    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        super().__post_init__()
-        if self.report_only and self.redo_changed:
-            raise ValueError("--report-only changes nothing: leave out --redo-changed.")
 
 
 def read_study(path: Path) -> Study:

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import roberta_plugin
+from roberta_plugin.experiments.settings import StudySettings as StudySettings
+from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.studies.costs import (
     StudyCosts,
-    StudyProgress,
     assumed_speed,
     costs_of,
     machine,
@@ -61,14 +62,14 @@ from roberta_plugin.experiments.studies.settings import (
     PERPLEXITY,
     PerplexityProbe,
     Study,
-    StudySettings,
     TuningProbe,
     read_study,
 )
 from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from
+from roberta_plugin.experiments.sweeps.local import share_done
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
-from roberta_plugin.experiments.sweeps.sweep import SweepSettings, check_options, sweep
+from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import read_json
@@ -270,7 +271,8 @@ class Work:
         self.values: dict[str, dict[str, dict[str, Any]]] = {}
         """Probe -> variant -> seed -> what was found."""
         self.failures: dict[str, str] = {}
-        self.progress = StudyProgress(self.costs.total)
+        self.finished = 0.0
+        """FLOPs of the sweeps that are over."""
 
     @property
     def models(self) -> list[Model]:
@@ -371,6 +373,11 @@ class Work:
             sections["slurm"] = {**self.study.slurm_with(settings.slurm or {}), **gpus}
         with atomic_write(path, "w") as file:
             json.dump(sections, file, indent=2)
+
+        def share() -> float:
+            done = sum(work[run.run.name] * share_done(run) for run in runs)
+            return min(1.0, (self.finished + done) / self.costs.total)
+
         found = sweep(
             SweepSettings(
                 grid=path,
@@ -385,9 +392,9 @@ class Work:
                 keep="weights",
             ),
             say=self.say,
-            progress=self.progress.stage(runs, work),
+            share=share,
         )
-        self.progress.finish(sum(work.values()))
+        self.finished += sum(work.values())
         self.failures |= {str(folder / name): failure["reason"] for name, failure in found.failures.items()}
 
     def _is_there(self, model: Model) -> bool:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from roberta_plugin.launch.recipe import recipe_files
 from roberta_plugin.settings import is_null
@@ -24,6 +24,7 @@ from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
 from roberta_plugin.training.resources import Resources, read_resources
 
+T = TypeVar("T")
 SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files
 VARIANT = "variant"
 # What the sweep sets for each run, and why a grid file must not.
@@ -61,9 +62,14 @@ class Metric:
         goal = ["--maximize-best-checkpoint-metric"] if self.goal == "max" else []
         return ["--best-checkpoint-metric", self.value, *goal]
 
-    def better(self, a: float, b: float) -> bool:
-        """Whether `a` is better than `b`."""
-        return a < b if self.goal == "min" else a > b
+    def best(self, items: Iterable[T], value: Callable[[T], float | None]) -> T:
+        """The item with the best value, of equal ones the first; None is worse than every number."""
+
+        def rank(item: T) -> float:
+            found = value(item)
+            return -math.inf if found is None else -found if self.goal == "min" else found
+
+        return max(items, key=rank)
 
     def __str__(self) -> str:
         """As in `valid ppl, last, smaller is better`."""

@@ -1,15 +1,31 @@
-"""The runs of a sweep on this machine, several at a time."""
+"""The runs of a sweep on this machine, several at a time; and how far all runs are, here and on a cluster.
+
+On a terminal there is a bar for each run that trains and one for all, else a line for each run that ends.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-from roberta_plugin.experiments.sweeps.run import FAILED, POLL_S, Attempt, RunFolder
+from tqdm import tqdm
+
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, POLL_S, RUNNING, Attempt, RunFolder
 from roberta_plugin.machine import num_cores
+from roberta_plugin.progress import terminal_size
+from roberta_plugin.training.log import Record, parse_line, show_on
+
+_LOOK_EVERY_S = 1.0
+_MOST_BARS = 8  # of runs, which must fit on the screen
+_TAIL_BYTES = 2**15  # of a log, in which its last records are looked for
+_BAR = "{l_bar}{bar}| {n:.1f} of {total} %s, {elapsed} so far, {remaining} left{postfix}"
+_RUN = "{l_bar}{bar}| {n:.0f}/{total:.0f} updates, {remaining} left{postfix}"
 
 
 def run_locally(
@@ -86,3 +102,109 @@ def visible_gpus() -> list[str]:
         return [name.strip() for name in chosen.split(",") if name.strip()]
     nodes = sorted(Path("/dev").glob("nvidia[0-9]*"))
     return [str(number) for number in range(len(nodes))]
+
+
+class SweepProgress:
+    """A context manager that shows the progress of runs."""
+
+    def __init__(self, folders: Sequence[RunFolder], *, share: Callable[[], float] | None = None) -> None:
+        """Count the runs.
+
+        Args:
+            folders: the runs.
+            share: how much is done of a whole that these runs belong to, from 0 to 1, as of a study; None: the runs are
+                the whole.
+        """
+        self._folders, self._share = folders, share
+        self._num_ended = 0
+        self._started = self._looked = time.monotonic()
+        self._size = terminal_size()
+        self._bar_of: dict[str, Any] = {}  # by the run's name
+        self._at_start = self._done() if share else 0.0
+        self._bar = tqdm(
+            total=100 if share else len(folders),
+            initial=self._at_start,
+            desc="study" if share else "all",
+            bar_format=_BAR % ("%" if share else "runs"),
+            smoothing=0,
+            disable=not sys.stderr.isatty(),
+            **self._size,
+        )
+
+    def __enter__(self) -> SweepProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for bar in [*self._bar_of.values(), self._bar]:
+            bar.close()
+
+    def report(self, folder: RunFolder, event: str) -> None:
+        """Note a run that has started, has ended or is another process's."""
+        if event == "started":
+            return
+        self._num_ended += event != "elsewhere"
+        result = folder.result()
+        value = f": {result['value']:.6g}" if result else f", see {folder.path / 'log.txt'}"
+        of_all = f"{self._num_ended} of {len(self._folders)}"
+        tqdm.write(f"{time.strftime('%H:%M:%S')} {of_all}: {folder.run.name} {event}{value}", file=sys.stdout)
+        if self._share and event != "elsewhere" and self._bar.disable:
+            tqdm.write(describe(self._done(), self._at_start, time.monotonic() - self._started), file=sys.stdout)
+        sys.stdout.flush()
+
+    def look(self) -> None:
+        """Move the bars, every second; to be called often."""
+        if self._bar.disable or time.monotonic() < self._looked + _LOOK_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        running = [folder for folder in self._folders if folder.state() == RUNNING][:_MOST_BARS]
+        for name in self._bar_of.keys() - {folder.run.name for folder in running}:
+            self._bar_of.pop(name).close()
+        for folder in running:
+            name = folder.run.name
+            if name not in self._bar_of:
+                total = _num_updates(folder)
+                self._bar_of[name] = tqdm(total=total, desc=name, bar_format=_RUN, leave=False, **self._size)
+            last = {record.kind: record for record in _records(folder)}
+            for record in sorted(last.values(), key=lambda record: record.values["num_updates"]):
+                show_on(self._bar_of[name], record)
+            self._bar_of[name].refresh()
+        self._bar.update(max(0.0, self._done() - self._bar.n))
+        self._bar.refresh()
+
+    def _done(self) -> float:
+        """Runs that are done, or percent of the whole."""
+        return 100 * self._share() if self._share else sum(map(share_done, self._folders))
+
+
+def describe(percent: float, at_start: float, seconds: float) -> str:
+    """How much of a study is done, and the time left at the speed since `at_start` percent, once there is a speed.
+
+    Example: describe(37, 10, 60) -> "study: 37 % of the work done, about 0:02:20 left"
+    """
+    text = f"study: {percent:.0f} % of the work done"
+    if percent <= at_start:
+        return text
+    left = round(seconds * (100 - percent) / (percent - at_start))
+    return f"{text}, about {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+
+
+def share_done(folder: RunFolder) -> float:
+    """How much of a run is done, 0 to 1: its updates, by its log; 1 for one that has ended."""
+    if folder.state() in (DONE, FAILED):
+        return 1.0
+    total, records = _num_updates(folder), _records(folder)
+    return min(1.0, records[-1].values["num_updates"] / total) if records and total else 0.0
+
+
+def _num_updates(folder: RunFolder) -> int | None:
+    """The updates of the whole run; None if its options do not say."""
+    arguments = folder.run.arguments
+    return int(arguments[arguments.index("--max-update") + 1]) if "--max-update" in arguments[:-1] else None
+
+
+def _records(folder: RunFolder) -> list[Record]:
+    """The last records of a run's log."""
+    found = map(parse_line, folder.log_lines(most=_TAIL_BYTES))
+    return [record for record in found if record and "num_updates" in record.values]

@@ -12,6 +12,7 @@ from typing import Any
 from roberta_plugin.experiments.sweeps.grid import Grid, Metric
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
 from roberta_plugin.files import atomic_write
+from roberta_plugin.pictures import drawable, picture
 from roberta_plugin.training.arguments import OUR_TASK
 
 _PERCENT = (
@@ -64,16 +65,7 @@ def best_cell(cells: Sequence[Cell], metric: Metric) -> Cell | None:
     Cells that lack a run are left out as long as another one is complete: a median of fewer seeds is another thing.
     """
     candidates = [cell for cell in cells if cell.is_complete] or [cell for cell in cells if cell.values]
-    best: Cell | None = None
-    for cell in candidates:
-        if best is None or metric.better(_median(cell), _median(best)):
-            best = cell
-    return best
-
-
-def _median(cell: Cell) -> float:
-    assert cell.median is not None
-    return cell.median
+    return metric.best(candidates, lambda cell: cell.median) if candidates else None
 
 
 def ensemble(folders: Sequence[RunFolder], metric: Metric, *, size: int) -> list[dict[str, Any]]:
@@ -149,12 +141,22 @@ def as_markdown(facts: dict[str, Any], grid: Grid, cells: Sequence[Cell], best: 
 
 def cell_table(cells: Sequence[Cell], best: Cell | None) -> str:
     """A Markdown table, a cell a row."""
-    lines = ["| cell | median | min | max | done | failed |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = []
     for cell in cells:
+        numbers = [_show(value) for value in (cell.median, cell.smallest, cell.largest)]
         name = f"**{cell.name}**" if cell is best else cell.name
-        numbers = " | ".join(_show(value) for value in (cell.median, cell.smallest, cell.largest))
-        lines.append(f"| {name} | {numbers} | {len(cell.values)} of {cell.num_runs} | {cell.num_failed} |")
-    return "\n".join(lines)
+        rows.append([name, *numbers, f"{len(cell.values)} of {cell.num_runs}", str(cell.num_failed)])
+    return markdown_table(["cell", "median", "min", "max", "done", "failed"], rows)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, whose cells may hold any character."""
+    lines = [head, ["---"] * len(head), *([_escaped(value) for value in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
 
 
 def _show(value: float | None) -> str:
@@ -174,19 +176,15 @@ def axis_label(value: str, task: str) -> str:
 
 def plot(cells: Sequence[Cell], best: Cell | None, *, metric: Metric, task: str, file: Any) -> None:
     """Draw each run as a point and each cell's median as a line, as a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(5.0, 1.5 + 0.6 * len(cells)), 4.5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for position, cell in enumerate(cells):
-        color = "#1f4e8c" if cell is best else "#8fb3d9"
-        axes.scatter([position] * len(cell.values), list(cell.values.values()), s=22, color=color)
-        if cell.median is not None:
-            axes.hlines(cell.median, position - 0.3, position + 0.3, color=color)
-    axes.set_xticks(range(len(cells)), [cell.name for cell in cells], rotation=30, ha="right", fontsize=8)
-    axes.set_ylabel(axis_label(metric.value, task))
-    axes.set_title(f"{metric}; lines: medians", fontsize=9)
-    axes.grid(alpha=0.3, axis="y")
-    figure.savefig(file, format="png")
+    with picture(file, width=max(5.0, 1.5 + 0.6 * len(cells)), height=4.5) as figure:
+        axes = figure.add_subplot()
+        for position, cell in enumerate(cells):
+            color = "#1f4e8c" if cell is best else "#8fb3d9"
+            axes.scatter([position] * len(cell.values), list(cell.values.values()), s=22, color=color)
+            if cell.median is not None:
+                axes.hlines(cell.median, position - 0.3, position + 0.3, color=color)
+        names = [drawable(cell.name) for cell in cells]
+        axes.set_xticks(range(len(cells)), names, rotation=30, ha="right", fontsize=8)
+        axes.set_ylabel(axis_label(metric.value, task))
+        axes.set_title(f"{metric}; lines: medians", fontsize=9)
+        axes.grid(alpha=0.3, axis="y")

@@ -1,4 +1,4 @@
-"""One run of a sweep: its folder, what state it is in, and how it is done.
+"""One run of a sweep: its folder, its state, its training, and which of its checkpoints are kept.
 
     CELL/seed-N/ run.json       what it is: cell, seed, settings, arguments of fairseq-train, the sweep's folder
                  log.txt        output of fairseq-train, of all attempts
@@ -9,6 +9,10 @@
                  lock           held by fairseq-train for as long as it lives; names the sweep that started it
 
 Local processes and SLURM jobs use the same code; only `local.py` and `slurm.py` know the difference.
+
+A run writes its best and its last checkpoint, each with Adam's state, three times the size of the weights: a grid of
+large models would fill a disk. A finished run needs neither, because its result is in result.json and the weights of
+its best checkpoint serve evaluation; a run that is not done keeps everything, to resume from it.
 """
 
 from __future__ import annotations
@@ -17,17 +21,20 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
 from roberta_plugin.experiments.sweeps.grid import Metric, Run, finite
-from roberta_plugin.experiments.sweeps.orphans import identity
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
-from roberta_plugin.locks import is_locked, try_lock
+from roberta_plugin.locks import holders, is_locked, try_lock
 from roberta_plugin.training.log import parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
@@ -36,6 +43,7 @@ POLL_S = 0.2
 _TAIL_LINES = 8
 _SEARCHED_BYTES = 200_000  # of the log's end, for the exception
 _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception|Exit|Interrupt)\b(?:: .*)?$")
+_OPTIMIZER = "last_optimizer_state"
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
 
 
@@ -128,21 +136,17 @@ class RunFolder:
             seconds: how long it took.
             log_start: where in log.txt this attempt begins.
         """
-        before = self.failure() or {"attempts": 0}
-        about: dict[str, Any] = {
-            "exit_code": exit_code,
-            "seconds": round(seconds, 1),
-            "attempts": before["attempts"] + 1,
-        }
+        about: dict[str, Any] = {"exit_code": exit_code, "seconds": round(seconds, 1), "attempts": self._attempts()}
         about["metric"] = asdict(self.metric)
         try:
             if exit_code != 0:
-                exception = last_exception(self._log_from(log_start))
+                exception = last_exception(self.log_lines(start=log_start, most=_SEARCHED_BYTES))
                 why = f": {exception}" if exception else ""
                 raise ValueError(f"fairseq-train ended with exit code {exit_code}{why}")
             found = self._read_metric()
         except (ValueError, OSError) as error:
-            self._write("failure.json", {"reason": str(error), **about, "log_ends": self._end_of_log()})
+            log_ends = self.log_lines()[-_TAIL_LINES:]
+            self._write("failure.json", {"reason": str(error), **about, "log_ends": log_ends})
             return FAILED
         self._write("result.json", {**found, **about})
         (self.path / "failure.json").unlink(missing_ok=True)
@@ -157,26 +161,29 @@ class RunFolder:
             if finite(value) is None:
                 raise ValueError(f"{path} has no finite number {self.metric.value} (it has {value!r})")
             return {"value": finite(value)}
-        with open(self.path / "log.txt", encoding="utf-8", errors="replace") as lines:
-            return metric_in_log(lines, self.metric)
+        return metric_in_log(self.log_lines(), self.metric)
 
-    def _end_of_log(self) -> list[str]:
-        lines = (self.path / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-        return lines[-_TAIL_LINES:]
-
-    def _log_from(self, start: int) -> list[str]:
-        with open(self.path / "log.txt", "rb") as log:
-            log.seek(max(start, log.seek(0, os.SEEK_END) - _SEARCHED_BYTES))
-            return log.read().decode("utf-8", errors="replace").splitlines()
+    def log_lines(self, *, start: int = 0, most: int | None = None) -> list[str]:
+        """The lines of log.txt from byte `start` on, at most the last `most` bytes; empty before there is a log."""
+        try:
+            with open(self.path / "log.txt", "rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(start, size - (size if most is None else most)))
+                return log.read().decode("utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
 
     def fail(self, reason: str) -> None:
         """Write failure.json for an attempt that never started fairseq-train."""
-        attempts = (self.failure() or {"attempts": 0})["attempts"] + 1
-        self._write("failure.json", {"reason": reason, "exit_code": None, "attempts": attempts, "log_ends": []})
+        self._write("failure.json", {"reason": reason, "exit_code": None, "attempts": self._attempts(), "log_ends": []})
 
-    def is_locked(self) -> bool:
-        """Whether a process of the training is alive."""
-        return is_locked(self.path / "lock")
+    def _attempts(self) -> int:
+        """Attempts, with the present one."""
+        return int((self.failure() or {"attempts": 0})["attempts"]) + 1
+
+    def checkpoints(self) -> list[Path]:
+        """All of its checkpoints."""
+        return sorted((self.path / "checkpoints").glob("checkpoint*.pt"))
 
     def _read(self, name: str, *keys: str) -> dict[str, Any] | None:
         remedy = "delete it and run the command again; the run resumes from its checkpoints"
@@ -208,7 +215,7 @@ class Attempt:
         exit_code = self.process.poll()
         if exit_code is None:
             return None
-        self._wait_for_lock()
+        _wait_for_release(self.folder.path / "lock")
         seconds = time.monotonic() - self._started
         return self.folder.finish(exit_code=exit_code, seconds=seconds, log_start=self.process.log_start)
 
@@ -224,13 +231,44 @@ class Attempt:
         May be called from a signal handler, while `wait` is being executed.
         """
         self.process.stop()
-        self._wait_for_lock()
+        _wait_for_release(self.folder.path / "lock")
 
-    def _wait_for_lock(self) -> None:
-        """Wait until the killed processes of the training are gone."""
-        deadline = time.monotonic() + STOP_PATIENCE_S
-        while self.folder.is_locked() and time.monotonic() < deadline:
-            time.sleep(0.01)
+
+def identity(pid: int | None) -> dict[str, Any]:
+    """A process by host, number and start time, because numbers are used again; from Linux's /proc."""
+    try:
+        since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        since = ""
+    return {"host": socket.gethostname(), "pid": pid, "since": since}
+
+
+def stop_orphan(lock: Path) -> bool:
+    """Stop a training that outlived the sweep that started it (kill -9, a lost connection); return whether it was one.
+
+    Its lock file names the process of the sweep. A training that a sweep waits for, or that runs on another machine, is
+    left alone.
+    """
+    try:
+        owner = json.loads(lock.read_bytes())
+        is_orphan = owner["host"] == socket.gethostname() and owner != identity(owner["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    if not is_orphan or not is_locked(lock):
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in holders(lock):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        _wait_for_release(lock)
+    return not is_locked(lock)
+
+
+def _wait_for_release(lock: Path) -> None:
+    """Wait until the stopped processes of a training are gone."""
+    deadline = time.monotonic() + STOP_PATIENCE_S
+    while is_locked(lock) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def last_exception(lines: Sequence[str]) -> str:
@@ -261,19 +299,13 @@ def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
     if metric.at == "last":
         update, value = list(values.items())[-1]
     else:
-        update, value = max(values.items(), key=lambda pair: _rank(pair[1], metric))
+        update, value = metric.best(values.items(), lambda pair: pair[1])
     if value is None:
         known = ", ".join(sorted(records[update]))
         raise ValueError(
             f"{metric.log} {metric.value} is not a finite number at update {update}; the record has {known}"
         )
     return {"value": value, "num_updates": update}
-
-
-def _rank(value: float | None, metric: Metric) -> float:
-    if value is None:
-        return float("-inf")
-    return -value if metric.goal == "min" else value
 
 
 def _moved(argument: str, before: str | None, root: Path) -> str:
@@ -310,3 +342,51 @@ def _by_name(arguments: Sequence[str]) -> dict[str, str]:
             name = argument
         values.setdefault(name, []).extend([argument] * (argument != name))
     return {name: " ".join(texts) for name, texts in values.items()}
+
+
+def keep_weights(folders: Sequence[RunFolder]) -> None:
+    """Keep only the weights of each finished run's checkpoint that its metric is about."""
+    for folder in folders:
+        kept = folder.checkpoint()
+        if folder.state() != DONE or kept is None:
+            continue
+        remove_unfinished(kept.parent)  # of a kill in the next line, or at the very end of the training
+        drop_optimizer(kept)
+        for path in folder.checkpoints():
+            if path != kept:
+                path.unlink()
+
+
+def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
+    """Keep only the weights of the best run of each cell whose runs are all done."""
+    keep_weights(folders)
+    for folder in not_best(folders, metric):
+        for path in folder.checkpoints():
+            path.unlink()
+
+
+def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
+    """The runs whose weights `keep_best` deletes."""
+    found: list[RunFolder] = []
+    for cell in dict.fromkeys(folder.run.cell for folder in folders):
+        runs = [folder for folder in folders if folder.run.cell == cell]
+        with_weights = [folder for folder in runs if folder.checkpoint() is not None]
+        if with_weights and all(folder.state() == DONE for folder in runs):
+            best = metric.best(with_weights, lambda folder: (folder.result() or {})["value"])
+            found += [folder for folder in with_weights if folder is not best]
+    return found
+
+
+def drop_optimizer(path: Path) -> None:
+    """Rewrite a checkpoint without the optimizer's state, as with fairseq's --no-save-optimizer-state."""
+    import torch
+
+    from roberta_plugin.models.checkpoints.loading import load_state
+
+    state = load_state(path)
+    if _OPTIMIZER not in state:
+        return
+    del state[_OPTIMIZER]
+    with atomic_write(path) as file:
+        lock_unfinished(file.fileno())
+        torch.save(state, file)

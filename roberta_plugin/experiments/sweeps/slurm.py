@@ -1,19 +1,20 @@
-"""The runs of a sweep as one SLURM job array, through submitit: a run is a task of the array, on one node.
+"""The runs of a sweep as one SLURM job array, through submitit: submitted, watched, waited for.
 
-A preempted or timed-out task is requeued and resumes from its run's last checkpoint. jobs.json records which run is in
-which task, so that the next `roberta sweep` leaves alone what still waits in the queue. Checks, snapshot and the call
-of sbatch are those of `roberta launch`.
+A run is a task of the array, on one node. A preempted or timed-out task is requeued and resumes from its run's last
+checkpoint. jobs.json records which run is in which task, so that the next `roberta sweep` leaves alone what still waits
+in the queue. Checks, snapshot and the call of sbatch are those of `roberta launch`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder, state_of
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder, keep_weights, state_of
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.launch.checks import check_partition
@@ -23,6 +24,9 @@ from roberta_plugin.training.resources import Resources, check_resources
 from roberta_plugin.training.sbatch_options import check_text
 
 JOBS, _LOGS = "jobs.json", "submitit"
+POLL_S = 10.0
+PATIENCE_S = 3600.0  # a controller may be restarted while its jobs run
+SAY_EVERY_S = 600.0
 
 
 class SweepJob:
@@ -122,16 +126,6 @@ def submit(
     return submitted
 
 
-def fail_unfinished(folders: Sequence[RunFolder], *, root: Path) -> None:
-    """Note a failure for runs that are neither done nor known to have failed, and whose jobs have left the queue."""
-    jobs = known_jobs(root)
-    for folder in folders:
-        job = jobs.get(folder.run.name)
-        if job is not None and folder.state() == WAITING:
-            log = root / _LOGS / f"{job}_0_log.err"
-            folder.fail(f"job {job} has ended, and the run is not done; its own log: {log}")
-
-
 def check_slurm(resources: Resources | None) -> None:
     """Refuse resources that cannot work, or that lack a time limit, before anything is written.
 
@@ -176,3 +170,60 @@ def queued_runs(root: Path) -> dict[str, str]:
     except OSError as error:  # to guess would mean to submit a run twice
         raise ChildProcessError(f"{root / JOBS} names jobs of SLURM, and SLURM cannot be asked: {error}") from error
     return {name: alive[job] for name, job in jobs.items() if job in alive}
+
+
+def wait_for_queue(
+    folders: Sequence[RunFolder],
+    *,
+    root: Path,
+    keep: str,
+    say: Callable[[str], None],
+    look: Callable[[], None],
+) -> None:
+    """Wait until the queue holds no run any more; those that left it without training have failed.
+
+    Args:
+        folders: the runs.
+        root: folder of the sweep.
+        keep: which checkpoints stay; `all`, or those of runs that are done lose what is needed to resume.
+        say: receives messages for the user.
+        look: called after each poll, to show the progress.
+
+    Raises:
+        ChildProcessError: if SLURM has not answered for an hour.
+    """
+    while _may_be_queued(root, say):
+        time.sleep(POLL_S)
+        look()
+        if keep != "all":
+            keep_weights(folders)
+    jobs = known_jobs(root)
+    for folder in folders:
+        job = jobs.get(folder.run.name)
+        if job is not None and folder.state() == WAITING:
+            log = root / _LOGS / f"{job}_0_log.err"
+            folder.fail(f"job {job} has ended, and the run is not done; its own log: {log}")
+
+
+def _may_be_queued(root: Path, say: Callable[[str], None]) -> bool:
+    """Whether runs are in SLURM's queue; retries for an hour if squeue fails, as the jobs themselves do."""
+    begun = time.monotonic()
+    say_at = begun
+    while True:
+        try:
+            answer = bool(queued_runs(root))
+        except ChildProcessError as error:
+            now = time.monotonic()
+            if now > begun + PATIENCE_S:
+                raise
+            if now >= say_at:
+                say_at = now + SAY_EVERY_S
+                say(
+                    f"{time.strftime('%H:%M:%S')} {error}; the jobs go on, and SLURM is asked again every "
+                    f"{POLL_S:.0f} s for {(begun + PATIENCE_S - now) / 60:.0f} minutes"
+                )
+            time.sleep(POLL_S)
+            continue
+        if say_at > begun:
+            say(f"{time.strftime('%H:%M:%S')} SLURM answers again")
+        return answer

@@ -15,21 +15,17 @@ and repeats what failed. From a notebook:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.experiments.settings import SweepSettings as SweepSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, read_grid
-from roberta_plugin.experiments.sweeps.keep import keep_best, keep_weights
-from roberta_plugin.experiments.sweeps.local import run_locally
-from roberta_plugin.experiments.sweeps.orphans import stop_orphan
-from roberta_plugin.experiments.sweeps.progress import SweepProgress
+from roberta_plugin.experiments.sweeps.local import SweepProgress, run_locally
 from roberta_plugin.experiments.sweeps.report import write_report
-from roberta_plugin.experiments.sweeps.run import DONE, RUNNING, RunFolder
-from roberta_plugin.experiments.sweeps.settings import SweepSettings as SweepSettings
-from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit
-from roberta_plugin.experiments.sweeps.waiting import wait_for_queue
+from roberta_plugin.experiments.sweeps.run import DONE, RUNNING, RunFolder, keep_best, keep_weights, stop_orphan
+from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit, wait_for_queue
 from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
@@ -68,7 +64,7 @@ def sweep(
     *,
     grid: Grid | None = None,
     say: Callable[[str], None] = print,
-    progress: Callable[[Sequence[RunFolder]], SweepProgress] = SweepProgress,
+    share: Callable[[], float] | None = None,
 ) -> SweepReport:
     """Train what is left of a sweep, write the report, and return it.
 
@@ -76,7 +72,7 @@ def sweep(
         settings: what to train.
         grid: what `settings.grid` holds, from a caller that has made and checked it (`check_options`).
         say: receives messages for the user.
-        progress: makes the display of the progress, from the runs that are to be done.
+        share: for the display of the progress: how much is done of a study that the sweep belongs to, from 0 to 1.
 
     Raises:
         FileNotFoundError: if the grid file or its data are missing.
@@ -90,26 +86,11 @@ def sweep(
         if settings.slurm is not None:
             check_slurm(grid.slurm)
     folders = prepare(grid, root)
-    chosen: list[RunFolder] = []
-    waited_for: list[RunFolder] = []
-    if not settings.report_only:
-        stop_orphans(folders, say)
-        chosen = to_do(folders, root=root)
-        if settings.wait:  # also for what an earlier call has submitted
-            queued = queued_runs(root)
-            waited_for = [folder for folder in folders if folder in chosen or folder.run.name in queued]
-    if chosen and use_snapshot(chosen, root=(settings.code or root).resolve(), renew=settings.renew_code):
-        say(f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code")
     jobs: dict[str, str] = {}
     try:
-        if chosen and settings.slurm is not None:
-            jobs = _submit(chosen, grid, root=root, settings=settings, say=say)
-        elif chosen:
-            _train_here(chosen, settings=settings, num_runs=len(folders), say=say, show=progress)
-        if waited_for:
-            if len(waited_for) > len(chosen):
-                say(f"{len(waited_for) - len(chosen)} runs of an earlier submission are in the queue: waiting for them")
-            wait_for_queue(waited_for, root=root, keep=settings.keep, say=say, show=progress)
+        if not settings.report_only:
+            stop_orphans(folders, say)
+            jobs = _train(folders, grid, root=root, settings=settings, say=say, share=share)
     finally:
         if settings.keep != "all":
             keep_weights(folders)
@@ -142,19 +123,47 @@ def stop_orphans(folders: Sequence[RunFolder], say: Callable[[str], None]) -> No
             say(f"{folder.run.name} was still running without the sweep that had started it: stopped, to be resumed")
 
 
+def _train(
+    folders: Sequence[RunFolder],
+    grid: Grid,
+    *,
+    root: Path,
+    settings: SweepSettings,
+    say: Callable[[str], None],
+    share: Callable[[], float] | None,
+) -> dict[str, str]:
+    """Train the runs that are to be done, here or on SLURM; return the jobs that were submitted."""
+    queued = queued_runs(root)
+    chosen = to_do(folders, queued)
+    if chosen and use_snapshot(chosen, root=(settings.code or root).resolve(), renew=settings.renew_code):
+        say(f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code")
+    if settings.slurm is None:
+        if chosen:
+            _train_here(chosen, settings=settings, num_runs=len(folders), say=say, share=share)
+        return {}
+    jobs = _submit(chosen, grid, root=root, settings=settings, say=say) if chosen else {}
+    awaited = [folder for folder in folders if folder in chosen or folder.run.name in queued]
+    if settings.wait and awaited:  # also for what an earlier call has submitted
+        if len(awaited) > len(chosen):
+            say(f"{len(awaited) - len(chosen)} runs of an earlier submission are in the queue: waiting for them")
+        with SweepProgress(awaited, share=share) as progress:
+            wait_for_queue(awaited, root=root, keep=settings.keep, say=say, look=progress.look)
+    return jobs
+
+
 def _train_here(
     folders: Sequence[RunFolder],
     *,
     settings: SweepSettings,
     num_runs: int,
     say: Callable[[str], None],
-    show: Callable[[Sequence[RunFolder]], SweepProgress],
+    share: Callable[[], float] | None,
 ) -> None:
     say(
         f"{len(folders)} of {num_runs} runs to do, {settings.parallel} at a time; "
         f"logs: {settings.output_dir}/CELL/seed-N/log.txt"
     )
-    with show(folders) as progress:
+    with SweepProgress(folders, share=share) as progress:
 
         def report(folder: RunFolder, event: str) -> None:
             if settings.keep != "all":
@@ -235,9 +244,8 @@ def prepare(grid: Grid, root: Path) -> list[RunFolder]:
     return folders
 
 
-def to_do(folders: Sequence[RunFolder], *, root: Path) -> list[RunFolder]:
-    """The runs that are neither done nor running nor in SLURM's queue."""
-    queued = queued_runs(root)
+def to_do(folders: Sequence[RunFolder], queued: Collection[str]) -> list[RunFolder]:
+    """The runs that are neither done nor running nor among those `queued` by SLURM."""
     return [folder for folder in folders if folder.run.name not in queued and folder.state() not in (DONE, RUNNING)]
 
 

@@ -13,9 +13,9 @@ import torch
 from roberta_plugin.cli import finetune, main
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.experiments import finetune as procedure
-from roberta_plugin.experiments import inference
+from roberta_plugin.experiments import finetuning_plan, inference
 from roberta_plugin.experiments.evaluation import Evaluation
-from roberta_plugin.experiments.finetuning_start import starting_model
+from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.report import write_report
@@ -67,14 +67,11 @@ def words(tmp_path, monkeypatch, model_state):
 
 
 def write_grid(args):
-    settings = finetune.settings_of(args)
-    start = starting_model(settings.model)
-    prepared = procedure.prepared_data(settings, start)
-    return procedure.write_grid(settings, prepared, start, report=lambda line: None)
+    return finetuning_plan.plan_finetuning(finetune.settings_of(args))
 
 
 def grid_of(args):
-    return json.loads((Path(args.output_dir) / procedure.GRID).read_text())
+    return json.loads((Path(args.output_dir) / finetuning_plan.GRID).read_text())
 
 
 def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
@@ -90,10 +87,9 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
 @pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
-    settings, data = finetune.settings_of(args), words[2]
-    asked_of_the_sweep = procedure.run_grid(settings, write_grid(args), data=data, report=print)["asked"]
+    asked_of_the_sweep = procedure.run_grid(write_grid(args), report=print)["asked"]
     assert asked_of_the_sweep.after.func is procedure.compute_outputs, "in the jobs, where the GPUs are"
-    assert asked_of_the_sweep.after.keywords["data"] == data.resolve()
+    assert asked_of_the_sweep.after.keywords["data"] == words[2].resolve()
     assert asked_of_the_sweep.slurm is not None
     assert asked_of_the_sweep.wait
     assert asked_of_the_sweep.parallel == 7
@@ -308,7 +304,7 @@ def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, mo
         calls.append(parsed)
         real(parsed)
 
-    def to_do(folders, root):
+    def to_do(folders, queued):
         asked.extend(folders)
         return []
 
@@ -318,7 +314,7 @@ def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, mo
     args = parse(*words, "--quick")
     args.run(args)
     assert len(calls) == 1
-    (run,) = read_grid(Path(args.output_dir) / procedure.GRID).runs
+    (run,) = read_grid(Path(args.output_dir) / finetuning_plan.GRID).runs
     assert [folder.run for folder in asked] == [run], "the file says what is run"
 
 
@@ -333,7 +329,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
     monkeypatch.setattr(sweep, "sweep", lambda settings, grid, say: report(facts))
     evaluated = []
 
-    def evaluate(settings, prepared, path, facts):
+    def evaluate(plan, facts):
         evaluated.append(facts["best_cell"])
         return [Evaluation(task="RTE", split="valid", members=(), median={}, ensemble={})], "the table"
 
@@ -355,7 +351,7 @@ def trained(raw, monkeypatch):
 
     def train(settings, grid, say):
         folders = sweep.prepare(grid, settings.output_dir.resolve())
-        for folder in sweep.to_do(folders, root=settings.output_dir.resolve()):
+        for folder in sweep.to_do(folders, queued=()):
             done.append(folder.run.name)
             (folder.path / "checkpoints").mkdir()
             torch.save({"model": {}, "args": argparse.Namespace()}, folder.path / "checkpoints" / "checkpoint_best.pt")
@@ -424,7 +420,7 @@ def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, caps
     words, done, _ = trained
     words += ["--only", "lr=1e-5", "--seeds", "1"]
     assert main(words) == 0
-    path = tmp_path / "out" / procedure.GRID
+    path = tmp_path / "out" / finetuning_plan.GRID
     before = path.read_text()
     assert main([*words, "--set", "bf16=true", "--set", "dropout=0.2"]) == 2
     error = capsys.readouterr().err

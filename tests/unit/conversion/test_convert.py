@@ -18,7 +18,7 @@ from roberta_plugin.conversion.huggingface_folder import read_weights, write_wei
 from roberta_plugin.conversion.huggingface_vocabulary import changed_places
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.data.vocabulary import Row, Vocabulary
-from roberta_plugin.experiments.finetuning_start import starting_model
+from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.loading import load_state
 from tests.tiny_benchmarks import write_prepared

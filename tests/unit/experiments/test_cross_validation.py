@@ -7,7 +7,7 @@ import pytest
 from roberta_plugin.experiments import cross_validation
 from roberta_plugin.experiments.cross_validation import as_markdown, cross_validate, rows_of, settings_of_folds
 from roberta_plugin.experiments.evaluation import Evaluation
-from roberta_plugin.experiments.finetuning_settings import FinetuneSettings
+from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.finetuning.options import CustomOptions
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.experiments.finetune import FinetuneSettings, gpus_of_a_run, is_finished
+from roberta_plugin.experiments.finetune import FinetuneSettings, is_finished
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.training.resources import Resources
 
@@ -26,11 +26,6 @@ REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
 def test_settings_that_cannot_work_are_refused_when_they_are_made(changes, message):
     with pytest.raises(ValueError, match=message):
         FinetuneSettings(**{"task": "RTE", **REQUIRED, **changes})
-
-
-def test_slurm_gives_a_run_the_gpus_that_it_is_asked_for():
-    settings = FinetuneSettings(task="RTE", **REQUIRED, slurm=Resources(time="60", gpus_per_node=4, gpu_type="h100"))
-    assert gpus_of_a_run(settings) == 4
 
 
 def test_a_grid_with_failed_runs_is_finished_and_one_with_waiting_runs_is_not():

@@ -7,7 +7,6 @@ import pytest
 from roberta_plugin.experiments.studies.costs import (
     START_UP_S,
     StudyCosts,
-    StudyProgress,
     costs_of,
     measured_costs,
     measured_speed,
@@ -57,20 +56,3 @@ def test_costs_of_a_resumed_run_count_each_update_once():
     assert tokens == 25 / 20 * (10 * 100 + 10 * 200)
     assert hours == pytest.approx(25 / 20 * (10 * 2 + 10 * 2) / 3600)
     assert measured_costs([], 25) is None
-
-
-def test_time_left_counts_the_work_of_this_start_only():
-    seconds = 100.0
-    progress = StudyProgress(1000.0, now=lambda: seconds)
-    progress.begin(0.4)  # 40 % were done before
-    assert progress.describe(0.4) == "study: 40 % of the work done"
-    seconds = 160.0  # 20 % in a minute: the other 40 % take two
-    assert progress.describe(0.6) == "study: 60 % of the work done, about 0:02:00 left"
-
-
-def test_the_work_of_earlier_stages_counts():
-    progress = StudyProgress(10.0)
-    progress.finish(4.0)
-    assert progress.share(1.0) == 0.5
-    assert progress.share(99.0) == 1.0
-    assert StudyProgress(0.0).share(0.0) == 1.0

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from roberta_plugin.experiments.settings import StudySettings
 from roberta_plugin.experiments.studies import study as study_study
 from roberta_plugin.experiments.studies.plan import plan_variants
-from roberta_plugin.experiments.studies.settings import StudySettings, read_study
+from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.study import PlannedStudy, Work
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study

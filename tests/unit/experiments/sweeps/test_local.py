@@ -1,11 +1,22 @@
-"""Runs on this machine: so many at a time, retries, shares of the machine, and an end in order."""
+"""Runs on this machine: how many at a time, retries, shares of the machine, an end in order, the progress."""
 
+import sys
 import threading
 
 import pytest
 
 from roberta_plugin.experiments.sweeps import local as sweep_local
-from roberta_plugin.experiments.sweeps.local import environments, run_locally, visible_gpus
+from roberta_plugin.experiments.sweeps.grid import Run
+from roberta_plugin.experiments.sweeps.local import (
+    SweepProgress,
+    describe,
+    environments,
+    run_locally,
+    share_done,
+    visible_gpus,
+)
+from roberta_plugin.locks import try_lock
+from tests.unit.experiments.sweeps.test_run import ACCURACY, RunFolder
 
 
 class FakeRun:
@@ -47,7 +58,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(sweep_local, "POLL_S", 0.001)
 
 
-def sweep(runs, **options):
+def run_all(runs, **options):
     events = []
     run_locally(runs, report=lambda run, event: events.append((run.name, event)), **options)
     return events
@@ -56,7 +67,7 @@ def sweep(runs, **options):
 @pytest.mark.parametrize("num_parallel", [1, 2, 3])
 def test_never_more_than_asked_for_and_all_of_them(num_parallel):
     runs = [FakeRun(str(number), polls=1 + number % 3) for number in range(8)]
-    events = sweep(runs, num_parallel=num_parallel)
+    events = run_all(runs, num_parallel=num_parallel)
     assert FakeRun.most_alive == num_parallel
     assert sorted(name for name, event in events if event == "done") == [run.name for run in runs]
 
@@ -64,17 +75,17 @@ def test_never_more_than_asked_for_and_all_of_them(num_parallel):
 def test_a_failed_run_is_retried_so_often(monkeypatch):
     bad = FakeRun("bad", states=("failed", "failed", "failed"))
     late = FakeRun("late", states=("failed", "done"))
-    events = sweep([bad, late], num_parallel=2, retries=2)
+    events = run_all([bad, late], num_parallel=2, retries=2)
     assert [event for name, event in events if name == "bad"] == ["started", "failed"] * 3
     assert [event for name, event in events if name == "late"] == ["started", "failed", "started", "done"]
 
 
 def test_without_retries_a_failure_stands():
-    assert sweep([FakeRun("bad", states=("failed",))], num_parallel=1) == [("bad", "started"), ("bad", "failed")]
+    assert run_all([FakeRun("bad", states=("failed",))], num_parallel=1) == [("bad", "started"), ("bad", "failed")]
 
 
 def test_a_run_of_somebody_else_is_passed_over():
-    events = sweep([FakeRun("theirs", elsewhere=True), FakeRun("ours")], num_parallel=1)
+    events = run_all([FakeRun("theirs", elsewhere=True), FakeRun("ours")], num_parallel=1)
     assert events == [("theirs", "elsewhere"), ("ours", "started"), ("ours", "done")]
 
 
@@ -122,3 +133,66 @@ def test_each_run_has_gpus_of_its_own(monkeypatch):
         environments(3, gpus_per_run=2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert visible_gpus() == []
+
+
+def with_log(root, seed, *, updates=None, value=None):
+    run = Run(cell="a", seed=seed, settings={}, arguments=("data", "--max-update", "40"))
+    folder = RunFolder(root, run, ACCURACY)
+    folder.prepare()
+    if updates is not None:
+        record = f'x | INFO | train_inner | {{"num_updates": "{updates}", "loss": "1"}}\n'
+        (folder.path / "log.txt").write_text("words\n" * 10_000 + record)
+    if value is not None:
+        folder._write("result.json", {"value": value})
+    return folder
+
+
+def test_a_run_is_as_far_as_its_log_says(tmp_path):
+    runs = [
+        with_log(tmp_path, "1"),
+        with_log(tmp_path, "2", updates=10),
+        with_log(tmp_path, "3", updates=10, value=1.0),
+    ]
+    assert [share_done(run) for run in runs] == [0.0, 0.25, 1.0]
+
+
+def test_without_a_terminal_there_is_a_line_for_each_run_that_ends(tmp_path, capsys):
+    runs = [with_log(tmp_path, "1", value=87.25), with_log(tmp_path, "2")]
+    with SweepProgress(runs) as progress:
+        for event in ("started", "done"):
+            progress.report(runs[0], event)
+            progress.look()
+        progress.report(runs[1], "failed")
+    out, err = capsys.readouterr()
+    assert err == ""
+    first, second = out.splitlines()
+    assert first.endswith("1 of 2: a/seed-1 done: 87.25")
+    assert second.endswith(f"2 of 2: a/seed-2 failed, see {runs[1].path / 'log.txt'}")
+
+
+def test_on_a_terminal_a_bar_shows_the_share_and_the_time_left_and_one_the_run_that_trains(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sweep_local, "_LOOK_EVERY_S", 0.0)
+    runs = [with_log(tmp_path, "1", updates=20), with_log(tmp_path, "2")]
+    with SweepProgress(runs) as progress:
+        progress.report(runs[0], "started")
+        with open(runs[0].path / "lock", "w") as lock:
+            assert try_lock(lock.fileno())
+            progress.look()
+        assert progress._bar.n == 0.5
+    shown = capsys.readouterr().err
+    assert "0.5 of 2 runs" in shown
+    assert "left" in shown
+    assert "a/seed-1:  50%" in shown and "20/40 updates" in shown and "loss=1.00" in shown
+    assert "a/seed-2" not in shown
+
+
+def test_of_a_study_the_share_and_the_time_left_are_said_after_each_run(tmp_path, capsys):
+    shares = iter([0.4, 0.6])
+    with SweepProgress([with_log(tmp_path, "1", value=1.0)], share=lambda: next(shares)) as progress:
+        progress.report(progress._folders[0], "done")
+    assert "study: 60 % of the work done, about 0:00:0" in capsys.readouterr().out
+    assert describe(40, 40, 9) == "study: 40 % of the work done"
+    assert describe(60, 40, 60) == "study: 60 % of the work done, about 0:02:00 left"  # 20 % in a minute

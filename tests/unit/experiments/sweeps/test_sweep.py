@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from roberta_plugin.experiments.sweeps import sweep, waiting
+from roberta_plugin.experiments.sweeps import slurm, sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
 from roberta_plugin.locks import try_lock
@@ -18,15 +18,14 @@ def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
     return read_grid(path)
 
 
-def test_what_is_done_running_or_queued_is_left_alone(tmp_path, monkeypatch):
+def test_what_is_done_running_or_queued_is_left_alone(tmp_path):
     folders = prepare(grid_of(tmp_path), tmp_path / "out")
     done, running, queued, failed = folders
     (done.path / "result.json").write_text("{}")
-    monkeypatch.setattr(sweep, "queued_runs", lambda root: {queued.run.name})
     (failed.path / "failure.json").write_text("{}")
     with open(running.path / "lock", "w") as lock:
         assert try_lock(lock.fileno())
-        assert to_do(folders, root=tmp_path / "out") == [failed]
+        assert to_do(folders, {queued.run.name}) == [failed]
 
 
 def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypatch):
@@ -34,11 +33,11 @@ def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypat
     grid = grid_of(tmp_path)
     names = {run.name for run in grid.runs}
     answers = [names, names, names, set()]
-    for module in (sweep, waiting):
+    for module in (sweep, slurm):
         monkeypatch.setattr(module, "queued_runs", lambda root: answers.pop(0))
     monkeypatch.setattr(sweep, "check_options", lambda grid: None)
     monkeypatch.setattr(sweep, "submit", None)
-    monkeypatch.setattr(waiting, "POLL_S", 0)
+    monkeypatch.setattr(slurm, "POLL_S", 0)
     said = []
     settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", slurm={"time": "1:00:00"}, wait=True)
     sweep.sweep(settings, say=said.append)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roberta_plugin.experiments.finetuning_grid import quickened
+from roberta_plugin.experiments.finetuning_plan import quickened
 from roberta_plugin.finetuning.custom.recipe import recipe_for
 
 

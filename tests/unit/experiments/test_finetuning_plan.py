@@ -1,10 +1,12 @@
 """From the paper's recipe to a grid file: what may be changed, what may not, and that the sweep reads it."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from roberta_plugin.experiments.finetuning_grid import as_yaml, grid_of
+from roberta_plugin.experiments.finetuning_plan import as_yaml, grid_of, selection_remarks
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.training.resources import Resources
@@ -125,3 +127,32 @@ def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, 
 def test_what_cannot_be_chosen_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         grid(tmp_path, **changes)
+
+
+def prepared_with(tmp_path, kind, labels):
+    """A prepared folder whose development set has these labels."""
+    split = SimpleNamespace(
+        name="valid", columns={"label": np.array(labels)}, facts={"arrays": []}, __len__=lambda self: len(labels)
+    )
+    split = type("Split", (), {**vars(split)})()
+    settings = {"kind": kind, "labels": ["a", "b", "c"] if kind == "classification" else [], "max_length": 8}
+    return SimpleNamespace(task="custom", settings=settings, split=lambda name: split)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "metric", "says"),
+    [
+        ("classification", [0, 1, 1], "macro_f1", "by macro_f1, which here is that of the other labels"),
+        ("classification", [0, 1, 1], "accuracy", None),
+        ("classification", [0, 1, 2], "macro_f1", None),
+        ("regression", [2.5, 2.5], "pearson_spearman", "by pearson_spearman, which is not defined here"),
+        ("regression", [2.5, 2.5], "mae", None),
+        ("regression", [2.5, 3.5], "pearson", None),
+    ],
+)
+def test_a_metric_that_the_development_set_cannot_tell_is_named(tmp_path, kind, labels, metric, says):
+    """`--select macro_f1` without an example of a label, a correlation with numbers that are all the same."""
+    found = selection_remarks(prepared_with(tmp_path, kind, labels), metric)
+    assert bool(found) == bool(says)
+    if says:
+        assert says in found[0] and ("accuracy" if kind == "classification" else "mae, rmse") in found[0]

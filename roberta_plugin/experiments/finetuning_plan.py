@@ -1,0 +1,545 @@
+"""The settings of `roberta finetune` -> its plan: model, data and grid, resolved and checked once.
+
+    --model                                       -> Start: checkpoint, options of its architecture
+    --data, or official files and --tokenizer     -> Prepared
+    the paper's recipe, --only, --set, --seeds    -> Grid: every combination of the axes, with every seed
+
+Everything that does not fit is refused here, before anything is trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
+from roberta_plugin.experiments.sweeps.run import RunFolder
+from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, PaperRecipe, benchmark_of, selectable
+from roberta_plugin.finetuning.inspection import is_constant, labels_without_examples, remarks
+from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.prepared import NAME, Prepared
+from roberta_plugin.json_files import read_json
+from roberta_plugin.kinds.windows import question_length
+from roberta_plugin.training.options_file import named_options
+from roberta_plugin.training.resources import Resources, given_settings
+
+GRID = "finetune.yaml"
+START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
+Report = Callable[[str], None]
+
+# Options of every run. It keeps the best checkpoint, and the last one to resume from.
+_COMMON = {
+    "no-epoch-checkpoints": "true",
+    "keep-interval-updates": "1",
+    "find-unused-parameters": "true",  # on several GPUs: the masked-LM head has no gradient
+    "num-workers": "0",
+    "log-interval": "50",
+    "tensorboard-logdir": "{folder}/tensorboard",
+}
+
+_UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman")  # metrics that a development set may not tell
+_BATCH = ("batch-size", "update-freq")
+_REFUSED = {
+    "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
+    "max-sentences": "this is fairseq's other name for batch-size; give that",
+    "distributed-world-size": "give --gpus-per-run, or with --slurm gpus_per_node",
+    "data": "give --data, which is also what the runs are evaluated on",
+    "task": "it follows from the TASK of this command",
+    "criterion": "it follows from the TASK of this command",
+    "finetune-from-model": "give --model",
+    "maximize-best-checkpoint-metric": "it follows from the metric of --select",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetunePlan:
+    """What a fine-tuning does: its settings with the model, the data and the grid, which fit each other."""
+
+    settings: FinetuneSettings
+    prepared: Prepared
+    """The data."""
+    grid: Grid
+    """All runs, with options that fairseq-train accepts."""
+    gpus_per_run: int
+    """GPUs that each run on this machine has for itself; 0: all runs share what there is."""
+
+    @property
+    def root(self) -> Path:
+        """Folder of the runs and of the sweep's report."""
+        return self.settings.output_dir / "runs"
+
+    @property
+    def results(self) -> Path:
+        """Folder of the evaluations, the prediction files and the table."""
+        return self.settings.output_dir / "results"
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        """The folders of all runs."""
+        return [RunFolder(self.root.resolve(), run, self.grid.metric) for run in self.grid.runs]
+
+
+def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line: None) -> FinetunePlan:
+    """Prepare the data if needed, check that everything fits, and write the grid file.
+
+    Raises:
+        FileNotFoundError: if a file that the settings name does not exist.
+        ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
+            made with other settings: the message names each difference.
+    """
+    import torch
+
+    import roberta_plugin
+    from roberta_plugin.experiments.sweeps.sweep import check_options
+
+    roberta_plugin.register()
+    has_gpus = torch.cuda.is_available()
+    gpus_per_run = int(has_gpus) if settings.gpus_per_run is None else settings.gpus_per_run
+    num_gpus = max(has_gpus, gpus_per_run) if settings.slurm is None else settings.slurm.gpus_per_node
+    start = starting_model(settings.model)
+    prepared = prepared_data(settings, start)
+    content = _grid_content(settings, prepared, start, num_gpus=num_gpus, report=report)
+    path = settings.output_dir / GRID
+    without_slurm = {name: section for name, section in json.loads(as_yaml(content)).items() if name != "slurm"}
+    grid = grid_from(without_slurm, path)
+    check_options(grid, is_written=False)
+    plan = FinetunePlan(
+        settings=settings, prepared=prepared, grid=replace(grid, slurm=settings.slurm), gpus_per_run=gpus_per_run
+    )
+    for folder in plan.runs:
+        folder.check()  # before the file that describes them is replaced
+    check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
+    settings.output_dir.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, "w") as file:
+        file.write(as_yaml(content))
+    for remark in [*remarks(prepared), *selection_remarks(prepared, grid.metric.value)]:
+        report(remark)
+    return plan
+
+
+def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
+    """The prepared folder, made from the official files if it does not exist.
+
+    Raises:
+        ValueError: if it is for another task, or was prepared with other settings.
+    """
+    folder, max_length = settings.data or settings.output_dir / "data", settings.max_length
+    if settings.raw is not None:
+        max_length = min(MAX_LENGTH, start.max_positions) if max_length is None else max_length
+        if not (folder / NAME).is_file():
+            check_positions(start, settings.task, max_length=max_length, options=settings.task_options)
+            tokenizer, dictionary = tokenizer_of(settings, start)
+            data = {field.name: getattr(settings, field.name) for field in fields(DataSettings)}
+            data |= {"tokenizer": tokenizer, "max_length": max_length}
+            prepare(PrepareSettings(**data, dictionary=dictionary, output_dir=folder))
+    prepared = Prepared.open(folder)
+    if prepared.task != settings.task:
+        raise ValueError(f"{folder} is prepared for {prepared.task}, not for {settings.task}: give another --data.")
+    check_same(
+        prepared, raw=settings.raw, tokenizer=settings.tokenizer, max_length=max_length, options=settings.options
+    )
+    return prepared
+
+
+def _grid_content(
+    settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_gpus: int, report: Report
+) -> dict[str, Any]:
+    """The content of the grid file of the paper's recipe, with what the settings change; `num_gpus` 0: on the CPU."""
+    check_model(start, prepared)
+    for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
+        if split not in prepared.splits:
+            raise ValueError(
+                f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
+                f"to the raw files, delete {prepared.folder}, and run the same command again."
+            )
+    recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
+    if settings.quick:
+        recipe = quickened(recipe)
+    if recipe.starts_from and start.checkpoint == settings.model:
+        report(
+            f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
+            f"output folder of `roberta finetune {recipe.starts_from}`."
+        )
+    options = named_options(settings.train_options, where="--set")
+    return grid_of(
+        recipe,
+        data=prepared.folder,
+        metric=selected_metric(settings, prepared, options.pop("best-checkpoint-metric", None)),
+        model=start.options,
+        checkpoint=None if settings.from_scratch else start.checkpoint,
+        changes={**({} if num_gpus else {"cpu": "true"}), **options},
+        only=settings.only,
+        seeds=settings.seeds,
+        slurm=settings.slurm,
+        num_ranks=max(1, num_gpus),
+    )
+
+
+def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str | None) -> tuple[str, str] | None:
+    """The metric that --select names, or --set best-checkpoint-metric, and its goal; None: the recipe's.
+
+    Raises:
+        ValueError: if a validation of the task does not log it: names those that it does.
+    """
+    name, option = (settings.select, "--select") if settings.select else (by_set, "--set best-checkpoint-metric")
+    if name is None:
+        return None
+    if by_set not in (None, name):
+        raise ValueError(f"--select {name} and --set best-checkpoint-metric={by_set} contradict each other.")
+    known = selectable(prepared)
+    if name not in known:
+        raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(known)}.")
+    return name, "min" if name in SMALLER_IS_BETTER else "max"
+
+
+def selection_remarks(prepared: Prepared, metric: str) -> list[str]:
+    """What is wrong with the choice of checkpoints by a metric that this development set cannot measure.
+
+    Example: "checkpoint and cell are chosen by macro_f1, here the mean over the other labels, for no example of the
+    development set has the label 'rare': ..."
+    """
+    valid = prepared.split("valid")
+    others = ", ".join(name for name in selectable(prepared) if not name.startswith(_UNDEFINED))
+    remedy = f"add examples to it, or choose by another metric (--select: {others})"
+    lacking = labels_without_examples(prepared, valid)
+    if metric in ("macro_f1", "mcc") and lacking:
+        named = f"label{'s' * (len(lacking) > 1)} {', '.join(map(repr, lacking))}"
+        return [
+            f"Checkpoint and cell are chosen by {metric}, which here is that of the other labels: no example of the "
+            f"development set has the {named}. To judge all labels, {remedy}."
+        ]
+    if metric.startswith(("pearson", "spearman")) and is_constant(prepared, valid):
+        return [
+            f"Checkpoint and cell are chosen by {metric}, which is not defined here and counts as 0: all examples of "
+            f"the development set have the same number. To choose at all, {remedy}."
+        ]
+    return []
+
+
+class Start(NamedTuple):
+    """The model that fine-tuning starts from: its file, the file's content, and the options that build such a model."""
+
+    checkpoint: Path
+    state: dict[str, Any]
+    options: dict[str, str]
+
+    @property
+    def max_positions(self) -> int:
+        """Tokens of a sequence at most."""
+        return int(self.options["max-positions"])
+
+
+def starting_model(path: Path) -> Start:
+    """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
+    from roberta_plugin.experiments.inference import load_state
+    from roberta_plugin.models.checkpoints.building import model_arguments
+    from roberta_plugin.models.checkpoints.options import model_options
+
+    checkpoint = checkpoint_of(path)
+    state = load_state(checkpoint)
+    try:
+        options = model_options(state)
+    except ValueError as error:
+        raise ValueError(f"--model {checkpoint}: {error}") from error
+    model_arguments(state, checkpoint)  # raises for a model that cannot be built
+    return Start(checkpoint, state, options)
+
+
+def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
+    """The checkpoint itself, that of an imported model's folder, or the best one of the fine-tuning in a folder.
+
+    Args:
+        path: the file or folder.
+        option: how the user gave it.
+
+    Raises:
+        FileNotFoundError: if the folder holds none.
+        ValueError: if it is a model of another format, which must be imported first.
+    """
+    from roberta_plugin.conversion.fairseq_archive import is_archive
+    from roberta_plugin.conversion.fairseq_checkpoint import is_checkpoint
+    from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
+    from roberta_plugin.conversion.run_folders import best_of_finetuning, find_checkpoint
+
+    if is_archive(path) or (is_huggingface_folder(path) and not is_checkpoint(path)):
+        then = "--model FOLDER --tokenizer FOLDER" if option == "--model" else f"{option} FOLDER"
+        raise ValueError(
+            f"{option} {path} is a model of another format. Import it first: roberta import {path} --output-dir "
+            f"FOLDER; then give {then}."
+        )
+    if not path.is_dir():
+        return path
+    if is_checkpoint(path):
+        return find_checkpoint(path, None)
+    best = best_of_finetuning(path)
+    if best is None:
+        report = path / "runs" / "report.json"
+        why = f"{report} names no finished run" if report.is_file() else "the folder holds no checkpoint"
+        raise FileNotFoundError(f"{option} {path}: {why}. Give a checkpoint file instead.")
+    return best
+
+
+def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path | None]:
+    """The folder of the tokenizer and the dict.txt: those of --tokenizer, else of the model, as `roberta predict` does.
+
+    Raises:
+        FileNotFoundError: if the model has none; says what to give.
+    """
+    from roberta_plugin.conversion.run_folders import find_dictionary, tokenizer_folder
+
+    if settings.tokenizer is not None:
+        return settings.tokenizer, None
+    try:
+        dictionary = find_dictionary(start.checkpoint, start.state, None)
+        return tokenizer_folder(start.checkpoint, dictionary), dictionary
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"--tokenizer is missing, and no tokenizer was found with the model: give the folder with the tokenizer's "
+            f"files and dict.txt. ({str(error).partition('. ')[0]}.)"
+        ) from error
+
+
+def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:
+    """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
+    if max_length > start.max_positions:
+        raise ValueError(
+            f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
+            "leave it out."
+        )
+    try:
+        benchmark_of(task).settings(task, max_length=max_length, options=options)
+    except ValueError as error:
+        if max_length < start.max_positions or max_length >= MAX_LENGTH:
+            raise
+        length = question_length(start.max_positions, MAX_LENGTH)
+        raise ValueError(
+            f"{error} --max-length cannot be more than {start.max_positions} here, the positions of "
+            f"{start.checkpoint}: give --question-length {length}, or pretrain a model "
+            "with more positions (RoBERTa has 512)."
+        ) from error
+
+
+def check_model(start: Start, prepared: Prepared) -> None:
+    """Refuse data with another vocabulary than the model's, or with longer sequences.
+
+    Raises:
+        ValueError: naming both.
+    """
+    from roberta_plugin.finetuning.identity import check_words
+    from roberta_plugin.models.checkpoints.options import num_symbols
+
+    if num_symbols(start.state) != len(prepared.vocabulary):
+        raise ValueError(
+            f"{start.checkpoint} has a vocabulary of {num_symbols(start.state):,} symbols, and {prepared.folder} one "
+            f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
+        )
+    check_words(start.state, prepared, checkpoint=start.checkpoint)
+    if start.max_positions < prepared.settings["max_length"]:
+        raise ValueError(
+            f"{start.checkpoint} has {start.max_positions} positions, and {prepared.folder} sequences of up to "
+            f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "
+            f"--max-length {start.max_positions}, or give the --data of another one."
+        )
+
+
+def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_runs: bool) -> None:
+    """Refuse a folder whose runs have started from other weights or other examples; else record those of this start.
+
+    The runs record the paths of the model and of the data. A pretraining that goes on writes other weights to the same
+    path, and a folder that is prepared anew has other examples; those of a test set may be others.
+
+    Args:
+        start: the model; None if its weights are not used.
+        prepared: the data.
+        folder: the folder of the fine-tuning.
+        has_runs: whether there are any.
+
+    Raises:
+        ValueError: naming the model or the data.
+    """
+    now = {
+        "sha256": sha256_of_weights(start.state) if start else None,
+        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
+    }
+    known = read_json(folder / START, keys=["sha256"], remedy="delete it if --model and the data are the same") or {}
+    for name, digest in now.items():
+        if has_runs and digest and known.get(name) not in (None, digest):
+            what, path = ("weights", start.checkpoint) if start and name == "sha256" else ("examples", prepared.folder)
+            raise ValueError(
+                f"{folder} holds runs that started from other {what}: {path} has changed since. Give another "
+                f"--output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed any "
+                "more."
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / START, "w") as file:
+        json.dump({"model": str(start.checkpoint) if start else None, **now}, file, indent=2)
+
+
+def sha256_of_weights(state: Mapping[str, Any]) -> str:
+    """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, value in sorted(state["model"].items()):
+        if torch.is_tensor(value):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def grid_of(
+    recipe: PaperRecipe,
+    *,
+    data: Path,
+    model: Mapping[str, str],
+    checkpoint: Path | None,
+    changes: Mapping[str, str],
+    only: Mapping[str, str],
+    seeds: Sequence[str] | None,
+    slurm: Resources | None,
+    metric: tuple[str, str] | None = None,
+    num_ranks: int = 1,
+) -> dict[str, Any]:
+    """The content of the grid file.
+
+    Args:
+        recipe: the benchmark's.
+        data: prepared folder.
+        model: options of the architecture.
+        checkpoint: what training starts from; None: random weights.
+        changes: options of fairseq-train that replace or extend the recipe's.
+        only: axis -> the label that is kept of it, or a value that the recipe does not have; or several: `1e-4,3e-4`.
+        seeds: replace the recipe's.
+        slurm: resources of each run.
+        metric: name of the one that selects, and its goal, "min" or "max"; None: the recipe's.
+        num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
+
+    Raises:
+        ValueError: if `only` names no axis, `changes` an option that other settings determine or of which an axis tries
+            several values, or if the batch cannot be divided among the GPUs.
+    """
+    for name, remedy in _REFUSED.items():
+        if name in changes:
+            raise ValueError(f"--set {name}={changes[name]}: {remedy}.")
+    for name in changes.keys() & model.keys():
+        raise ValueError(f"--set {name}={changes[name]}: the architecture is that of --model ({model[name]}).")
+    axes = dict(recipe.axes)
+    for name, label in only.items():
+        if name not in axes:
+            raise ValueError(f"--only {name}={label}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
+        axes[name] = _restricted(name, axes[name], label)
+    sharing = {name: changes[name] for name in _BATCH if name in changes}
+    changes = {name: value for name, value in changes.items() if name not in _BATCH}
+    axes = {name: _changed(name, choices, changes) for name, choices in axes.items()}
+    axes = {name: _shared_out(choices, sharing, num_ranks=num_ranks) for name, choices in axes.items()}
+    ranks = {"distributed-world-size": str(num_ranks)}
+    start = {"finetune-from-model": str(checkpoint.resolve())} if checkpoint else {}
+    chosen = dict(recipe.metric)
+    if metric is not None:
+        chosen |= {"value": metric[0], "goal": metric[1]}
+        changes["best-checkpoint-metric"] = metric[0]  # among a run's own options: another choice is another run
+        if metric[1] == "max":
+            changes["maximize-best-checkpoint-metric"] = "true"
+    content = {
+        "train": {"data": str(data.resolve()), **_COMMON, **recipe.train, **ranks, **model, **start, **changes},
+        "axes": axes,
+        "seeds": list(seeds or recipe.seeds),
+        "metric": chosen,
+    }
+    return content if slurm is None else {**content, "slurm": given_settings(slurm)}
+
+
+def quickened(recipe: PaperRecipe) -> PaperRecipe:
+    """The recipe with one run: the first seed, and of each axis the value in the middle (of two, the second).
+
+    Example: learning rates 1e-5, 2e-5, 3e-5, batches 16, 32 and five seeds -> 2e-5, 32 and seed 1.
+    """
+
+    def middle(choices: Any) -> Any:
+        if isinstance(choices, Mapping):
+            name = list(choices)[len(choices) // 2]
+            return {name: choices[name]}
+        return [choices[len(choices) // 2]]
+
+    axes = {name: middle(choices) for name, choices in recipe.axes.items()}
+    return replace(recipe, axes=axes, seeds=list(recipe.seeds[:1]))
+
+
+def _restricted(name: str, choices: Any, label: str) -> Any:
+    labels = label.split(",")
+    if isinstance(choices, Mapping):
+        if not choices.keys() >= set(labels):
+            raise ValueError(f"--only {name}={label}: the axis has the labels {', '.join(choices)}.")
+        return {label: choices[label] for label in labels}
+    return labels
+
+
+def _changed(axis: str, choices: Any, changes: Mapping[str, str]) -> Any:
+    """The axis with the user's values; a batch, for instance, in parts that fit into a GPU."""
+    is_named = isinstance(choices, Mapping)
+    concerned = changes.keys() & ({name for options in choices.values() for name in options} if is_named else {axis})
+    if concerned and (not is_named or len(choices) > 1):
+        remedy = f"--only {axis}=... {'first' if is_named else 'instead'}"
+        raise ValueError(f"--set {min(concerned)}: the axis {axis} sets it. Choose one of its values by {remedy}.")
+    if not is_named:
+        return choices
+    return {label: {**options, **{name: changes[name] for name in concerned}} for label, options in choices.items()}
+
+
+def _shared_out(choices: Any, sharing: Mapping[str, str], *, num_ranks: int) -> Any:
+    """Choices of an axis, whose batch is divided into what one rank takes at once, and how many times."""
+    if not isinstance(choices, Mapping):
+        return choices
+    return {
+        label: {**options, **share_batch(int(options["batch-size"]), sharing, num_ranks=num_ranks)}
+        if "batch-size" in options
+        else options
+        for label, options in choices.items()
+    }
+
+
+def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> dict[str, str]:
+    """A batch as the options batch-size and update-freq: batch = batch-size x ranks x update-freq.
+
+    Example:
+        share_batch(32, {"batch-size": "4"}, num_ranks=2)  ->  {"batch-size": "4", "update-freq": "4"}
+
+    Args:
+        batch: examples of an update.
+        sharing: values of the two options that the user has given; none, one or both.
+        num_ranks: GPUs, or 1.
+
+    Raises:
+        ValueError: if the batch cannot be divided like this.
+    """
+    for name, value in sharing.items():
+        if not value.isdecimal() or int(value) < 1:
+            raise ValueError(f"--set {name} must be a whole number from 1 on, got {value!r}.")
+    given = {name: int(value) for name, value in sharing.items()}
+    size, freq = given.get("batch-size"), given.get("update-freq")
+    parts = num_ranks * (size or 1) * (freq or 1)
+    if batch % parts or (len(given) == 2 and parts != batch):
+        chosen = "".join(f" x {name} {value}" for name, value in given.items())
+        raise ValueError(
+            f"A batch of {batch} examples cannot be divided among {num_ranks} GPU{'s' * (num_ranks > 1)} per "
+            f"run{chosen}: batch-size x GPUs x update-freq must be {batch}. Choose divisors of {batch}; --set "
+            "batch-size alone is enough, update-freq follows from it."
+        )
+    size = size or batch // parts
+    return {"batch-size": str(size), "update-freq": str(batch // (num_ranks * size))}
+
+
+def as_yaml(content: Mapping[str, Any]) -> str:
+    """The grid as text: JSON, which is also YAML and shows which values are strings.
+
+    Characters beyond the first 65,536 stay as they are: JSON's escape for them, a pair of surrogates, is not YAML's.
+    """
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

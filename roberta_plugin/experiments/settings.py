@@ -1,0 +1,207 @@
+"""The settings of `roberta finetune`, `evaluate`, `sweep` and `study`: fields with a help text are their options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.settings import REQUIRED, check_values, setting
+from roberta_plugin.training.resources import Resources
+
+Keep = Literal["best", "weights", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """How many trainings are done at a time."""
+
+    output_dir: Path = setting(REQUIRED, "where everything is written")
+    parallel: int = setting(1, "runs at a time", smallest=1)
+    retries: int = setting(0, "how often to restart a failed run at once; only on this machine", smallest=0)
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: naming the option and what to write instead.
+        """
+        check_values(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportedRuns(RunSettings):
+    """How the runs of a sweep or a study are done."""
+
+    gpus_per_run: int = setting(
+        0, "GPUs of its own for each run on this machine; 0: every run sees all GPUs", smallest=0
+    )
+    slurm: Mapping[str, str] | None = setting(
+        None,
+        "submit the runs as a job array instead of training here (a study waits for them). Settings given here win "
+        "over the file's section slurm and have the same names: time=8:00:00 partition=gpu gpus_per_node=8 "
+        "sbatch.OPTION=VALUE env.NAME",
+        nargs="*",
+        metavar="NAME=VALUE",
+    )
+    report_only: bool = setting(False, "write the report of what is there, train nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings(ReportedRuns):
+    """What a sweep trains, and how."""
+
+    grid: Path = setting(REQUIRED, "grid file (YAML)", flag="grid")
+    job_name: str | None = None
+    """What squeue shows; None: the name of `output_dir`."""
+    wait: bool = setting(False, "with --slurm: wait until the runs have left the queue")
+    code: Path | None = None
+    """Folder whose .snapshots holds the code that the runs use; None: `output_dir`."""
+    renew_code: bool = setting(
+        False, "from now on use the present code of this plugin, not the copy that the first start has made"
+    )
+    ensemble: int = setting(5, "members of an ensemble to list", smallest=0)
+    keep: Keep = setting(
+        "all",
+        "checkpoints of finished runs to keep: `best`, the weights of each cell's best run; `weights`, those of every "
+        "run; `all`, the best and the last with the optimizer's state",
+    )
+    after: Callable[[Any], None] | None = None
+    """With `slurm`: what a job does with its RunFolder once the run is done."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        if self.wait and self.slurm is None:
+            raise ValueError("--wait goes with --slurm: runs on this machine are waited for anyway.")
+        if self.slurm is not None and (self.gpus_per_run or self.retries):
+            raise ValueError(
+                "--gpus-per-run and --retries are for runs on this machine. With --slurm write gpus_per_node under "
+                "`slurm` in the grid file, and run the command again to repeat what failed."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySettings(ReportedRuns):
+    """What a study does."""
+
+    study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
+    redo_changed: bool = setting(
+        False, "if the file has changed: delete the results of what has changed, and make them again"
+    )
+    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        if self.report_only and self.redo_changed:
+            raise ValueError("--report-only changes nothing: leave out --redo-changed.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings:
+    """What `evaluate` does."""
+
+    data: Path = setting(REQUIRED, "prepared folder")
+    checkpoints: Sequence[Path] = setting(
+        REQUIRED, "fine-tuned checkpoint, or members of an ensemble", flag="--checkpoint", nargs="+"
+    )
+    output_dir: Path = setting(REQUIRED, "where to write")
+    splits: Sequence[str] | None = setting(
+        None, "splits to evaluate (default: all but train)", flag="--split", nargs="+"
+    )
+    options: TaskOptions | None = None
+    """Options of the scoring (`finetuning/options.py`); None: the paper's values."""
+    max_tokens: int = setting(16384, "most positions of a batch, padding included")
+    device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
+    show_progress: bool = False
+    """Whether to show progress bars."""
+    selection: str | None = None
+    """The metric that has selected the checkpoints, by which they are judged; None: that of the recipe."""
+    stored: Sequence[Path] | None = None
+    """Folder of each checkpoint's raw outputs, which are written there, and read if the checkpoint was run before
+    (`stored_outputs.py`); None: nothing is stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings(RunSettings, DataSettings):
+    """What `finetune` does; what has a help text is an option of `roberta finetune`."""
+
+    model: Path = setting(
+        REQUIRED,
+        "pretrained checkpoint (.pt), ours or fairseq's; or the --output-dir of a finished `roberta finetune`, whose "
+        "best run is taken, as the paper starts RTE, STS-B and MRPC from MNLI",
+    )
+    data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
+    from_scratch: bool = setting(False, "a baseline: the model's architecture with random weights")
+    seeds: Sequence[str] | None = setting(None, "seeds of the runs (the paper's five: 1 to 5)", nargs="+", metavar="N")
+    quick: bool = setting(
+        False, "one run instead of the grid: the values in the middle of its axes, and the first seed"
+    )
+    epochs: int | None = setting(None, "passes over the data, instead of the paper's number", smallest=1)
+    only: Mapping[str, str] = setting(
+        dict,
+        "keep one value of an axis of the grid, such as lr=1e-5, or some, as lr=1e-4,3e-4, instead of trying all",
+        metavar="AXIS=LABEL",
+    )
+    train_options: Mapping[str, str] = setting(
+        dict,
+        "option of fairseq-train, such as bf16=true; batch-size=N is what a GPU takes at once, and update-freq "
+        "follows from it so that the batch of the cell does not change",
+        flag="--set",
+        metavar="OPTION=VALUE",
+    )
+    select: str | None = setting(
+        None,
+        "choose checkpoint and cell by this metric on the development set, instead of the recipe's: such as macro_f1, "
+        "mcc, f1, mae or loss; a name that the task does not have lists those that it has",
+        metavar="METRIC",
+    )
+    gpus_per_run: int | None = setting(
+        None,
+        "GPUs of each run, which share the paper's batch (1 if there are GPUs; 0: all runs share one GPU)",
+        smallest=0,
+    )
+    keep: Keep = setting(
+        "best",
+        "checkpoints of finished runs that are kept: `best`, the weights of each cell's best run, once the raw outputs "
+        "of every run are stored (4 bytes per parameter); `weights`, those of every run; `all`, the best and the last "
+        "checkpoint with the optimizer's state (24 bytes per parameter and run). Unfinished runs keep all they need to "
+        "resume",
+    )
+    slurm: Resources | None = None
+    """Resources of each run of a SLURM job array; None: run on this machine."""
+    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
+    grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
+    code: Path | None = None
+    """Folder with the copy of this package that the runs use; None: `output_dir`/.snapshots."""
+    show_progress: bool = False
+    """Whether to show progress bars of the evaluation."""
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before anything is read.
+
+        Raises:
+            ValueError: naming the option and what to write instead.
+        """
+        DataSettings.__post_init__(self)
+        RunSettings.__post_init__(self)
+        if self.slurm is not None and not self.slurm.time and not self.grid_only:
+            raise ValueError(
+                "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
+                "resumes."
+            )
+
+    @property
+    def job_name(self) -> str:
+        """What squeue shows: the task and the output folder; the folder of the runs is always called `runs`.
+
+        Example: RTE in runs/large -> "RTE-large"; in runs/rte-2 -> "rte-2"; a fold in runs/mine/fold-1-of-5 ->
+        "custom-mine-fold-1-of-5".
+        """
+        folder = self.output_dir.resolve()
+        name = f"{folder.parent.name}-{folder.name}" if folder.name.startswith("fold-") else folder.name
+        return name if self.task.lower() in name.lower() else f"{self.task}-{name}"
