@@ -161,7 +161,11 @@ def _data(model: PortableModel) -> dict[str, Any]:
     folders += [output_dir / "data"] if output_dir is not None else []  # where it was moved
     found = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
     path = next((path for path in found if path.is_file()), None)
-    for name, split in (json.loads(path.read_bytes()).get("splits") or {}).items() if path is not None else ():
+    record = {} if path is None else json.loads(path.read_bytes())
+    if names := (record.get("source") or {}).get("names"):  # of a prepared folder
+        more = record["source"]["files"] - len(names)
+        rows["Files"] = ", ".join([*names, *([f"{more:,} more"] if more else [])])
+    for name, split in (record.get("splits") or {}).items():
         counts = split.get("counts") or split  # of a manifest, or of a prepared folder
         parts = [f"{counts[what]:,} {what}" for what in ("examples", "tokens") if counts.get(what)]
         files = ", ".join(Path(source["path"]).name for source in split.get("inputs", ()))

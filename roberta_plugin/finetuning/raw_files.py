@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+MOST_NAMES = 8  # RACE has a file for each passage
+
 
 def describe(files: Sequence[Path]) -> dict[str, Any]:
     """What a prepared folder remembers of its source, wherever the files lie.
 
     Returns:
-        Number and bytes of the files, and one SHA-256 over their contents.
+        Number and bytes of the files, one SHA-256 over their contents, and the names of the first ones.
     """
     digest = hashlib.sha256()
     num_bytes = 0
@@ -20,7 +22,8 @@ def describe(files: Sequence[Path]) -> dict[str, Any]:
         content = path.read_bytes()
         num_bytes += len(content)
         digest.update(hashlib.sha256(content).digest())
-    return {"files": len(files), "bytes": num_bytes, "sha256": digest.hexdigest()}
+    names = [path.name for path in files[:MOST_NAMES]]
+    return {"files": len(files), "bytes": num_bytes, "sha256": digest.hexdigest(), "names": names}
 
 
 def read_text(path: Path) -> str:

@@ -195,6 +195,7 @@ def test_the_model_is_exported_with_its_labels_and_a_card_of_its_results_and_dat
     assert (tuned / "results" / "results.md").read_text().strip() in card
     data = card.partition("## Data")[2].partition("## Training")[0]
     assert re.search(r"Fine-tuned on: custom, classification\n", data)
+    assert "- Files: classification.csv, test.jsonl\n" in data
     assert re.search(r"Split train: [\d,]+ examples, [\d,]+ tokens\n", data)
     assert "Split valid: " in data
 
