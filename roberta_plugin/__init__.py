@@ -30,6 +30,7 @@ The layers, top to bottom; a module imports only from layers below it:
     rank_times            to find stragglers           extras         optional packages
     fairseq_import        without side effects         pictures       PNG files
     settings              dataclasses from texts, and their options
+    tables                CSV, TSV, JSON Lines, Parquet -> rows
 """
 
 import importlib

@@ -19,8 +19,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "predict",
         help="a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
-        description="Reads JSON Lines, CSV, TSV or plain text, and writes an answer for each record as JSON Lines, in "
-        "the order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks.",
+        description="Reads JSON Lines, CSV, TSV, Parquet or plain text, and writes an answer for each record as JSON "
+        "Lines, in the order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills "
+        "masks.",
         epilog="fields of a record, by kind: " + "; ".join(f"{name}: {kind.fields}" for name, kind in KINDS.items()),
     )
     add_options(parser, PredictSettings)

@@ -1,12 +1,16 @@
-"""Official files: their text, what identifies their content, and checks of the JSON values that they hold."""
+"""Official files: where they are, their rows or text, and what identifies their content."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.tables import Row, read_table
+
+LABELLED = ("train", "valid")
+"""Splits that every task needs, and whose labels are public."""
 MOST_NAMES = 8  # RACE has a file for each passage
 
 
@@ -40,44 +44,39 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def check_list(value: Any, name: str, where: str) -> list[Any]:
-    """The value, if it is a list.
+def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """The file of each split that `raw`, or its folder of the task's name, has.
+
+    Args:
+        task: its name in the official archive.
+        raw: folder that the user gave.
+        files: split -> names of its file, of which the first that exists is taken.
 
     Raises:
-        ValueError: beginning with `where`, and naming the key.
+        FileNotFoundError: if the training or the development set is missing.
     """
-    if not isinstance(value, list):
-        raise ValueError(f"{where}: {name} must be a list, found {short(value)}.")
-    return value
+    folder = raw / task if (raw / task).is_dir() else raw
+    found = {}
+    for split, names in files.items():
+        path = next((folder / name for name in names if (folder / name).is_file()), None)
+        if path is not None:
+            found[split] = path
+        elif split in LABELLED:
+            raise FileNotFoundError(
+                f"{folder} holds no {' or '.join(names)}: {task} needs the official files, unchanged; give the "
+                f"folder that holds them, or the one that holds {task}/."
+            )
+    return found
 
 
-def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> str:
-    """The value, if it is a text that can be written as UTF-8.
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of an official file.
 
     Raises:
-        ValueError: beginning with `where`, and naming the key.
+        ValueError: naming the file and line of what cannot be read, or the file if it has no row.
     """
-    if not isinstance(value, str):
-        raise ValueError(f"{where}: {name} must be a text, found {short(value)}.")
-    if not value.strip() and not may_be_empty:
-        raise ValueError(f"{where}: {name} is empty. Fill it in, or leave the entry out.")
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{where}: {name} holds half of a surrogate pair at character {error.start}, which is not a character. "
-                "Write the whole character."
-            ) from None
-    return value
-
-
-def check_id(value: Any, where: str) -> str:
-    """An id: a text, or a whole number as some data sets have it."""
-    return str(value) if type(value) is int else check_text(value, "id", where)
-
-
-def short(value: Any) -> str:
-    """A value as messages show it: at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    row = None
+    for row in read_table(path):
+        yield row
+    if row is None:
+        raise ValueError(f"{path} is empty. Fetch it again.")

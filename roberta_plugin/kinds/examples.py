@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.finetuning.custom.reader import Row, value_of, where
-from roberta_plugin.finetuning.raw_files import check_text, short
+from roberta_plugin.tables import check_text, short, where
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +34,6 @@ class Example(NamedTuple):
     def where(self) -> str:
         """For messages."""
         return where(self.path, self.line)
-
-
-def text_of(row: Row, column: str, *, option: str) -> str:
-    """The text of a column, without white space at its ends.
-
-    Raises:
-        ValueError: if it is no text, or empty.
-    """
-    return check_text(value_of(row, column, option=option), f"the column {column!r}", row.where).strip()
 
 
 def label_of(value: Any, column: str, place: str) -> str:

@@ -32,14 +32,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
 from roberta_plugin.kinds.entities import types_of
 from roberta_plugin.kinds.windows import cut
 from roberta_plugin.progress import terminal_bar
+from roberta_plugin.tables import named_format
 
-JSON_LINES = (".jsonl", ".ndjson", ".json")
 _TEXTS_PER_CHUNK = 1024
 
 NUM_SPECIALS = 2  # <s> </s>
@@ -199,16 +198,9 @@ class Sentence:
 
     def where(self, place: int) -> str:
         """The file and line of a word."""
-        if is_json_lines(self.path):
+        if named_format(self.path) == "jsonl":
             return f"{self.path}, line {self.line}, word {place + 1}"
         return f"{self.path}, line {self.line + place}"
-
-
-def is_json_lines(path: Path) -> bool:
-    """Whether the name says that the file holds JSON Lines, perhaps compressed."""
-    name = path.name.lower()
-    suffix = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
-    return name.removesuffix(suffix).endswith(JSON_LINES)
 
 
 class SplitOfWindows:

@@ -10,27 +10,24 @@ Example:
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from roberta_plugin.prediction.kinds.base import Kind
 from roberta_plugin.prediction.opening import open_kind
-from roberta_plugin.prediction.records import Line, check_characters, read_lines, read_records
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
 from roberta_plugin.prediction.writing import NPY, check_output, open_output, partial_path
 from roberta_plugin.progress import Progress
+from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, check_text, format_of, named_format, scan_table
 
-PACKED = (".gz", ".zst", ".xz", ".bz2", ".parquet", ".pq")
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
 Record = Mapping[str, Any] | str
 
 
-class BadLineError(ValueError):
+class StoppedError(ValueError):
     """A line that cannot be used, with --on-error stop."""
 
 
@@ -60,11 +57,6 @@ def predict(settings: PredictSettings) -> PredictResult:
     """
     if settings.input is not None and not settings.input.is_file():
         raise FileNotFoundError(f"--input {settings.input} does not exist: name a file, or - for standard input.")
-    if settings.input is not None and settings.input.suffix.lower() in PACKED:
-        raise ValueError(
-            f"--input {settings.input}: only plain files are read. Unpack it, or write it as JSON Lines; standard "
-            f"input is read too, such as `zcat {settings.input} | roberta predict ... --format csv`."
-        )
     if settings.output is not None:
         check_output(settings.output)
     kind = open_kind(settings)
@@ -73,23 +65,18 @@ def predict(settings: PredictSettings) -> PredictResult:
         raise ValueError(f"--output {settings.output}: only embeddings are written as .npy. Name a .jsonl file.")
     started = time.monotonic()
     counts = dict.fromkeys(("answers", "error", "truncated"), 0)
-    with ExitStack() as stack:
-        file: IO[bytes] = sys.stdin.buffer
-        total = None
-        if settings.input is not None:
-            file = stack.enter_context(open(settings.input, "rb"))
-            total = settings.input.stat().st_size
-        bar = stack.enter_context(Progress("predict", total, is_shown=settings.show_progress))
-        lines = read_lines(file, path=settings.input, format=settings.format, delimiter=delimiter_of(kind))
+    total = None if settings.input is None else settings.input.stat().st_size
+    with Progress("predict", total, is_shown=settings.show_progress) as bar:
+        rows = _Rows(kind, settings)
         try:
             with open_output(settings.output, dim=kind.hub.dim) as writer:
-                for answer, num_bytes in _answers(kind, settings, lines):
+                for answer in _answers(kind, settings, rows):
                     writer.write(answer)
-                    bar.show(num_bytes)
+                    bar.show(rows.num_bytes)
                     counts["answers"] += 1
                     for name in ("error", "truncated"):
                         counts[name] += name in answer
-        except BadLineError as error:
+        except StoppedError as error:
             kept = "" if settings.output is None else f" The answers before it are in {partial_path(settings.output)}."
             raise ValueError(f"{settings.input or 'standard input'}, {error}{kept}") from None
     return PredictResult(
@@ -113,68 +100,90 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
         ValueError: as `predict`.
     """
     kind = open_kind(settings)
-    if records is not None:
-        for answer, _ in _answers(kind, settings, read_records(records), names_lines=False):
-            yield answer
+    if records is None:
+        yield from _answers(kind, settings, _Rows(kind, settings))
         return
-    with ExitStack() as stack:
-        file = sys.stdin.buffer if settings.input is None else stack.enter_context(open(settings.input, "rb"))
-        lines = read_lines(file, path=settings.input, format=settings.format, delimiter=delimiter_of(kind))
-        for answer, _ in _answers(kind, settings, lines):
-            yield answer
+    contents = ({"text": record} if isinstance(record, str) else record for record in records)
+    rows = (Row(IN_MEMORY, number, content) for number, content in enumerate(contents, start=1))
+    yield from _answers(kind, settings, rows, names_lines=False)
 
 
-def delimiter_of(kind: Kind) -> str:
-    """The separator of CSV's columns: as in the tables that the model was trained on."""
-    return str(kind.trained.get("delimiter") or ",")
+class _Rows:
+    """The rows of the input, in the format that is given or named; `num_bytes` of it were read."""
+
+    def __init__(self, kind: Kind, settings: PredictSettings) -> None:
+        path, form = settings.input, settings.format
+        if path is not None and form is None:
+            form = "text" if named_format(path) is None else format_of(path)
+        # As in the tables that the model was trained on:
+        delimiter = settings.delimiter or str(kind.trained.get("delimiter") or ",")
+        self.num_bytes = 0
+        self._rows = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
+
+    def __iter__(self) -> Iterator[Row | BadLineError]:
+        return self._rows
+
+    def _count(self, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
 
 
 def _answers(
-    kind: Kind, settings: PredictSettings, lines: Iterable[tuple[Line, int]], *, names_lines: bool = True
-) -> Iterator[tuple[dict[str, Any], int]]:
-    """Every answer, and the bytes of input that were read up to its window's end.
-
-    An answer without an id has the number of its line, if `names_lines`.
-    """
-    window: list[Line] = []
+    kind: Kind, settings: PredictSettings, rows: Iterable[Row | BadLineError], *, names_lines: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Every answer; one without an id has the number of its line, if `names_lines`."""
+    window: list[Row | BadLineError] = []
     stops = settings.on_error == "stop"
-    num_characters = num_bytes = 0
-    for line, num_bytes in lines:
-        window.append(line)
-        num_characters += sum(len(value) for value in (line.record or {}).values() if isinstance(value, str))
-        if len(window) == settings.window or num_characters >= MOST_CHARACTERS or (line.record is None and stops):
-            yield from ((answer, num_bytes) for answer in _answer_window(kind, settings, window, names_lines))
+    num_characters = 0
+    for row in rows:
+        window.append(row)
+        if isinstance(row, Row):
+            num_characters += sum(len(value) for value in row.values.values() if isinstance(value, str))
+        is_last = isinstance(row, BadLineError) and stops
+        if len(window) == settings.window or num_characters >= MOST_CHARACTERS or is_last:
+            yield from _answer_window(kind, settings, window, names_lines)
             window, num_characters = [], 0
-    yield from ((answer, num_bytes) for answer in _answer_window(kind, settings, window, names_lines))
+    yield from _answer_window(kind, settings, window, names_lines)
 
 
 def _answer_window(
-    kind: Kind, settings: PredictSettings, window: list[Line], names_lines: bool
+    kind: Kind, settings: PredictSettings, window: list[Row | BadLineError], names_lines: bool
 ) -> Iterator[dict[str, Any]]:
-    """The answers to some lines; with --on-error stop, those before the first bad one, and then the error."""
+    """The answers to some rows; with --on-error stop, those before the first bad one, and then the error."""
     questions: list[Any] = []
     errors: dict[int, str] = {}
     ids: dict[int, dict[str, Any]] = {}
-    for line in window:
+    for row in window:
         try:
-            if line.record is None:
-                raise ValueError(line.error)
-            record = kind.with_columns(line.record)
-            own = {"line": line.number} if names_lines else {}
-            ids[line.number] = {"id": record["id"]} if "id" in record else own
-            check_characters(record)
-            questions.append(kind.question(line.record))
+            if isinstance(row, BadLineError):
+                raise ValueError(f"{row.reason}. {row.remedy}")
+            record = kind.with_columns(row.values)
+            own = {"line": row.line} if names_lines else {}
+            ids[row.line] = {"id": record["id"]} if "id" in record else own
+            _check_characters(record)
+            questions.append(kind.question(row.values))
         except ValueError as error:
-            errors[line.number] = str(error)
+            errors[row.line] = str(error)
             if settings.on_error == "stop":
                 break
     found = iter(kind.answer(questions) if questions else ())
-    for line in window:
-        answer = ValueError(errors[line.number]) if line.number in errors else next(found)
-        identity = ids.get(line.number, {})
+    for row in window:
+        answer = ValueError(errors[row.line]) if row.line in errors else next(found)
+        identity = ids.get(row.line, {})
         if not isinstance(answer, ValueError):
             yield {**identity, **answer}
         elif settings.on_error == "stop":
-            raise BadLineError(f"line {line.number}: {answer} Or give --on-error skip.")
+            raise StoppedError(f"line {row.line}: {answer} Or give --on-error skip.")
         else:
-            yield {**identity, "line": line.number, "error": str(answer)}
+            yield {**identity, "line": row.line, "error": str(answer)}
+
+
+def _check_characters(record: Mapping[str, Any]) -> None:
+    """Refuse texts that cannot be written as UTF-8, which JSON's escapes can make.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    for name, value in record.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str):
+                check_text(text, repr(name), "the record", may_be_empty=True)

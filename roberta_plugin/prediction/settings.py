@@ -9,8 +9,8 @@ from typing import Literal
 
 from roberta_plugin.prediction.kinds import KINDS
 from roberta_plugin.settings import REQUIRED, check_values, setting
+from roberta_plugin.tables import Format
 
-Format = Literal["jsonl", "tsv", "csv", "text"]
 OnError = Literal["stop", "skip"]
 
 
@@ -25,9 +25,14 @@ class PredictSettings:
         metavar="model",
     )
     task_kind: str | None = setting(None, "what to predict (default: what it was trained for)", choices=tuple(KINDS))
-    input: Path | None = setting(None, "records; - is standard input (default)", metavar="FILE")
+    input: Path | None = setting(
+        None, "records, plain or compressed (.gz, .zst, .xz, .bz2); - is standard input (default)", metavar="FILE"
+    )
     output: Path | None = setting(None, "answers; - is standard output (default); .npy for embeddings", metavar="FILE")
     format: Format | None = setting(None, "form of the input (default: by its name, or first line)")
+    delimiter: str | None = setting(
+        None, "separator of the columns of CSV (default: as in training, or a comma)", metavar="CHARACTER"
+    )
     text_column: str | None = setting(
         None,
         "column or field of the text, or of the context of questions (default: as in training, or as below)",

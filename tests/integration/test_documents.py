@@ -298,7 +298,7 @@ def test_the_kind_in_the_document_reads_learns_and_refuses():
         f"""{block}
 from pathlib import Path
 from roberta_plugin.finetuning.custom.prepare import settings
-from roberta_plugin.finetuning.custom.reader import Row
+from roberta_plugin.tables import Row
 from roberta_plugin.finetuning.options import CustomOptions
 
 kind = Frequency(settings("custom", max_length=64, options=CustomOptions(label_column=("how",))))

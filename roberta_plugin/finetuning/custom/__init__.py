@@ -1,7 +1,6 @@
 """Own data: tables of texts and labels in, tuned and evaluated models out (`roberta finetune custom`).
 
 options         what a user can change
-reader          a table (CSV, TSV, JSON Lines, Parquet) -> rows with their lines
 splits          examples                        -> training and development set, by a hash of the text
 kinds           one file for each kind of task: what a row means, what is learned, how outputs are judged
 prepare         the above, and a tokenizer      -> a prepared folder

@@ -17,7 +17,6 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.custom.kinds import kind_of
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import value_of
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
@@ -145,7 +144,7 @@ def _read(path: Path, kind: CustomKind, *, split: str) -> list[Example]:
         check_ids(examples, id_column)
     if group_column is None or split != "train":
         return examples
-    values = (value_of(row, group_column, option="--group-column") for row in rows)
+    values = (row.value(group_column, option="--group-column") for row in rows)
     return [
         example if is_missing(value) else example._replace(group=str(value).strip())
         for example, value in zip(examples, values, strict=True)

@@ -13,12 +13,13 @@ only the test split may omit it. Everything is checked here, so that later stage
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, read_text, short
+from roberta_plugin.finetuning.raw_files import read_text
 from roberta_plugin.kinds.choices import LEVELS, NO_ANSWER, NO_LEVEL
+from roberta_plugin.tables import check_id, check_list, check_text, read_table, short, with_unique_ids
 
 _RACE_SPLITS = {"train": "train", "dev": "valid", "test": "test"}  # folder -> split of the prepared folder
 _PLAIN_SPLITS = ("train", "valid", "test")
@@ -76,33 +77,29 @@ def read_split(task: str, split: str, files: list[Path]) -> Iterator[Passage]:
     Raises:
         ValueError: naming the file, the line or id, the bad value and what would be right.
     """
-    seen: dict[str, str] = {}
-    for path, location, content in _objects(files, one_per_line=task != "race"):
-        where = f"{location}, id {content['id']!r}" if isinstance(content, dict) and "id" in content else location
+    made = (passage for path in files for passage in _passages(task, split, path))
+    return with_unique_ids(made, id_of=lambda passage: passage.id)
+
+
+def _passages(task: str, split: str, path: Path) -> Iterator[tuple[str, Passage]]:
+    """The passages of a file, with their locations."""
+    for location, content in _objects(path, one_per_line=task != "race"):
+        where = f"{location}, id {content['id']!r}" if isinstance(content, Mapping) and "id" in content else location
         if task == "race":
-            passage = _race_passage(content, where, LEVELS.index(path.parent.name))
+            yield where, _race_passage(content, where, LEVELS.index(path.parent.name))
         else:
-            passage = _plain_passage(content, where, split)
-        if passage.id in seen:
-            raise ValueError(f"{where}: {seen[passage.id]} has this id too. Ids must differ: remove or rename one.")
-        seen[passage.id] = location
-        yield passage
+            yield where, _plain_passage(content, where, split)
 
 
-def _objects(files: list[Path], *, one_per_line: bool) -> Iterator[tuple[Path, str, Any]]:
-    """Every JSON value of the files, with its file and its location for messages."""
-    for path in files:
-        text = read_text(path)
-        # Not splitlines(): U+2028 and its like may stand inside JSON's strings.
-        parts = text.split("\n") if one_per_line else [text]
-        for number, part in enumerate(parts, start=1):
-            if one_per_line and not part.strip():
-                continue
-            location = f"{path}, line {number}" if one_per_line else str(path)
-            try:
-                yield path, location, json.loads(part)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{location} is not valid JSON ({error}): unpack or write the file again.") from None
+def _objects(path: Path, *, one_per_line: bool) -> Iterator[tuple[str, Any]]:
+    """Every JSON value of a file, with its location for messages."""
+    if one_per_line:
+        yield from ((row.where, row.values) for row in read_table(path))
+        return
+    try:
+        yield str(path), json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): unpack or write the file again.") from None
 
 
 def _race_passage(content: Any, where: str, level: int) -> Passage:
@@ -147,7 +144,7 @@ def _plain_passage(content: Any, where: str, split: str) -> Passage:
 
 
 def _check_keys(content: Any, keys: tuple[str, ...], where: str) -> None:
-    if not isinstance(content, dict):
+    if not isinstance(content, Mapping):
         raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {short(content)}.")
     missing = [key for key in keys if key not in content]
     if missing:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.raw_files import check_id, check_list, check_text, short
 from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, SquadFile, SquadQuestion, locate
+from roberta_plugin.tables import check_id, check_list, check_text, short
 
 _FILES = {
     "squad1": {"train": "train-v1.1.json", "valid": "dev-v1.1.json", "test": "test-v1.1.json"},

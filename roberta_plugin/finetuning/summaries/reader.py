@@ -1,7 +1,7 @@
 """Raw files -> documents in sentences, with their summaries.
 
 `summaries` reads tables of one document a row: JSON Lines, CSV, TSV or Parquet, plain or compressed
-(`finetuning/custom/reader.py`), called train, valid (or dev, validation) and test, or the files that the options name.
+(`roberta_plugin/tables.py`), called train, valid (or dev, validation) and test, or the files that the options name.
 The text is a string, which is split into sentences (`data/sentences.py`), or a list of sentences; so is the summary.
 
     {"id": "7", "text": "It rained. We stayed.\\n\\nThen it stopped.", "summary": "It rained."}
@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
-from roberta_plugin.finetuning.custom.reader import ENDINGS, Row, read_table, value_of
-from roberta_plugin.finetuning.raw_files import check_id, check_text
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.stories import find_stories, read_stories
 from roberta_plugin.kinds.sentences import one_line, sentences_of
+from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
@@ -109,7 +108,7 @@ def _rows(task: str, split: str, files: list[Path], options: SummariesOptions) -
     for path in files:
         before = f"{path.stem}-" if len(files) > 1 else ""
         for row in read_table(path):
-            text = value_of(row, names["text_field"], option=f"--text-field{elsewhere}")
+            text = row.value(names["text_field"], option=f"--text-field{elsewhere}")
             sentences = _sentences(text, names["text_field"], row.where, may_be_empty=is_hugging_face)
             summary = _summary_of(row, names["summary_field"], split, is_hugging_face)
             id_ = check_id(row.values.get(names["id_field"], f"{before}{row.line}"), row.where)

@@ -1,7 +1,6 @@
 """SuperGLUE's tasks, WinoGrande and CommonsenseQA: from official JSON Lines to official metrics and prediction files.
 
     tasks         the tasks: files, labels, metrics, grids with their sources
-    entries       a file of JSON Lines              -> objects that know their file and line
     texts         BoolQ, CB, RTE, WiC, MultiRC      -> texts to classify
     winograd      WSC, WinoGrande                   -> texts with competing phrases in a gap
     prepare       the above, and a tokenizer        -> a prepared folder

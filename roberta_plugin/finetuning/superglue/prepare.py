@@ -20,9 +20,9 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.superglue.tasks import SIZES, TASKS, Row
-from roberta_plugin.finetuning.superglue.texts import TextRow
-from roberta_plugin.finetuning.superglue.winograd import SchemaRow, answer_list, training_rows
+from roberta_plugin.finetuning.superglue.tasks import SIZES, TASKS, Example
+from roberta_plugin.finetuning.superglue.texts import TextExample
+from roberta_plugin.finetuning.superglue.winograd import SchemaExample, answer_list, training_rows
 from roberta_plugin.kinds.phrases import Schema, schema_inputs
 from roberta_plugin.kinds.texts import sentence_inputs
 
@@ -77,13 +77,13 @@ class _Splits:
     def __init__(self, task: str, encoder: Encoder, max_length: int) -> None:
         self.task, self.encoder, self.max_length = task, encoder, max_length
 
-    def write(self, split: SplitWriter, rows: Sequence[Row], *, name: str) -> None:
+    def write(self, split: SplitWriter, rows: Sequence[Example], *, name: str) -> None:
         """Write a split of either kind.
 
         Raises:
             ValueError: if it is a training split without anything to learn from.
         """
-        schemas = [row for row in rows if isinstance(row, SchemaRow)]
+        schemas = [row for row in rows if isinstance(row, SchemaExample)]
         if schemas and name == "train":
             learned = training_rows(schemas, are_rivals_options=self.task == "WinoGrande")
             if not learned:
@@ -94,11 +94,11 @@ class _Splits:
             return
         for schema_row in schemas:
             self._write_schema(split, schema_row.schema, **_label(schema_row))
-        self._write_texts(split, [row for row in rows if isinstance(row, TextRow)])
+        self._write_texts(split, [row for row in rows if isinstance(row, TextExample)])
         for row in rows:
             split.record({"id": row.id})
 
-    def _write_texts(self, split: SplitWriter, rows: Sequence[TextRow]) -> None:
+    def _write_texts(self, split: SplitWriter, rows: Sequence[TextExample]) -> None:
         numbers: dict[tuple[int, ...], int] = {}
         sequences = sentence_inputs([row.texts for row in rows], self.encoder, split, max_length=self.max_length)
         for row, sequence in zip(rows, sequences, strict=True):
@@ -113,5 +113,5 @@ class _Splits:
         split.add(inputs.sequences, before=inputs.before, after=inputs.after, **columns)
 
 
-def _label(row: Row) -> dict[str, int]:
+def _label(row: Example) -> dict[str, int]:
     return {} if row.label is None else {"label": row.label}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from roberta_plugin.finetuning.raw_files import read_rows
 from roberta_plugin.finetuning.submission import Leaderboard
-from roberta_plugin.finetuning.superglue.entries import read_entries
 from roberta_plugin.finetuning.superglue.predictions import file_name
 
 _ROWS = {  # of the official test sets, by task and split
@@ -22,7 +22,7 @@ _ROWS = {  # of the official test sets, by task and split
 
 def _count(path: Path) -> int:
     seen: dict[int, str] = {}
-    for entry in read_entries(path):
+    for entry in read_rows(path):
         number = entry.number("idx")
         if number in seen:
             raise ValueError(

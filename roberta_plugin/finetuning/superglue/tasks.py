@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from roberta_plugin.finetuning.superglue.entries import LABELLED, Entry, find_files, read_entries, with_unique_ids
+from roberta_plugin.finetuning.raw_files import LABELLED, find_files, read_rows
 from roberta_plugin.finetuning.superglue.texts import (
     CB_LABELS,
-    TextRow,
+    TextExample,
     read_boolq,
     read_cb,
     read_multirc,
@@ -23,18 +23,19 @@ from roberta_plugin.finetuning.superglue.texts import (
     read_wic,
 )
 from roberta_plugin.finetuning.superglue.training import Training
-from roberta_plugin.finetuning.superglue.winograd import SchemaRow, read_winogrande, read_wsc, with_listed_answers
+from roberta_plugin.finetuning.superglue.winograd import SchemaExample, read_winogrande, read_wsc, with_listed_answers
+from roberta_plugin.tables import Row, with_unique_ids
 
-Row = TextRow | SchemaRow
+Example = TextExample | SchemaExample
 SIZES = ("xs", "s", "m", "l", "xl")  # of WinoGrande's training set
 _FILES = {"train": ("train.jsonl",), "valid": ("val.jsonl",), "test": ("test.jsonl",)}
 
 
 class Reader(Protocol):
-    """What makes rows of an entry."""
+    """What makes rows of an row."""
 
-    def __call__(self, entry: Entry, *, labelled: bool) -> Iterator[Row]:
-        """The rows of an entry, one or more.
+    def __call__(self, row: Row, *, labelled: bool) -> Iterator[Example]:
+        """The rows of an row, one or more.
 
         Raises:
             ValueError: naming the file, the line and the field.
@@ -75,15 +76,15 @@ class SuperGlueTask:
         names = {split: [name.format(size=size or SIZES[-1]) for name in names] for split, names in self.files.items()}
         return find_files(self.folder or self.name, raw, names)
 
-    def rows(self, split: str, path: Path) -> list[Row]:
+    def rows(self, split: str, path: Path) -> list[Example]:
         """The rows of a file; labels of a test set or diagnostic set are not read.
 
         Raises:
             ValueError: naming the file, the line and what is wrong with it.
         """
-        entries = with_listed_answers(path, read_entries(path)) if self.name == "WinoGrande" else read_entries(path)
-        made = ((entry, row) for entry in entries for row in self.read(entry, labelled=split in LABELLED))
-        return list(with_unique_ids(made))
+        rows = with_listed_answers(path, read_rows(path)) if self.name == "WinoGrande" else read_rows(path)
+        made = ((row.where, example) for row in rows for example in self.read(row, labelled=split in LABELLED))
+        return list(with_unique_ids(made, id_of=lambda example: example.id))
 
 
 _README = "RoBERTa large, fairseq's README"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from roberta_plugin.finetuning.superglue.entries import Entry
+from roberta_plugin.tables import Row
 
 MARK = "*"
 _TRUTH = (False, True)
@@ -26,7 +26,7 @@ CB_LABELS = ("contradiction", "neutral", "entailment")
 
 
 @dataclass(frozen=True, slots=True)
-class TextRow:
+class TextExample:
     """A text or a pair with its label."""
 
     id: Any  # as prediction files name the row; of MultiRC, the numbers of paragraph, question and answer
@@ -34,45 +34,45 @@ class TextRow:
     label: int | None  # None if it is not public
 
 
-def read_boolq(entry: Entry, *, labelled: bool) -> Iterator[TextRow]:
+def read_boolq(row: Row, *, labelled: bool) -> Iterator[TextExample]:
     """A question that is answered by yes or no, and its passage."""
-    yield TextRow(entry.number("idx"), boolq_texts(entry), entry.label("label", _TRUTH) if labelled else None)
+    yield TextExample(row.number("idx"), boolq_texts(row), row.label("label", _TRUTH) if labelled else None)
 
 
-def boolq_texts(entry: Entry) -> tuple[str, str]:
+def boolq_texts(row: Row) -> tuple[str, str]:
     """See `read_boolq`."""
-    return entry.text("question").strip(), entry.text("passage").strip()
+    return row.text("question").strip(), row.text("passage").strip()
 
 
-def read_cb(entry: Entry, *, labelled: bool) -> Iterator[TextRow]:
+def read_cb(row: Row, *, labelled: bool) -> Iterator[TextExample]:
     """A text with a clause under a verb such as "think", and the clause: is the author committed to it?"""
-    yield TextRow(entry.number("idx"), cb_texts(entry), entry.label("label", CB_LABELS) if labelled else None)
+    yield TextExample(row.number("idx"), cb_texts(row), row.label("label", CB_LABELS) if labelled else None)
 
 
-def cb_texts(entry: Entry) -> tuple[str, str]:
+def cb_texts(row: Row) -> tuple[str, str]:
     """See `read_cb`."""
-    return entry.text("premise").strip(), entry.text("hypothesis").strip()
+    return row.text("premise").strip(), row.text("hypothesis").strip()
 
 
-def read_rte(entry: Entry, *, labelled: bool) -> Iterator[TextRow]:
+def read_rte(row: Row, *, labelled: bool) -> Iterator[TextExample]:
     """Does the premise entail the hypothesis? Also rows of the diagnostic sets: AX-g has the same fields."""
     labels = ("not_entailment", "entailment")
-    yield TextRow(entry.number("idx"), rte_texts(entry), entry.label("label", labels) if labelled else None)
+    yield TextExample(row.number("idx"), rte_texts(row), row.label("label", labels) if labelled else None)
 
 
-def rte_texts(entry: Entry) -> tuple[str, str]:
+def rte_texts(row: Row) -> tuple[str, str]:
     """See `read_rte`; the fields of AX-b are called sentence1 and sentence2."""
-    if "sentence1" in entry.content:
-        return entry.text("sentence1").strip(), entry.text("sentence2").strip()
-    return cb_texts(entry)
+    if "sentence1" in row.values:
+        return row.text("sentence1").strip(), row.text("sentence2").strip()
+    return cb_texts(row)
 
 
-def read_wic(entry: Entry, *, labelled: bool) -> Iterator[TextRow]:
+def read_wic(row: Row, *, labelled: bool) -> Iterator[TextExample]:
     """Two sentences with a word: does it mean the same in both?"""
-    yield TextRow(entry.number("idx"), wic_texts(entry), entry.label("label", _TRUTH) if labelled else None)
+    yield TextExample(row.number("idx"), wic_texts(row), row.label("label", _TRUTH) if labelled else None)
 
 
-def wic_texts(entry: Entry) -> tuple[str, str]:
+def wic_texts(row: Row) -> tuple[str, str]:
     """The sentences of WiC with their marked words.
 
     Example: {"sentence1": "Room and board.", "start1": 9, "end1": 14, ...} -> ("Room and * board *.", ...).
@@ -80,41 +80,41 @@ def wic_texts(entry: Entry) -> tuple[str, str]:
     Raises:
         ValueError: naming the place, if a field is not as it should be or an index lies outside of its sentence.
     """
-    return _marked(entry, "1"), _marked(entry, "2")
+    return _marked(row, "1"), _marked(row, "2")
 
 
-def _marked(entry: Entry, which: str) -> str:
-    sentence, start, end = entry.text(f"sentence{which}"), entry.number(f"start{which}"), entry.number(f"end{which}")
+def _marked(row: Row, which: str) -> str:
+    sentence, start, end = row.text(f"sentence{which}"), row.number(f"start{which}"), row.number(f"end{which}")
     if not start < end <= len(sentence):
         raise ValueError(
-            f"{entry.where}: start{which} {start} and end{which} {end} mark no word of sentence{which}, which has "
+            f"{row.where}: start{which} {start} and end{which} {end} mark no word of sentence{which}, which has "
             f"{len(sentence)} characters. Correct them."
         )
     return f"{sentence[:start]}{MARK} {sentence[start:end]} {MARK}{sentence[end:]}".strip()
 
 
-def read_multirc(entry: Entry, *, labelled: bool) -> Iterator[TextRow]:
+def read_multirc(row: Row, *, labelled: bool) -> Iterator[TextExample]:
     """Each answer to each question about a paragraph: is it right? Several answers of a question may be."""
-    passage = entry.entry("passage")
+    passage = row.object_of("passage")
     paragraph = passage.text("text").strip()
-    for question in passage.entries("questions"):
-        for answer in question.entries("answers"):
+    for question in passage.objects_of("questions"):
+        for answer in question.objects_of("answers"):
             asked = f"{question.text('question').strip()} {answer.text('text', may_be_empty=True).strip()}".strip()
-            yield TextRow(
-                [entry.number("idx"), question.number("idx"), answer.number("idx")],
+            yield TextExample(
+                [row.number("idx"), question.number("idx"), answer.number("idx")],
                 (paragraph, asked),
                 answer.label("label", (0, 1)) if labelled else None,
             )
 
 
-def multirc_texts(entry: Entry) -> tuple[str, str]:
+def multirc_texts(row: Row) -> tuple[str, str]:
     """Of a record with one `paragraph`, `question` and `answer`."""
-    paragraph, question, answer = (entry.text(name).strip() for name in ("paragraph", "question", "answer"))
+    paragraph, question, answer = (row.text(name).strip() for name in ("paragraph", "question", "answer"))
     return paragraph, f"{question} {answer}"
 
 
 # task -> the texts of a record, for predictions
-TEXTS: dict[str, Callable[[Entry], tuple[str, str]]] = {
+TEXTS: dict[str, Callable[[Row], tuple[str, str]]] = {
     "BoolQ": boolq_texts,
     "CB": cb_texts,
     "SuperRTE": rte_texts,

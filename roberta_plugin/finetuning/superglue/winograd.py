@@ -27,15 +27,16 @@ from typing import Any
 
 from roberta_plugin.finetuning.glue.alignment import rivals_of
 from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
-from roberta_plugin.finetuning.superglue.entries import Entry, read_entries
+from roberta_plugin.finetuning.raw_files import read_rows
 from roberta_plugin.kinds.phrases import Schema
+from roberta_plugin.tables import Row
 
 GAP = "_"
 _AT_END = '.,"'  # characters that do not belong to a pronoun
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaRow:
+class SchemaExample:
     """A text with a gap, the phrase that the row is about, and its rivals."""
 
     id: Any  # as prediction files name the row
@@ -43,8 +44,8 @@ class SchemaRow:
     label: int | None  # 1 if the phrase is the right one; None if that is not public
 
 
-def read_wsc(entry: Entry, *, labelled: bool) -> Iterator[SchemaRow]:
-    """The row of an entry of WSC.
+def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
+    """The row of an row of WSC.
 
     Example: "The cup did not fit , it was big.", span1_text "The cup", span2_index 6 -> before "The cup did not fit, ",
     after " was big.", phrase "The cup".
@@ -52,14 +53,14 @@ def read_wsc(entry: Entry, *, labelled: bool) -> Iterator[SchemaRow]:
     Raises:
         ValueError: naming the place, if a field is not as it should be or the pronoun is not where it is marked.
     """
-    target = entry.entry("target")
-    words = entry.text("text").split(" ")
+    target = row.object_of("target")
+    words = row.text("text").split(" ")
     index, pronoun = _pronoun(words, target)
     start = len(_detokenized(words[:index])) + (index > 0)
     text = _detokenized(words)
     if text[start : start + len(pronoun)] != pronoun:
         raise ValueError(
-            f"{entry.where}: the words before {pronoun!r} are written otherwise once the text is put together, so its "
+            f"{row.where}: the words before {pronoun!r} are written otherwise once the text is put together, so its "
             "place is unknown. Remove unusual spaces or quotes in front of it."
         )
     phrase = " ".join(target.text("span1_text").split()).rstrip(".,")
@@ -69,39 +70,39 @@ def read_wsc(entry: Entry, *, labelled: bool) -> Iterator[SchemaRow]:
         phrase=phrase,
         rivals=tuple(rivals_of(phrase, noun_phrases(text))),
     )
-    yield SchemaRow(entry.number("idx"), schema, entry.label("label", (False, True)) if labelled else None)
+    yield SchemaExample(row.number("idx"), schema, row.label("label", (False, True)) if labelled else None)
 
 
-def read_winogrande(entry: Entry, *, labelled: bool) -> Iterator[SchemaRow]:
-    """The row of an entry of WinoGrande: `option1` is the phrase, and the label says whether it is right.
+def read_winogrande(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
+    """The row of an row of WinoGrande: `option1` is the phrase, and the label says whether it is right.
 
     Raises:
         ValueError: naming the place, if a field is not as it should be.
     """
-    sentence, first, second = (entry.text(name).strip() for name in ("sentence", "option1", "option2"))
+    sentence, first, second = (row.text(name).strip() for name in ("sentence", "option1", "option2"))
     if GAP not in sentence:
-        raise ValueError(f"{entry.where}: the sentence has no gap {GAP!r} for the options. Correct or remove the line.")
+        raise ValueError(f"{row.where}: the sentence has no gap {GAP!r} for the options. Correct or remove the line.")
     if first == second:
-        raise ValueError(f"{entry.where}: both options are {first!r}, so there is nothing to choose. Correct one.")
+        raise ValueError(f"{row.where}: both options are {first!r}, so there is nothing to choose. Correct one.")
     before, _, after = sentence.partition(GAP)
-    label = 1 - entry.label("answer", ("1", "2")) if labelled else None
-    row_id = entry.text("qID") if "qID" in entry.content else entry.where
-    yield SchemaRow(row_id, Schema(before, after, first, (second,)), label)
+    label = 1 - row.label("answer", ("1", "2")) if labelled else None
+    row_id = row.text("qID") if "qID" in row.values else row.where
+    yield SchemaExample(row_id, Schema(before, after, first, (second,)), label)
 
 
 def answer_list(path: Path) -> Path | None:
     """The list of answers beside a file of WinoGrande that has none itself; None if there is no such list."""
     listed = path.with_name(f"{path.stem}-labels.lst")
-    if not listed.is_file() or "answer" in next(iter(read_entries(path))).content:
+    if not listed.is_file() or "answer" in next(iter(read_rows(path))).values:
         return None
     return listed
 
 
-def with_listed_answers(path: Path, entries: Iterable[Entry]) -> Iterator[Entry]:
+def with_listed_answers(path: Path, entries: Iterable[Row]) -> Iterator[Row]:
     """The entries of a file of WinoGrande, with the answers of the list beside it if they have none.
 
     Raises:
-        ValueError: naming the list, if it does not have a 1 or 2 for each entry.
+        ValueError: naming the list, if it does not have a 1 or 2 for each row.
     """
     listed = answer_list(path)
     if listed is None:
@@ -114,12 +115,12 @@ def with_listed_answers(path: Path, entries: Iterable[Entry]) -> Iterator[Entry]
             f"{listed} has {len(answers):,} answers, and {path.name} has {len(known):,} rows: both must come from the "
             "same archive. Fetch them again."
         )
-    for number, (entry, answer) in enumerate(zip(known, answers, strict=True), start=1):
-        where = entry.where if answer in ("1", "2") else f"{listed}, line {number}"
-        yield Entry({**entry.content, "answer": answer}, where)
+    for number, (row, answer) in enumerate(zip(known, answers, strict=True), start=1):
+        path, line = (row.path, row.line) if answer in ("1", "2") else (listed, number)
+        yield Row(path, line, {**row.values, "answer": answer})
 
 
-def training_rows(rows: Sequence[SchemaRow], *, are_rivals_options: bool) -> list[Schema]:
+def training_rows(rows: Sequence[SchemaExample], *, are_rivals_options: bool) -> list[Schema]:
     """The schemas to learn from: those whose phrase is right and has rivals (Kocijan et al. 2019, section 3).
 
     With `are_rivals_options`, a wrong phrase has one rival, which is right: then the two change places.
@@ -135,7 +136,7 @@ def training_rows(rows: Sequence[SchemaRow], *, are_rivals_options: bool) -> lis
     return schemas
 
 
-def _pronoun(words: Sequence[str], target: Entry) -> tuple[int, str]:
+def _pronoun(words: Sequence[str], target: Row) -> tuple[int, str]:
     """Where the pronoun is among the words, and the pronoun without punctuation at its end.
 
     In one official row the index is that of the word before.

@@ -4,33 +4,28 @@
                     -DOCSTART- begins a document
     JSON Lines      {"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, perhaps with "document"
 
-By ending of the name: .jsonl, .ndjson and .json are JSON Lines, all else columns; also compressed (.gz, .zst, .xz,
-.bz2). Lines end with LF, CRLF or CR; a byte order mark is ignored. Columns are cut at tabs if the line has any, so that
-words may then hold spaces, else at spaces; other white space and invisible characters are part of a word. A line of
-white space alone is blank (WNUT-17 ends its sentences with a tab).
+JSON Lines are recognized by their name, and all else is columns; both as `roberta_plugin/tables.py` reads text. Columns
+are cut at tabs if the line has any, so that words may then hold spaces, else at spaces; other white space and invisible
+characters are part of a word. A line of white space alone is blank (WNUT-17 ends its sentences with a tab).
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.text_inputs import read_blocks
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS, find_inputs
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.raw_files import check_list, check_text, short
-from roberta_plugin.kinds.words import JSON_LINES, Sentence, is_json_lines
+from roberta_plugin.kinds.words import Sentence
+from roberta_plugin.tables import check_list, check_text, named_format, read_table, short, text_lines
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "valid", "test")
-_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", *JSON_LINES)
+_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", ".jsonl", ".ndjson", ".json")
 _DOCUMENT = "-DOCSTART-"
-_LINE_END = re.compile("\r\n|\n|\r")
 # task -> split -> names that its file may have, the first one that exists
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "conll2003": {
@@ -93,22 +88,8 @@ def read_file(
     Raises:
         ValueError: naming the file, the line and what would be right.
     """
-    (source,) = find_inputs([path], text_format="text")
-    content = b"".join(read_blocks(source))
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = _LINE_END.sub("\n", content[: error.start].decode("latin-1")).count("\n") + 1
-        raise ValueError(f"{path}, line {line} is not UTF-8 ({error.reason}): save the file as UTF-8.") from None
-    lines = _LINE_END.split(text)
-    if "\0" in text:
-        line = next(number for number, line in enumerate(lines, start=1) if "\0" in line)
-        raise ValueError(
-            f"{path}, line {line}: it holds byte 0x00, so it is a binary file, or UTF-16, which `iconv -f UTF-16LE -t "
-            "UTF-8` converts."
-        )
-    is_json = is_json_lines(path)
-    sentences = list(_read_json(path, lines, options) if is_json else _read_columns(path, lines, options, called))
+    is_json = named_format(path) == "jsonl"
+    sentences = list(_read_json(path, options) if is_json else _read_columns(path, options, called))
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")
     for sentence in sentences:
@@ -122,7 +103,8 @@ def read_file(
     return sentences
 
 
-def _read_columns(path: Path, lines: list[str], options: TaggingOptions, called: tuple[str, str]) -> Iterator[Sentence]:
+def _read_columns(path: Path, options: TaggingOptions, called: tuple[str, str]) -> Iterator[Sentence]:
+    lines = [line.rstrip("\r\n") for line in text_lines(path)]
     columns = _Columns(path, options, called)
     words: list[str] = []
     tags: list[str] = []
@@ -208,18 +190,10 @@ class _Columns:
         return word, tag
 
 
-def _read_json(path: Path, lines: list[str], options: TaggingOptions) -> Iterator[Sentence]:
+def _read_json(path: Path, options: TaggingOptions) -> Iterator[Sentence]:
     documents, before = -1, object()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where} is not valid JSON ({error}): write one object per line.") from None
-        if not isinstance(record, dict):
-            raise ValueError(f"{where} holds {short(record)} and not a JSON object: write one object per line.")
+    for row in read_table(path):
+        record, where = row.values, row.where
         words = _list_of(record, options.tokens_column, _TOKEN_FIELDS, "--tokens-column", where)
         if words is None:
             raise ValueError(f"{where} lacks the field {_TOKEN_FIELDS[0]}. Add it, or name another: --tokens-column.")
@@ -230,7 +204,7 @@ def _read_json(path: Path, lines: list[str], options: TaggingOptions) -> Iterato
         if document is not None and document != before:
             documents, before = documents + 1, document
         has_document = document is not None
-        yield Sentence(path=path, line=number, words=words, tags=tags, document=documents if has_document else None)
+        yield Sentence(path=path, line=row.line, words=words, tags=tags, document=documents if has_document else None)
 
 
 def _list_of(

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.finetuning.glue.tasks import TASKS
-from roberta_plugin.finetuning.superglue.entries import Entry
 from roberta_plugin.finetuning.superglue.texts import TEXTS
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.json_files import read_json
 from roberta_plugin.prediction.settings import PredictSettings
+from roberta_plugin.tables import IN_MEMORY, Row
 
 DEFAULT_THRESHOLD = 0.5
 THRESHOLDS = {"threshold": "models of several labels", "null_threshold": "models that find answers"}
@@ -224,7 +224,7 @@ def texts_of(record: Mapping[str, Any], hub: RobertaHub) -> Texts:
     """
     name = str(hub.trained_on.get("task"))
     if name in TEXTS and "text" not in record:
-        return Texts(*TEXTS[name](Entry(dict(record), "the record")))
+        return Texts(*TEXTS[name](Row(IN_MEMORY, 0, record)))
     columns = ("text", "text_pair") if name in TEXTS else text_columns(hub)
     first = text_of(record, "text", *columns[:1])
     names = [name for name in ("text_pair", *columns[1:]) if name in record]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from roberta_plugin.finetuning.raw_files import check_text, describe, read_text
+from roberta_plugin.finetuning.raw_files import describe, read_text
+from roberta_plugin.tables import check_text
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from roberta_plugin.finetuning.custom.reader import Row
-from roberta_plugin.kinds.examples import Example, label_of, text_of, warn_of_duplicates, warn_of_overlap
+from roberta_plugin.kinds.examples import Example, label_of, warn_of_duplicates, warn_of_overlap
+from roberta_plugin.tables import Row
 
 
 def example(tmp_path, line, text, target, name="my.csv"):
@@ -28,8 +28,8 @@ def test_a_list_is_no_label_and_an_empty_text_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"must hold a label, found \['a'\]"):
         label_of(["a"], "label", "here")
     with pytest.raises(ValueError, match=r"my\.csv, line 7: the column 'text' is empty"):
-        text_of(Row(tmp_path / "my.csv", 7, {"text": "  "}), "text", option="--text-column")
-    assert text_of(Row(tmp_path / "my.csv", 7, {"text": " a "}), "text", option="--text-column") == "a"
+        Row(tmp_path / "my.csv", 7, {"text": "  "}).text("text", option="--text-column").strip()
+    assert Row(tmp_path / "my.csv", 7, {"text": " a "}).text("text", option="--text-column").strip() == "a"
 
 
 def test_rows_that_repeat_or_contradict_earlier_ones_are_named(tmp_path, caplog):

@@ -1,13 +1,17 @@
 """Predictions of every kind: what the model says of each record, in order, whatever the windows and batches."""
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
+import zstandard
 
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.custom.kinds.question_answering import QuestionAnswering
@@ -411,11 +415,40 @@ def test_thresholds_of_other_kinds_are_refused(models):
         answers(models["regression"], PAIRS[:1], null_threshold=0.4)
 
 
-def test_a_packed_input_is_refused_with_a_remedy(models, tmp_path):
-    for name in ("a.csv.gz", "a.parquet"):
-        (tmp_path / name).write_bytes(b"\x1f\x8b")
-        with pytest.raises(ValueError, match=r"only plain files are read\. Unpack it, or .*zcat"):
-            predict(PredictSettings(model=models["classification"], input=tmp_path / name))
+TABLE = [{"text": "good bad", "text_pair": "bad, good"}, {"text": "good", "text_pair": "bad bad"}]
+AS_JSON = "".join(json.dumps(row) + "\n" for row in TABLE).encode()
+AS_CSV = b'text,text_pair\ngood bad,"bad, good"\ngood,bad bad\n'
+AS_TSV = b"text\ttext_pair\ngood bad\tbad, good\ngood\tbad bad\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("t.csv", AS_CSV, []),
+        ("t.csv", AS_TSV.replace(b"\t", b";"), ["--delimiter", ";"]),
+        ("t.csv.gz", gzip.compress(AS_CSV), []),
+        ("t.tsv.xz", lzma.compress(AS_TSV), []),
+        ("t.json", AS_JSON, []),
+        ("t.jsonl.bz2", bz2.compress(AS_JSON), []),
+        ("t.ndjson.zst", zstandard.ZstdCompressor().compress(AS_JSON), []),
+        ("t.txt", AS_CSV, ["--format", "csv"]),
+        ("t.parquet", None, []),
+    ],
+)
+def test_the_command_reads_whatever_a_training_reads(models, tmp_path, name, content, options):
+    path, output, first_line = tmp_path / name, tmp_path / "out.jsonl", 2 if options or "sv" in name else 1
+    if content is None:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(TABLE), path)
+    else:
+        path.write_bytes(content)
+    words = ["predict", str(models["classification"]), "--input", str(path), "--output", str(output), *options]
+    assert main([*words, "--device", "cpu", "--no-progress"]) == 0
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    expected = answers(models["classification"], TABLE)
+    assert found == [{"line": number, **answer} for number, answer in enumerate(expected, start=first_line)]
 
 
 def test_words_may_have_the_column_of_training(tmp_path):

@@ -26,14 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import Row, format_of, read_table, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.raw_files import check_text
-from roberta_plugin.kinds.examples import Example, is_missing, text_of
+from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.texts import sentence_inputs
+from roberta_plugin.tables import Row, check_text, format_of, read_table
 
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
@@ -137,9 +136,9 @@ class CustomKind(ABC):
         Raises:
             ValueError: naming file, line and remedy.
         """
-        texts = [text_of(row, self.settings["text_column"], option="--text-column")]
+        texts = [row.text(self.settings["text_column"], option="--text-column").strip()]
         if self.settings["text_pair_column"]:
-            texts.append(text_of(row, self.settings["text_pair_column"], option="--text-pair-column"))
+            texts.append(row.text(self.settings["text_pair_column"], option="--text-pair-column").strip())
         choices = self.read_choices(row)
         return Example(
             path=row.path,
@@ -158,7 +157,7 @@ class CustomKind(ABC):
         column = self.settings["id_column"]
         if column is None:
             return str(row.line)
-        value = value_of(row, column, option="--id-column")
+        value = row.value(column, option="--id-column")
         return check_text(str(value), f"the column {column!r}", row.where, may_be_empty=True)
 
     def split_key(self, example: Example) -> Sequence[str]:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of, rounded
-from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import own_metrics as metrics
 from roberta_plugin.kinds.averaging import mean_probabilities
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.labels import balanced_weights, found_labels, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.tables import Row
 
 
 class Classification(CustomKind):
@@ -35,7 +35,7 @@ class Classification(CustomKind):
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
         """See `CustomKind.read_target`: the label as text."""
-        return label_of(value_of(row, self.label_column, option="--label-column"), self.label_column, row.where)
+        return label_of(row.value(self.label_column, option="--label-column"), self.label_column, row.where)
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
         """See `CustomKind.split_labels`."""

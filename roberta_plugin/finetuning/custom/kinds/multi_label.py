@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of, rounded
-from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import own_metrics as metrics
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, number_of, positive_weights
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.tables import Row
 
 SEPARATOR = ","
 _PRESENT, _ABSENT = ("1", "true"), ("0", "false")
@@ -44,7 +44,7 @@ class MultiLabel(CustomKind):
         columns = self.settings["label_column"]
         if len(columns) > 1:
             return tuple(column for column in columns if self._is_present(row, column))
-        value = value_of(row, columns[0], option="--label-column")
+        value = row.value(columns[0], option="--label-column")
         if is_missing(value):
             return ()
         if isinstance(value, str):
@@ -54,7 +54,7 @@ class MultiLabel(CustomKind):
 
     @staticmethod
     def _is_present(row: Row, column: str) -> bool:
-        text = label_of(value_of(row, column, option="--label-column"), column, row.where).lower()
+        text = label_of(row.value(column, option="--label-column"), column, row.where).lower()
         if text not in (*_PRESENT, *_ABSENT):
             raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {text!r}. Correct the row.")
         return text in _PRESENT

@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, rounded
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.raw_files import check_list, check_text
 from roberta_plugin.kinds import own_metrics as metrics
 from roberta_plugin.kinds.choices import (
     NO_LEVEL,
@@ -35,9 +33,10 @@ from roberta_plugin.kinds.choices import (
     question_with_option,
 )
 from roberta_plugin.kinds.choices import answers as best_options
-from roberta_plugin.kinds.examples import Example, label_of, text_of
+from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.windows import question_length
+from roberta_plugin.tables import Row, check_list, check_text
 
 _AT_ONCE = 10_000  # examples in one call of the tokenizer
 
@@ -61,8 +60,8 @@ class MultipleChoice(CustomKind):
         """The options of a row: one per column, or those in a list."""
         columns = self.settings["choices_columns"]
         if len(columns) > 1:
-            return tuple(text_of(row, column, option="--choices-columns") for column in columns)
-        value = value_of(row, columns[0], option="--choices-columns")
+            return tuple(row.text(column, option="--choices-columns").strip() for column in columns)
+        value = row.value(columns[0], option="--choices-columns")
         if isinstance(value, str):
             raise ValueError(
                 f"{row.where}: the column {columns[0]!r} must hold a list of options, as JSON Lines and Parquet have "
@@ -79,7 +78,7 @@ class MultipleChoice(CustomKind):
         The column may hold its number, counted from 0, its letter, its column, its text, or its name in --labels. What
         is a number in JSON Lines or Parquet is that of an option if it can be.
         """
-        value = value_of(row, self.label_column, option="--label-column")
+        value = row.value(self.label_column, option="--label-column")
         text = label_of(value, self.label_column, row.where)
         columns, named = self.settings["choices_columns"], self.settings.get("labels") or []
         names = [list(named)] if named else [[str(number) for number in range(len(choices))]]

@@ -17,17 +17,16 @@ import numpy as np
 
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, rounded
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.raw_files import check_list, check_text
-from roberta_plugin.kinds.examples import Example, is_missing, text_of
+from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.passages import NO_PLACE, SplitMaker, SquadAnswer, SquadFile, SquadQuestion, locate
 from roberta_plugin.kinds.questions import Questions, decode
 from roberta_plugin.kinds.span_metrics import best_threshold, score
 from roberta_plugin.kinds.windows import DOC_STRIDE, QUESTION_LENGTH, WindowLayout, question_length
+from roberta_plugin.tables import Row, check_list, check_text
 
 _RULES = "squad2"  # whose definitions of the metrics
 
@@ -66,18 +65,18 @@ class QuestionAnswering(CustomKind):
 
     def read(self, row: Row, *, is_labelled: bool) -> Example:
         """See `CustomKind.read`; the text keeps its white space, in which `answer_start` counts."""
-        question = text_of(row, self.settings["text_pair_column"], option="--text-pair-column")
+        question = row.text(self.settings["text_pair_column"], option="--text-pair-column").strip()
         texts = (self._context(row), question)
         target = self.read_target(row, ()) if is_labelled else None
         return Example(path=row.path, line=row.line, id=self._id(row), texts=texts, target=target)
 
     def _context(self, row: Row) -> str:
         column = self.settings["text_column"]
-        return check_text(value_of(row, column, option="--text-column"), f"the column {column!r}", row.where)
+        return check_text(row.value(column, option="--text-column"), f"the column {column!r}", row.where)
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[SquadAnswer, ...]:
         """See `CustomKind.read_target`: the right answers and their first characters."""
-        value, context = value_of(row, self.label_column, option="--label-column"), self._context(row)
+        value, context = row.value(self.label_column, option="--label-column"), self._context(row)
         name = f"the column {self.label_column!r}"
         if is_missing(value):
             return ()

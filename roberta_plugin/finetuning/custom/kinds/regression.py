@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of
-from roberta_plugin.finetuning.custom.reader import Row, value_of
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.raw_files import short
 from roberta_plugin.kinds import own_metrics as metrics
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.tables import Row, short
 
 
 class Regression(CustomKind):
@@ -35,7 +34,7 @@ class Regression(CustomKind):
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
         """See `CustomKind.read_target`: the number."""
-        value = value_of(row, self.label_column, option="--label-column")
+        value = row.value(self.label_column, option="--label-column")
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):

@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, Weights, ids_of
 from roberta_plugin.finetuning.custom.options import CustomOptions
-from roberta_plugin.finetuning.custom.reader import Row, named_format, read_table, value_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.raw_files import check_list, check_text
 from roberta_plugin.finetuning.tagging.reader import read_file
 from roberta_plugin.kinds import own_metrics as metrics
 from roberta_plugin.kinds.entities import (
@@ -47,6 +45,7 @@ from roberta_plugin.kinds.labels import found_labels, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tags import Sentences
 from roberta_plugin.kinds.words import Sentence, SplitOfWindows, TaggingLayout
+from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table
 
 _WORDS, _TAGS = "tokens", "tags"
 _LISTS = ("jsonl", "parquet")  # formats with lists of words
@@ -107,7 +106,7 @@ class Tagging(CustomKind):
     def read(self, row: Row, *, is_labelled: bool) -> Example:
         """See `CustomKind.read`: the texts are the words."""
         column = self._columns[0]
-        words = check_list(value_of(row, column, option="--text-column"), f"the column {column!r}", row.where)
+        words = check_list(row.value(column, option="--text-column"), f"the column {column!r}", row.where)
         if not words:
             raise ValueError(f"{row.where}: the column {column!r} is an empty list. Leave the row out.")
         texts = tuple(
@@ -122,7 +121,7 @@ class Tagging(CustomKind):
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
         """See `CustomKind.read_target`: the tags as the file has them."""
         column = self._columns[1]
-        value = value_of(row, column, option="--label-column")
+        value = row.value(column, option="--label-column")
         if is_missing(value):
             raise ValueError(
                 f"{row.where}: there are no tags, which only a test table may lack. Add them, or name their column by "

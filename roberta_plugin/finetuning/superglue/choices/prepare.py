@@ -19,10 +19,9 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import ChoicesOptions
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
-from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.finetuning.superglue.choices.rows import ChoiceRow
+from roberta_plugin.finetuning.raw_files import describe, find_files
+from roberta_plugin.finetuning.superglue.choices.rows import ChoiceExample
 from roberta_plugin.finetuning.superglue.choices.tasks import TASKS
-from roberta_plugin.finetuning.superglue.entries import find_files
 from roberta_plugin.kinds.choices import NO_LEVEL
 from roberta_plugin.progress import terminal_bar
 
@@ -72,8 +71,8 @@ def raw_files(task: str, raw: Path, options: ChoicesOptions) -> list[Path]:
 
 
 def inputs_of(
-    rows: Iterator[ChoiceRow], encoder: Encoder, split: SplitWriter, *, task: str, max_length: int
-) -> Iterator[tuple[ChoiceRow, list[NDArray[np.int32]]]]:
+    rows: Iterator[ChoiceExample], encoder: Encoder, split: SplitWriter, *, task: str, max_length: int
+) -> Iterator[tuple[ChoiceExample, list[NDArray[np.int32]]]]:
     """Each row with the model's input (T,) of each option; the split counts which are cut to `max_length`."""
     separators = TASKS[task].separators
     while part := list(islice(rows, _AT_ONCE)):

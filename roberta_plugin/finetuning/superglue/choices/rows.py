@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roberta_plugin.finetuning.raw_files import check_text
-from roberta_plugin.finetuning.superglue.entries import Entry
 from roberta_plugin.kinds.choices import NO_ANSWER
+from roberta_plugin.tables import IN_MEMORY, Row, check_text
 
 PLACEHOLDER = "@placeholder"
 _QUESTIONS = {"cause": "What was the CAUSE of this?", "effect": "What happened as a RESULT?"}
@@ -28,7 +27,7 @@ _HIGHLIGHT = re.compile(r"\s*@highlight\s*")  # in front of each line of the sum
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceRow:
+class ChoiceExample:
     """A text, and what follows it for each option."""
 
     id: Any  # as prediction files name the row
@@ -39,53 +38,53 @@ class ChoiceRow:
     right: tuple[str, ...] = ()  # of ReCoRD, all right answers
 
 
-def read_copa(entry: Entry, *, is_training: bool, labelled: bool) -> Iterator[ChoiceRow]:
+def read_copa(row: Row, *, is_training: bool, labelled: bool) -> Iterator[ChoiceExample]:
     """A premise, and two alternatives for its cause or effect."""
-    asked = list(_QUESTIONS)[entry.label("question", tuple(_QUESTIONS))]
-    options = tuple(entry.text(name).strip() for name in ("choice1", "choice2"))
-    yield ChoiceRow(
-        id=entry.number("idx"),
-        text=entry.text("premise").strip(),
+    asked = list(_QUESTIONS)[row.label("question", tuple(_QUESTIONS))]
+    options = tuple(row.text(name).strip() for name in ("choice1", "choice2"))
+    yield ChoiceExample(
+        id=row.number("idx"),
+        text=row.text("premise").strip(),
         seconds=tuple(f"{_QUESTIONS[asked]} {option}" for option in options),
         options=options,
-        label=entry.label("label", (0, 1)) if labelled else NO_ANSWER,
+        label=row.label("label", (0, 1)) if labelled else NO_ANSWER,
     )
 
 
-def read_commonsense_qa(entry: Entry, *, is_training: bool, labelled: bool) -> Iterator[ChoiceRow]:
+def read_commonsense_qa(row: Row, *, is_training: bool, labelled: bool) -> Iterator[ChoiceExample]:
     """A question and its answers, five in the official files."""
-    question = entry.entry("question")
-    choices = question.entries("choices")
+    question = row.object_of("question")
+    choices = question.objects_of("choices")
     letters = tuple(choice.text("label") for choice in choices)
     options = tuple(choice.text("text").strip() for choice in choices)
     if len(options) < 2 or len(set(letters)) < len(letters):
         raise ValueError(f"{question.where}: choices must be two or more with different labels, found {letters}.")
-    yield ChoiceRow(
-        id=entry.text("id"),
+    yield ChoiceExample(
+        id=row.text("id"),
         text=f"Q: {question.text('stem').strip()}",
         seconds=tuple(f"A: {option}" for option in options),
         options=options,
-        label=entry.label("answerKey", letters) if labelled else NO_ANSWER,
+        label=row.label("answerKey", letters) if labelled else NO_ANSWER,
     )
 
 
-def read_record(entry: Entry, *, is_training: bool, labelled: bool) -> Iterator[ChoiceRow]:
+def read_record(row: Row, *, is_training: bool, labelled: bool) -> Iterator[ChoiceExample]:
     """Each query about a passage, and the entities of the passage.
 
     Raises:
         ValueError: naming the place, if a field is not as it should be, a query has no placeholder, or none of its
             answers is among the entities.
     """
-    passage = entry.entry("passage")
+    passage = row.object_of("passage")
     whole = passage.text("text")
-    names = tuple(dict.fromkeys(_entity(whole, span) for span in passage.entries("entities")))
+    names = tuple(dict.fromkeys(_entity(whole, span) for span in passage.objects_of("entities")))
     text = _as_sentences(whole)
-    for query in entry.entries("qas"):
+    for query in row.objects_of("qas"):
         asked = query.text("query").strip()
         if PLACEHOLDER not in asked:
             raise ValueError(f"{query.where}: the query has no {PLACEHOLDER}. Correct or remove it.")
         number = query.number("idx")
-        answers = tuple(answer.text("text") for answer in query.entries("answers")) if labelled else ()
+        answers = tuple(answer.text("text") for answer in query.objects_of("answers")) if labelled else ()
         right = tuple(name for name in names if name in answers)
         if labelled and not right:
             raise ValueError(
@@ -94,19 +93,19 @@ def read_record(entry: Entry, *, is_training: bool, labelled: bool) -> Iterator[
             )
         if not is_training:
             label = names.index(right[0]) if right else NO_ANSWER
-            yield ChoiceRow(number, text, _filled(asked, names), names, label, tuple(dict.fromkeys(answers)))
+            yield ChoiceExample(number, text, _filled(asked, names), names, label, tuple(dict.fromkeys(answers)))
             continue
         wrong = tuple(name for name in names if name not in right)
         for place, name in enumerate(right if wrong else ()):
             offered = (name, *wrong)
-            yield ChoiceRow((number, place), text, _filled(asked, offered), offered, label=0, right=(name,))
+            yield ChoiceExample((number, place), text, _filled(asked, offered), offered, label=0, right=(name,))
 
 
 def _filled(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(query.replace(PLACEHOLDER, name) for name in names)
 
 
-def _entity(text: str, span: Entry) -> str:
+def _entity(text: str, span: Row) -> str:
     """The text of an entity, whose `end` is its last character."""
     start, end = span.number("start"), span.number("end")
     if not start <= end < len(text):
@@ -127,21 +126,21 @@ def _as_sentences(text: str) -> str:
     return " ".join([*ended, *parts[-1:]])
 
 
-def row_of(task: str, content: Mapping[str, Any]) -> ChoiceRow:
+def row_of(task: str, content: Mapping[str, Any]) -> ChoiceExample:
     """The row of a record with the official fields; of ReCoRD, `passage`, `query` and the texts of the `entities`.
 
     Raises:
         ValueError: naming the field.
     """
-    entry = Entry(dict(content), "the record")
+    row = Row(IN_MEMORY, 0, content)
     if task == "ReCoRD":
-        query, names = entry.text("query"), entry.value("entities")
+        query, names = row.text("query"), row.value("entities")
         if PLACEHOLDER not in query or not isinstance(names, list) or len(names) < 2:
             raise ValueError(f"the record: query needs {PLACEHOLDER}, and entities two texts or more. Correct them.")
-        options = tuple(check_text(name, "entities", entry.where) for name in names)
-        return ChoiceRow(0, _as_sentences(entry.text("passage")), _filled(query.strip(), options), options)
+        options = tuple(check_text(name, "entities", row.where) for name in names)
+        return ChoiceExample(0, _as_sentences(row.text("passage")), _filled(query.strip(), options), options)
     if task == "COPA":
-        entry = Entry({"idx": 0, **content}, entry.where)
-        return next(read_copa(entry, is_training=False, labelled=False))
-    entry = Entry({"id": "0", **content}, entry.where)
-    return next(read_commonsense_qa(entry, is_training=False, labelled=False))
+        row = Row(IN_MEMORY, 0, {"idx": 0, **content})
+        return next(read_copa(row, is_training=False, labelled=False))
+    row = Row(IN_MEMORY, 0, {"id": "0", **content})
+    return next(read_commonsense_qa(row, is_training=False, labelled=False))

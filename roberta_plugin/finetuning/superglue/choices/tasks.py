@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from roberta_plugin.finetuning.superglue.choices.rows import ChoiceRow, read_commonsense_qa, read_copa, read_record
-from roberta_plugin.finetuning.superglue.entries import LABELLED, Entry, read_entries, with_unique_ids
+from roberta_plugin.finetuning.raw_files import LABELLED, read_rows
+from roberta_plugin.finetuning.superglue.choices.rows import ChoiceExample, read_commonsense_qa, read_copa, read_record
 from roberta_plugin.finetuning.superglue.training import Training
+from roberta_plugin.tables import Row, with_unique_ids
 
 _FILES = {"train": ("train.jsonl",), "valid": ("val.jsonl",), "test": ("test.jsonl",)}
 
 
 class Reader(Protocol):
-    """What makes rows of an entry."""
+    """What makes rows of an row."""
 
-    def __call__(self, entry: Entry, *, is_training: bool, labelled: bool) -> Iterator[ChoiceRow]:
-        """The rows of an entry, one or more.
+    def __call__(self, row: Row, *, is_training: bool, labelled: bool) -> Iterator[ChoiceExample]:
+        """The rows of an row, one or more.
 
         Raises:
             ValueError: naming the file, the line and the field.
@@ -42,14 +43,15 @@ class ChoiceTask:
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Split -> metric -> number of roberta.large in fairseq's READMEs."""
 
-    def rows(self, split: str, path: Path) -> Iterator[ChoiceRow]:
+    def rows(self, split: str, path: Path) -> Iterator[ChoiceExample]:
         """The rows of a file; labels of a test set are not read.
 
         Raises:
             ValueError: naming the file, the line and what is wrong with it.
         """
         how = {"is_training": split == "train", "labelled": split in LABELLED}
-        return with_unique_ids((entry, row) for entry in read_entries(path) for row in self.read(entry, **how))
+        made = ((row.where, example) for row in read_rows(path) for example in self.read(row, **how))
+        return with_unique_ids(made, id_of=lambda example: example.id)
 
 
 _README = "RoBERTa large, fairseq's README"

@@ -356,7 +356,7 @@ def test_tags_of_other_splits_must_be_those_of_training(prepare_table, tmp_path)
 def test_half_a_character_is_named(prepare_table, tmp_path, name):
     row = {"text": "a", "label": "x", "id": "1"} | {name: "\ud83d"}
     (tmp_path / "raw.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ValueError, match=f"line 1: the column '{name}' holds half of a surrogate pair"):
+    with pytest.raises(ValueError, match=f"line 1: .*'{name}' holds half of a surrogate pair"):
         prepare_table(train="raw.jsonl", id_column="id")
 
 

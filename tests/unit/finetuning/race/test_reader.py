@@ -126,11 +126,11 @@ def test_bad_lines_are_named_with_what_is_wrong(tmp_path, name):
 
 def test_ids_that_occur_twice_are_named_with_both_places(tmp_path):
     write_lines(tmp_path / "train.jsonl", [LINE, {**LINE, "id": "2"}, LINE])
-    with pytest.raises(ValueError, match=r"train\.jsonl, line 3, id '1': .*train\.jsonl, line 1 has this id too"):
+    with pytest.raises(ValueError, match=r"train\.jsonl, line 3, id '1': .*train\.jsonl, line 1, id '1' already"):
         read("multiple_choice", tmp_path)
     for level in ("middle", "high"):
         write_passage(tmp_path / f"train/{level}/1.txt", race_content())
-    with pytest.raises(ValueError, match=r"high/1\.txt, id 'middle1.txt': .*middle/1\.txt has this id too"):
+    with pytest.raises(ValueError, match=r"high/1\.txt, id 'middle1.txt': .*middle/1\.txt, id 'middle1.txt' already"):
         read("race", tmp_path)
 
 
@@ -143,10 +143,10 @@ def test_a_byte_order_mark_does_not_count(tmp_path):
 
 def test_files_that_are_no_json_or_no_utf8_are_named(tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps(LINE) + "\n{oops\n")
-    with pytest.raises(ValueError, match=r"train\.jsonl, line 2 is not valid JSON"):
+    with pytest.raises(ValueError, match=r"train\.jsonl, line 2: it is not valid JSON"):
         read("multiple_choice", tmp_path)
     (tmp_path / "train.jsonl").write_bytes(b'{"id": "\xff"}')
-    with pytest.raises(ValueError, match=r"train\.jsonl: byte 0xff at 8 is not UTF-8"):
+    with pytest.raises(ValueError, match=r"train\.jsonl, line 1: byte 0xff is not UTF-8"):
         read("multiple_choice", tmp_path)
 
 

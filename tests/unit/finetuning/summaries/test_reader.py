@@ -92,7 +92,7 @@ def test_bytes_that_are_not_utf8_and_lines_that_are_not_json_are_named(tmp_path)
     with pytest.raises(ValueError, match=r"line 1: byte 0xff is not UTF-8"):
         read(tmp_path)
     (tmp_path / "train.jsonl").write_text("\n{\n")
-    with pytest.raises(ValueError, match=r"line 2 is not valid JSON"):
+    with pytest.raises(ValueError, match=r"line 2: it is not valid JSON"):
         read(tmp_path)
 
 

@@ -257,5 +257,5 @@ def test_answers_of_winogrande_may_be_in_the_list_beside_the_file(raw, tmp_path)
     with pytest.raises(ValueError, match=r"dev-labels\.lst has 1 answers, and dev\.jsonl has 8 rows"):
         prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "short")
     listed.unlink()
-    with pytest.raises(ValueError, match=r"dev\.jsonl, line 1: the field 'answer' is missing"):
+    with pytest.raises(ValueError, match=r"dev\.jsonl, line 1: there is no column 'answer'"):
         prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "none")

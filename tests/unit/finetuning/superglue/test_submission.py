@@ -35,7 +35,7 @@ def test_the_zip_has_the_ten_files_by_their_official_names(folder, tmp_path):
     [
         ('{"idx": 0, "label": "true"}\n', "has 1 predictions, and the test set has 1,400 rows"),
         ('{"idx": 0, "label": "a"}\n' * 2, r"WiC\.jsonl, line 2: the idx 0 occurs in .*WiC\.jsonl, line 1 already"),
-        ('{"idx": 0}\n', r"WiC\.jsonl, line 1: the field 'label' is missing"),
+        ('{"idx": 0}\n', r"WiC\.jsonl, line 1: there is no column 'label'"),
     ],
 )
 def test_a_file_that_the_server_would_refuse_is_refused(folder, tmp_path, content, message):

@@ -1,15 +1,17 @@
 """Texts of BoolQ, CB, WiC and MultiRC as the model reads them."""
 
+from pathlib import Path
+
 import pytest
 
-from roberta_plugin.finetuning.superglue.entries import Entry
 from roberta_plugin.finetuning.superglue.texts import TEXTS, read_boolq, read_cb, read_multirc, read_wic
+from roberta_plugin.tables import IN_MEMORY, Row
 
 WIC = {"sentence1": "Room and board.", "start1": 9, "end1": 14, "sentence2": "Board the bus!", "start2": 0, "end2": 5}
 
 
 def rows(read, content, *, labelled=True):
-    return list(read(Entry(content, "train.jsonl, line 9"), labelled=labelled))
+    return list(read(Row(Path("train.jsonl"), 9, content), labelled=labelled))
 
 
 def test_a_question_of_boolq_is_followed_by_its_passage():
@@ -55,5 +57,5 @@ def test_each_answer_of_multirc_is_a_row_that_knows_paragraph_question_and_answe
 
 
 def test_records_for_predictions_have_the_official_fields():
-    assert TEXTS["MultiRC"](Entry({"paragraph": "a", "question": "b", "answer": "c"}, "")) == ("a", "b c")
-    assert TEXTS["WiC"](Entry(WIC, "")) == ("Room and * board *.", "* Board * the bus!")
+    assert TEXTS["MultiRC"](Row(IN_MEMORY, 1, {"paragraph": "a", "question": "b", "answer": "c"})) == ("a", "b c")
+    assert TEXTS["WiC"](Row(IN_MEMORY, 1, WIC)) == ("Room and * board *.", "* Board * the bus!")

@@ -1,23 +1,25 @@
 """WSC's and WinoGrande's rows: the gap, the phrase and its rivals; made-up rows, and all official ones of WSC."""
 
+from pathlib import Path
+
 import pytest
 
-from roberta_plugin.finetuning.superglue.entries import Entry
 from roberta_plugin.finetuning.superglue.tasks import TASKS
 from roberta_plugin.finetuning.superglue.winograd import read_winogrande, read_wsc, training_rows
+from roberta_plugin.tables import Row
 from tests.real_data import unpack
 
 
 def wsc(text, phrase, index, pronoun, *, label=True):
     target = {"span1_text": phrase, "span1_index": 0, "span2_index": index, "span2_text": pronoun}
     content = {"text": text, "target": target, "idx": 3, "label": label}
-    (row,) = read_wsc(Entry(content, "val.jsonl, line 4"), labelled=True)
+    (row,) = read_wsc(Row(Path("val.jsonl"), 4, content), labelled=True)
     return row
 
 
 def winogrande(**changes):
     content = {"qID": "Q1-1", "sentence": "The cup would not fit as the _ was big.", "option1": "cup", "option2": "box"}
-    (row,) = read_winogrande(Entry({**content, "answer": "2", **changes}, "dev.jsonl, line 1"), labelled=True)
+    (row,) = read_winogrande(Row(Path("dev.jsonl"), 1, {**content, "answer": "2", **changes}), labelled=True)
     return row
 
 
@@ -70,7 +72,7 @@ def test_winogrande_s_first_option_is_the_phrase():
         ({"answer": "3"}, r"dev.jsonl, line 1: answer is '3', and must be one of \"1\", \"2\". Correct it."),
         ({"sentence": "No gap."}, "dev.jsonl, line 1: the sentence has no gap '_'"),
         ({"option2": "cup "}, "dev.jsonl, line 1: both options are 'cup'"),
-        ({"option1": 7}, "dev.jsonl, line 1: option1 must be a text, found 7"),
+        ({"option1": 7}, "dev.jsonl, line 1: the column 'option1' must be a text, found 7"),
     ],
 )
 def test_a_bad_row_of_winogrande_is_named(changes, message):

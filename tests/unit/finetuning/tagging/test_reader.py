@@ -105,8 +105,8 @@ def test_a_test_file_may_lack_tags(tmp_path):
         ("a O\n", {"tags_column": "ner"}, "--tags-column ner, but the first line names the columns a, O"),
         ("a O\n", {"tags_column": "1"}, "words and tags are both in column 1"),
         ("\n \n", {}, "holds no words"),
-        (b"a O\n\xff O\n", {}, "line 2 is not UTF-8"),
-        (b"a O\r\r\xff O\n", {}, "line 3 is not UTF-8"),
+        (b"a O\n\xff O\n", {}, "line 2: byte 0xff is not UTF-8"),
+        (b"a O\r\r\xff O\n", {}, "line 3: byte 0xff is not UTF-8"),
         ("a O\n".encode("utf-16-le"), {}, "line 1: it holds byte 0x00"),
         ("a O\n", {"tags_column": "\u00b2"}, "--tags-column \u00b2, but the first line names the columns a, O"),
     ],
@@ -119,9 +119,9 @@ def test_what_is_wrong_with_columns_is_named(tmp_path, text, options, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2 is not valid JSON"),
-        ("[" * 100_000, "line 2 is not valid JSON"),
-        ("[1]", "line 2 holds [1] and not a JSON object"),
+        ("{", "line 2: it is not valid JSON"),
+        ("[" * 100_000, "line 2: it is not valid JSON"),
+        ("[1]", "line 2: expected a JSON object, found [1]"),
         ('{"text": "a"}', "line 2 lacks the field tokens"),
         ('{"tokens": "a", "tags": ["O"]}', "line 2: tokens must be a list, found 'a'"),
         ('{"tokens": ["a", "b"], "tags": ["O"]}', "line 2 has 2 words and 1 tags"),

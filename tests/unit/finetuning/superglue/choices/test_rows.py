@@ -1,9 +1,11 @@
 """COPA, ReCoRD and CommonsenseQA: a text, and what follows it for each option."""
 
+from pathlib import Path
+
 import pytest
 
 from roberta_plugin.finetuning.superglue.choices.rows import read_commonsense_qa, read_copa, read_record, row_of
-from roberta_plugin.finetuning.superglue.entries import Entry
+from roberta_plugin.tables import Row
 
 COPA = {
     "premise": "I ran. ",
@@ -25,7 +27,7 @@ def record(*answers):
 
 
 def rows(read, content, *, is_training=False, labelled=True):
-    return list(read(Entry(content, "train.jsonl, line 2"), is_training=is_training, labelled=labelled))
+    return list(read(Row(Path("train.jsonl"), 2, content), is_training=is_training, labelled=labelled))
 
 
 def test_copa_asks_for_the_cause_or_the_result():
@@ -81,7 +83,7 @@ def test_a_record_for_a_prediction_has_the_official_fields():
     assert row_of("CommonsenseQA", {"question": QA}).seconds == ("A: Ann", "A: Bob")
     found = row_of("ReCoRD", {"passage": TEXT, "query": "@placeholder won", "entities": ["Ann", "Bob"]})
     assert found.seconds == ("Ann won", "Bob won")
-    with pytest.raises(ValueError, match="the record: the field 'premise' is missing"):
+    with pytest.raises(ValueError, match="the record: there is no column 'premise'"):
         row_of("COPA", {"text": "a", "choice1": "b", "choice2": "c", "question": "effect"})
     with pytest.raises(ValueError, match="the record: query needs @placeholder, and entities two texts"):
         row_of("ReCoRD", {"passage": TEXT, "query": "@placeholder won", "entities": ["Ann"]})

@@ -1,0 +1,237 @@
+"""Tables of every format give the same rows, and a bad one is named by file and line."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import sys
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from roberta_plugin import tables
+from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, format_of, read_table, scan_table, with_unique_ids
+
+ROWS = [{"text": 'Good, "really".\nYes.', "label": "pos"}, {"text": "Sch\u00f6n \u2028 so", "label": "neg"}]
+CSV = 'text,label\n"Good, ""really"".\nYes.",pos\n\nSch\u00f6n \u2028 so,neg\n'
+COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+COMPRESS[".zst"] = lambda data: zstandard.ZstdCompressor().compress(data)
+
+
+def values(path, **options):
+    return [dict(row.values) for row in read_table(path, **options)]
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_table_is_read_from_any_compression_with_a_byte_order_mark_or_without(tmp_path, form, suffix):
+    text = CSV if form == "csv" else "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS)
+    for mark in ("", "\ufeff"):
+        path = tmp_path / f"my.{form}{suffix}"
+        path.write_bytes(COMPRESS.get(suffix, bytes)((mark + text).encode()))
+        assert values(path) == ROWS
+
+
+def test_lines_are_counted_where_a_row_begins(tmp_path):
+    (tmp_path / "my.csv").write_text(CSV, newline="\r\n")
+    assert [row.line for row in read_table(tmp_path / "my.csv")] == [2, 5]
+    assert next(read_table(tmp_path / "my.csv")).where == f"{tmp_path / 'my.csv'}, line 2"
+
+
+def test_other_separators_are_named_and_quotation_marks_of_tsv_are_text(tmp_path):
+    (tmp_path / "my.csv").write_text("text;label\na, b;1\n")
+    assert values(tmp_path / "my.csv", delimiter=";") == [{"text": "a, b", "label": "1"}]
+    (tmp_path / "my.tsv").write_text('text\tlabel\n"a\t1\n')
+    assert values(tmp_path / "my.tsv") == [{"text": '"a', "label": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"text,label\nfine,1\ncaf\xe9,2\n", r"a\.csv, line 3: byte 0xe9 is not UTF-8.*iconv -f latin1"),
+        ("a.csv", b"text,label\na,1\nb\n", r"a\.csv, line 3: it has 1 columns, and the first line names 2"),
+        ("a.csv", b'text,label\na,1\n"b,2\nc,3\n', r"a\.csv, line 3: the row cannot be read .* quotation marks around"),
+        ("a.csv", b"text;label\na;1\n", r"a\.csv, line 1: one column only, 'text;label', .* --delimiter ';'"),
+        ("a.csv", b"text\tlabel\na\t1\n", r"name the file \.tsv"),
+        ("a.csv", b"text,text\na,1\n", r"the column 'text' occurs twice"),
+        ("a.tsv", b"text\tlabel\na\tb\t1\n", r"line 2: it has 3 columns.* must hold no tab"),
+        ("a.jsonl", b'{"text": "a"}\n{"text"\n', r"a\.jsonl, line 2: it is not valid JSON"),
+        ("a.jsonl", b"[1]\n", r"line 1: expected a JSON object, found \[1\]"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16"), r"UTF-16 text.*iconv -f UTF-16"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16-le"), r"line 1: it holds byte 0x00, .* UTF-16.*iconv"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "a\0b"}\n', r"line 2: it holds byte 0x00"),
+        ("a.csv", gzip.compress(b"text\n"), r"rename it to end in \.gz"),
+        ("a.csv.gz", gzip.compress(b"text\n" * 99)[:-9], r"cannot be decompressed"),
+        ("a.xls", b"", r"the name does not say the format. Let it end in \.csv, \.tsv"),
+        ("a.parquet.gz", b"", r"Parquet is compressed within"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line_and_a_remedy(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        values(tmp_path / name)
+
+
+def test_columns_without_a_name_do_not_matter(tmp_path):
+    (tmp_path / "my.csv").write_text("text,label,,\na,1,,\n")  # as spreadsheets write them
+    assert [(row["text"], row["label"]) for row in values(tmp_path / "my.csv")] == [("a", "1")]
+
+
+def test_parquet_is_read_by_pyarrow(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"text": "a\nb", "label": ["x", "y"], "n": 1.5}, {"text": "c", "label": [], "n": None}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "my.parquet")
+    assert values(tmp_path / "my.parquet") == rows
+    assert [row.where[-5:] for row in read_table(tmp_path / "my.parquet")] == ["row 1", "row 2"]
+    (tmp_path / "bad.parquet").write_bytes((tmp_path / "my.parquet").read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"bad\.parquet cannot be read as Parquet"):
+        values(tmp_path / "bad.parquet")
+
+
+def test_without_pyarrow_a_sentence_says_how_to_install_it(tmp_path, monkeypatch):
+    (tmp_path / "my.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"needs pyarrow, not installed here.*'roberta_plugin\[parquet\]'"):
+        values(tmp_path / "my.parquet")
+
+
+def test_a_missing_column_is_named_with_those_there_are(tmp_path):
+    row = Row(tmp_path / "my.csv", 2, {"review": "a", "stars": "1"})
+    assert row.value("stars", option="--label-column") == "1"
+    with pytest.raises(
+        ValueError, match=r"my\.csv: there is no column 'text'; there are 'review', 'stars'.*--text-column"
+    ):
+        row.value("text", option="--text-column")
+    with pytest.raises(ValueError, match=r"my\.jsonl, line 2: there is no column 'text'; there are none"):
+        Row(tmp_path / "my.jsonl", 2, {}).text("text", option="--text-column")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda row: row.text("b"), "here, line 3: there is no column 'b'; there are 'a', 'n', 'list'. Add it."),
+        (lambda row: row.text("n"), "here, line 3: the column 'n' must be a text, found -1"),
+        (lambda row: row.number("n"), "here, line 3: n must be a whole number from 0 on, found -1"),
+        (lambda row: row.label("a", (False, True)), "here, line 3: a is 'x', and must be one of false, true"),
+        (lambda row: row.object_of("a"), "here, line 3, a: expected a JSON object"),
+        (lambda row: row.objects_of("list"), "here, line 3, list 2: expected a JSON object with named fields, found 1"),
+        (lambda row: row.objects_of("list")[0].text("b"), "here, line 3, list 1: there is no column 'b'"),
+        (lambda row: row.objects_of("a"), "here, line 3: a must be a list, found 'x'"),
+    ],
+)
+def test_a_field_of_another_kind_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(Row(Path("here"), 3, {"a": "x", "n": -1, "list": [{}, 1][: 2 if "list 2" in message else 1]}))
+
+
+def test_a_label_is_compared_with_its_type():
+    assert Row(IN_MEMORY, 1, {"label": True}).label("label", (False, True)) == 1
+    with pytest.raises(ValueError, match="the record: label is True, and must be one of 0, 1"):
+        Row(IN_MEMORY, 1, {"label": True}).label("label", (0, 1))
+
+
+def test_the_same_id_twice_is_an_error_that_names_both_lines():
+    ids = [(f"f, line {number}", id_) for number, id_ in enumerate((7, 8, 7), start=1)]
+    with pytest.raises(ValueError, match="f, line 3: the id '7' occurs in f, line 1 already"):
+        list(with_unique_ids(ids, id_of=str))
+    assert list(with_unique_ids(ids[:2], id_of=str)) == [7, 8]
+
+
+def test_the_last_ending_but_compression_gives_the_format(tmp_path):
+    assert [format_of(tmp_path / name) for name in ("A.CSV", "a.b.tsv.zst", "a.ndjson.xz", "a.pq")] == [
+        "csv",
+        "tsv",
+        "jsonl",
+        "parquet",
+    ]
+
+
+def scanned(tmp_path, content, *, name=None, **options):
+    """The rows and faults of a file, or of standard input."""
+    path = None
+    if name is not None:
+        path = tmp_path / name
+        path.write_bytes(content)
+    given = {"format": None if path is None else format_of(path) if "." in name else "text", **options}
+    return list(scan_table(path, **given))
+
+
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_every_form_gives_the_same_rows(tmp_path, monkeypatch, bom, end):
+    texts = ["caf\u00e9 \u2028 one", "two\u0085"]  # characters at which str.splitlines would cut
+    as_json = end.join(json.dumps({"text": text}, ensure_ascii=False).encode() for text in texts)
+    as_text = end.join(text.encode() for text in texts)
+    expected = [{"text": text} for text in texts]
+    assert [row.values for row in scanned(tmp_path, bom + as_json + end, name="a.jsonl")] == expected
+    assert [row.values for row in scanned(tmp_path, bom + as_text, name="a")] == expected
+    assert [row.values for row in scanned(tmp_path, bom + b"text" + end + as_text, name="a.tsv")] == expected
+    for content in (as_json, as_text):  # standard input, by its first line
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bom + content)))
+        assert [row.values for row in scanned(tmp_path, b"")] == expected
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_csv_has_quotation_marks_and_rows_of_several_lines(tmp_path, end):
+    content = b'\xef\xbb\xbfid,text\n1,"a, ""b"""\n\n2,"two\n\nlines"\n3,5" disk\n'.replace(b"\n", end)
+    found = scanned(tmp_path, content, name="a.csv")
+    assert [(row.line, row.values["id"]) for row in found] == [(2, "1"), (4, "2"), (7, "3")]
+    assert [row.values["text"].replace(end.decode(), "\n") for row in found] == ['a, "b"', "two\n\nlines", '5" disk']
+
+
+def test_values_of_csv_may_be_long_and_hold_carriage_returns_within_quotation_marks(tmp_path):
+    csv.field_size_limit(1 << 17)  # as in a new process
+    (long, quoted) = scanned(tmp_path, b"text\n" + b"a " * 100_000 + b'\n"b\rc"\n', name="a.csv")
+    assert long.values == {"text": "a " * 100_000}
+    assert quoted.values == {"text": "b\rc"}
+
+
+def test_empty_lines_are_ignored_but_in_plain_text(tmp_path):
+    content = b'{"text": "a"}\n\n  \n{"text": "b"}\n'
+    assert [row.line for row in scanned(tmp_path, content, name="a.jsonl")] == [1, 4]
+    assert [row.line for row in scanned(tmp_path, b"text\n\n \na\n", name="a.tsv")] == [4]
+    assert [row.values for row in scanned(tmp_path, b'text\n""\n', name="a.csv")] == [{"text": ""}]
+    assert [row.values["text"] for row in scanned(tmp_path, b"a\n\nb\n", name="a")] == ["a", "", "b"]
+    assert scanned(tmp_path, b"", name="a") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "number", "message"),
+    [
+        (b'{"text": "a"}\n{"text": \n', "a.jsonl", 2, "is not valid JSON"),
+        (b"[1, 2]\n", "a.jsonl", 1, "found [1, 2]"),
+        (b"[" * 100_000, "a.jsonl", 1, "is not valid JSON"),
+        (b"a\tb\n1\t2\t3\n", "a.tsv", 2, "has 3 columns, and the first line names 2 (a, b)"),
+        (b'a,b\n1,2\n1,"2",3\n', "a.csv", 3, "has 3 columns, and the first line names 2 (a, b)"),
+        (b'a,b\n1,"2" or 3\n', "a.csv", 2, "those inside are doubled"),
+        (b'text\na\n"b\nc\n', "a.csv", 3, "unexpected end of data"),
+        (b"good\n\xff\xfe\n", "a", 2, "byte 0xff is not UTF-8. Save the file as UTF-8"),
+        ("good".encode("utf-16-le"), "a", 1, "it holds byte 0x00, so the file is a binary one, or UTF-16"),
+        (b"text\ngood\nb\0d\n", "a.csv", 3, "it holds byte 0x00"),
+        (b"text\ngood\nb\0d\n", "a.tsv", 3, "it holds byte 0x00"),
+        (b'{"text": "b\0d"}\n', "a.jsonl", 1, "it holds byte 0x00"),
+    ],
+)
+def test_bad_lines_are_explained_and_the_others_read(tmp_path, content, name, number, message):
+    more = {"a": b"more", "a.csv": b"3,4", "a.tsv": b"3\t4", "a.jsonl": b'{"text": ""}'}[name] if number < 4 else b""
+    more = b"more" if content.startswith(b"text\n") else more
+    end = b"" if content.endswith((b"c\n", b"\0")) else b"\n" * (not content.endswith(b"\n")) + more
+    found = scanned(tmp_path, content + end, name=name)
+    bad = [row for row in found if isinstance(row, BadLineError)]
+    assert [row.line for row in bad] == [number]
+    assert message in str(bad[0])
+    assert not end or isinstance(found[-1], Row)
+
+
+def test_a_line_without_end_does_not_fill_the_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "LONGEST_LINE", 8)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\n" + b"x" * 50)))
+    rows = scan_table(None, format="text")
+    assert next(rows).values == {"text": "good"}
+    with pytest.raises(ValueError, match=r"Standard input: a line has more than .* Split it into lines"):
+        next(rows)
