@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
-from roberta_plugin.experiments.sweeps.run import RunFolder
+from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, PaperRecipe, benchmark_of, selectable
 from roberta_plugin.finetuning.inspection import is_constant, labels_without_examples, remarks
@@ -84,7 +84,7 @@ class FinetunePlan:
     @property
     def runs(self) -> list[RunFolder]:
         """The folders of all runs."""
-        return [RunFolder(self.root.resolve(), run, self.grid.metric) for run in self.grid.runs]
+        return run_folders(self.grid, self.root.resolve())
 
 
 def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line: None) -> FinetunePlan:

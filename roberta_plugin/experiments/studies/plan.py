@@ -12,9 +12,10 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import roberta_plugin
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -257,55 +258,37 @@ def _check_run(parsed: Namespace, *, where: str) -> None:
         raise ValueError(f"{where} sets update-freq to {given}: it must be one number for all epochs.")
 
 
-class Structure(NamedTuple):
-    """What the lines of a split are."""
-
-    num_lines: int
-    """Without blank ones."""
-    num_documents: int
-
-
-def structure_of(sizes: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int32]]) -> Structure:
-    """Lines and documents by the tokens of each line (n,): a blank line, which ends a document, is </s> alone.
+def structure_of(sizes: Sequence[int] | NDArray[np.int32]) -> tuple[int, int]:
+    """Lines without blank ones, and documents, by the tokens of each line (n,): a blank line is </s> alone.
 
     Example:
-        structure_of([5, 7, 1, 4, 1])  ->  Structure(num_lines=3, num_documents=2)
+        structure_of([5, 7, 1, 4, 1])  ->  (3, 2): three lines in two documents
     """
     is_blank = np.asarray(sizes) == 1
     starts = ~is_blank & np.concatenate([[True], is_blank[:-1]])
-    return Structure(int((~is_blank).sum()), int(starts.sum()))
+    return int((~is_blank).sum()), int(starts.sum())
 
 
 def _check_format(parsed: Namespace, *, variant: str) -> None:
-    """Refuse a format of documents or pairs for data without them; a run could end at its first validation, too."""
+    """Refuse a format of documents or pairs for data without them, which would end a run at its start or in it."""
     input_format = str(getattr(parsed, "input_format", None) or parsed.sample_break_mode)
     if input_format not in _BY_DOCUMENT:
         return
-    what = f"The variant {variant} has the input format {input_format}"
+    validation = str(parsed.valid_subset).split(",") if input_format in _BY_PAIR else ()
     for folder in train_arguments.data_folders(parsed):
-        found = structure_of(np.asarray(MmapTokens(folder / parsed.train_subset).sizes[:_LINES]))
-        counted = f"{found.num_lines:,} lines in {found.num_documents:,} documents"
-        if found.num_documents < 2:
-            raise ValueError(
-                f"{what}, and {folder} has no document boundaries: binarize text with a blank line between documents, "
-                "or with --blank-line-after-files."
-            )
-        if input_format not in _BY_PAIR:
-            continue
-        if found.num_lines < _LEAST_SENTENCES * found.num_documents:
-            raise ValueError(
-                f"{what}, and the documents of {folder} are not split into sentences ({counted}): binarize with one "
-                "sentence a line."
-            )
-        for split in str(parsed.valid_subset).split(","):
+        for split in (parsed.train_subset, *validation):
             if not (folder / f"{split}.idx").is_file():
                 continue
-            found = structure_of(np.asarray(MmapTokens(folder / split).sizes[:_LINES]))
-            if found.num_documents < 2 or found.num_lines == found.num_documents:
+            num_lines, num_documents = structure_of(np.asarray(MmapTokens(folder / split).sizes[:_LINES]))
+            least = _LEAST_SENTENCES if split == parsed.train_subset else 1.0
+            has_sentences = num_lines > num_documents and num_lines >= least * num_documents
+            if num_documents < 2 or (input_format in _BY_PAIR and not has_sentences):
+                needs = "documents of several sentences" if input_format in _BY_PAIR else "documents"
                 raise ValueError(
-                    f"{what}, and the split {split} of {folder} has {found.num_lines:,} lines in "
-                    f"{found.num_documents:,} documents: pairs need several documents, and documents of several "
-                    "sentences, one a line. Binarize it with a blank line between documents and with --split-sentences."
+                    f"The variant {variant} has the input format {input_format}, which needs {needs}, and the split "
+                    f"{split} of {folder} has {num_lines:,} lines in {num_documents:,} documents: binarize text with "
+                    "a blank line between documents or with --blank-line-after-files, for pairs with one sentence a "
+                    "line or with --split-sentences."
                 )
 
 

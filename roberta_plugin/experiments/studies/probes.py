@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,21 +31,21 @@ from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.experiments.evaluation import PREFIX, EvaluateSettings, Evaluation, evaluate, store_outputs
+from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, evaluate, store_outputs
+from roberta_plugin.experiments.finetune import evaluation_of
 from roberta_plugin.experiments.finetuning_plan import check_model, grid_of, starting_model
+from roberta_plugin.experiments.settings import EvaluateSettings
 from roberta_plugin.experiments.studies.plan import VariantPlan
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Study, TuningProbe
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, OUTPUTS, RunFolder
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of, checked_options, options_for
-from roberta_plugin.finetuning.options import TaskOptions
-from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of
+from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.models.checkpoints.loading import load_state
-from roberta_plugin.settings import convert
 from roberta_plugin.tasks.block_task import load_vocabulary
 
 MASK_SEED = 20190726
@@ -79,22 +80,18 @@ def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
         if isinstance(probe, PerplexityProbe):
             option, length, folder = "tokens-per-sample", block_length(probe, plans), data_of(probe, plans)
             remedy = "binarize it with the tokenizer and dictionary of the pretraining data"
-            if not (folder / f"{probe.split}.idx").is_file():
-                missing = folder / f"{probe.split}.idx"
-                raise FileNotFoundError(f"{where}: {missing} does not exist: name other data, or a split that it has.")
+            needed, what = folder / f"{probe.split}.idx", "name other data, or a split that it has"
         else:
             option, length, folder = "max-length", probe.max_length, probe.tokenizer
             remedy = "give the tokenizer of the pretraining data"
-            if not probe.raw.exists():
-                raise FileNotFoundError(
-                    f"{where}: raw, {probe.raw}, does not exist: give the folder of the official files."
-                )
-            benchmark_of(probe.task).raw_files(probe.task, probe.raw, task_options(probe))
-        dictionary = folder / "dict.txt"
-        if not dictionary.is_file():
-            raise FileNotFoundError(f"{where}: {dictionary} does not exist: {remedy}.")
-        if Vocabulary.load(dictionary).sha256 != plans[0].dictionary:
-            raise ValueError(f"{where}: {dictionary} is not the dict.txt of the pretraining data: {remedy}.")
+            needed, what = probe.raw, "give the folder of the official files as raw"
+        for path, do in ((needed, what), (folder / "dict.txt", remedy)):
+            if not path.exists():
+                raise FileNotFoundError(f"{where}: {path} does not exist: {do}.")
+        if isinstance(probe, TuningProbe):
+            benchmark_of(probe.task).raw_files(probe.task, probe.raw, probe.source.task_options)
+        if Vocabulary.load(folder / "dict.txt").sha256 != plans[0].dictionary:
+            raise ValueError(f"{where}: {folder / 'dict.txt'} is not the dict.txt of the pretraining data: {remedy}.")
         for plan in plans:
             if plan.shape.max_positions < length:
                 raise ValueError(
@@ -183,12 +180,6 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
     return {"value": value, "accuracy": 100.0 * num_correct / num_predicted, "num_predicted": num_predicted}
 
 
-def task_options(probe: TuningProbe) -> TaskOptions:
-    """The options of the task, typed."""
-    given = {name.replace("-", "_"): value for name, value in probe.options.items()}
-    return checked_options(probe.task, convert(type(options_for(probe.task)), given, where=f"The probe {probe.name}"))
-
-
 def is_prepared(folder: Path) -> bool:
     """Whether a probe's data is there."""
     return (folder / "data" / NAME).is_file()
@@ -201,13 +192,12 @@ def prepared_folder(probe: TuningProbe, folder: Path) -> Prepared:
         FileNotFoundError: if official files or the tokenizer are missing.
         ValueError: if they cannot be used, or the folder was prepared with other settings.
     """
-    settings: dict[str, Any] = {"raw": probe.raw, "tokenizer": probe.tokenizer, "max_length": probe.max_length}
-    options = task_options(probe)
+    given = {item.name: getattr(probe.source, item.name) for item in fields(DataSettings)}
     if not is_prepared(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        return prepare(PrepareSettings(task=probe.task, output_dir=folder / "data", options=options, **settings))
+        return prepare(PrepareSettings(**given, output_dir=folder / "data"))
     prepared = Prepared.open(folder / "data")
-    check_same(prepared, options=options, **settings)
+    check_same(prepared, **{name: value for name, value in given.items() if name != "task"})
     return prepared
 
 
@@ -262,11 +252,6 @@ def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
     return len(grid.cells)
 
 
-def run_folders(grid: Grid, folder: Path) -> list[RunFolder]:
-    """The folders of all runs."""
-    return [RunFolder((folder / "runs").resolve(), run, grid.metric) for run in grid.runs]
-
-
 def results_of(
     probe: TuningProbe, model: Model, grid: Grid, folder: Path, *, metric: str, device: str | None, only_read: bool
 ) -> dict[str, Any] | None:
@@ -280,36 +265,29 @@ def results_of(
         "value": the median over seeds of `metric`; "seeds": the value of each; "cell"; "medians" of all cells by the
         log's metric.
     """
-    folders = [one for one in run_folders(grid, folder) if one.run.settings[MODEL_AXIS] == model.label]
+    folders = [one for one in run_folders(grid, folder / "runs") if one.run.settings[MODEL_AXIS] == model.label]
     cells = [cell for cell in cells_of(grid, folders) if cell.values and cell.is_complete]
     best = best_cell(cells, grid.metric)
     if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
         return None
-
-    def of(runs: Sequence[RunFolder]) -> EvaluateSettings:
-        return EvaluateSettings(
-            data=folder / "data",
-            checkpoints=[one.checkpoint() or one.path / "checkpoints" / "checkpoint_best.pt" for one in runs],
-            output_dir=folder / "results" / model.variant / f"seed-{model.seed}",
-            splits=["valid"],
-            options=task_options(probe),
-            device=device,
-            stored=[one.path / OUTPUTS for one in runs],
-        )
-
+    of = partial(
+        evaluation_of,
+        data=folder / "data",
+        output_dir=folder / "results" / model.variant / f"seed-{model.seed}",
+        splits=["valid"],
+        options=probe.source.options,
+        device=device,
+    )
     chosen = [one for one in folders if one.run.cell == best.name]
     evaluation = stored_evaluation(of(chosen)) if only_read else evaluate(of(chosen))[0]
     if evaluation is None:
         return None
     if not only_read:
         done = [one for one in folders if one.state() == DONE]
-        others = [one for one in done if one not in chosen and one.checkpoint() is not None]
-        if others:
-            store_outputs(of(others))
-        for one in done:
-            for path in sorted((one.path / "checkpoints").glob("checkpoint*.pt")):
-                path.unlink()
-    seeds = {one.run.seed: found["metrics"][metric] for one, found in zip(chosen, evaluation.members, strict=True)}
+        store_outputs(of([one for one in done if one not in chosen and one.checkpoint() is not None]))
+        for path in [path for one in done for path in one.checkpoints()]:
+            path.unlink()
+    seeds = {one.run.seed: member["metrics"][metric] for one, member in zip(chosen, evaluation.members, strict=True)}
     return {
         "value": statistics.median(seeds.values()),
         "seeds": seeds,
@@ -324,7 +302,7 @@ def stored_evaluation(settings: EvaluateSettings) -> Evaluation | None:
     path = settings.output_dir / f"{PREFIX}valid.json"
     if not path.is_file():
         return None
-    found = Evaluation.read(path)
+    stored = Evaluation.read(path)
     # CELL/seed-N only: the study may have moved
-    runs = [Path(member["checkpoint"]).parts[-4:-2] for member in found.members]
-    return found if runs == [checkpoint.parts[-4:-2] for checkpoint in settings.checkpoints] else None
+    runs = [Path(member["checkpoint"]).parts[-4:-2] for member in stored.members]
+    return stored if runs == [checkpoint.parts[-4:-2] for checkpoint in settings.checkpoints] else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[st
     """The settings of every part that results depend on, as study.json holds them."""
     probes = {}
     for probe in study.probes:
-        found = {name: str(value) for name, value in vars(probe).items() if name not in _NOT_RECORDED}
+        names = [item.name for item in fields(probe) if item.name not in _NOT_RECORDED]
+        found = {name: str(getattr(probe, name)) for name in names}
         if isinstance(probe, PerplexityProbe):  # by the variants where they are not given
             folder = data_of(probe, plans)
             found |= {"data": str(folder), "tokens_per_sample": str(block_length(probe, plans))}
@@ -44,7 +46,7 @@ def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[st
         "variants": {
             plan.variant.name: {
                 **{name: str(value) for name, value in sorted(plan.options.items())},
-                **_training_data(plan),
+                **all_contents(replace(study, probes=()), [plan]),
             }
             for plan in plans
         },
@@ -77,20 +79,9 @@ def contents_of(folder: Path, split: str) -> dict[str, str]:
 
 def all_contents(study: Study, plans: Sequence[VariantPlan]) -> dict[str, str]:
     """What the training data of all variants and the splits of all perplexities hold; see `contents_of`."""
-    found: dict[str, str] = {}
-    for plan in plans:
-        found |= _training_data(plan)
-    for probe in study.probes:
-        if isinstance(probe, PerplexityProbe):
-            found |= contents_of(data_of(probe, plans), probe.split)
-    return found
-
-
-def _training_data(plan: VariantPlan) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for folder in plan.folders:
-        found |= contents_of(folder, plan.parsed.train_subset)
-    return found
+    splits = [(folder, str(plan.parsed.train_subset)) for plan in plans for folder in plan.folders]
+    splits += [(data_of(probe, plans), probe.split) for probe in study.probes if isinstance(probe, PerplexityProbe)]
+    return {path: held for folder, split in splits for path, held in contents_of(folder, split).items()}
 
 
 def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool = False) -> list[str]:

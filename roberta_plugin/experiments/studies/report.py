@@ -16,6 +16,7 @@ from typing import Any
 from roberta_plugin.experiments.studies.settings import Probe, Study, paper_row
 from roberta_plugin.experiments.studies.statistics import Comparison, Pair, compare, conclusions
 from roberta_plugin.experiments.sweeps.grid import VARIANT
+from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.files import atomic_write
 from roberta_plugin.pictures import drawable, picture
 
@@ -113,10 +114,6 @@ def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Compar
     return "\n\n".join(parts) + "\n"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *(f"| {' | '.join(r)} |" for r in rows)])
-
-
 def result_table(study: Study, results: Results) -> str:
     """Variants by probes, each beside the paper's number, if the variant mirrors a row that has one."""
     papers = {variant.name: paper_row(variant.paper) for variant in study.variants}
@@ -132,7 +129,7 @@ def result_table(study: Study, results: Results) -> str:
             row.append(show(values))
             if has_paper:
                 row.append(f"{papers[name][probe.column]:g}" if probe.column in papers[name] else "")
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def show(values: Sequence[float]) -> str:
@@ -162,7 +159,7 @@ def pair_table(study: Study, comparisons: Mapping[str, Comparison]) -> str:
                     "" if paper is None else f"{paper:+.3g}, {_agreement(paper, pair)}",
                 ]
             )
-    return _table(["probe", "pair", *tests], rows)
+    return markdown_table(["probe", "pair", *tests], rows)
 
 
 def paper_difference(study: Study, probe: Probe, pair: Pair) -> float | None:
@@ -199,7 +196,7 @@ def cost_section(results: Results) -> str:
     cost, where = results["cost"], results["machine"]
     data = ", ".join(f"{path} ({held})" for path, held in results["data"].items() if path.endswith(".bin"))
     return (
-        f"## Cost of one pretraining\n\n{_table(head, rows)}\n\n"
+        f"## Cost of one pretraining\n\n{markdown_table(head, rows)}\n\n"
         f"All together {cost['flops']:.3g} FLOPs, of which {cost['flops_fine_tuning']:.3g} for fine-tuning "
         f"({cost['fine_tuning_hours']:.3g} hours of runs). Hours of a variant: median of its seeds' wall-clock time "
         "in training steps, without validation and start-up; other work on the machine at that time, such as runs in "

@@ -9,19 +9,21 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds
-from roberta_plugin.finetuning.benchmarks import TASKS
+from roberta_plugin.finetuning.benchmarks import TASKS, options_for
+from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.planner.equal_compute import RULES
-from roberta_plugin.settings import check_names, convert, is_null
+from roberta_plugin.settings import REQUIRED, check_names, check_values, convert, is_null, setting
 from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml
-from roberta_plugin.training.resources import Resources, given_settings, read_resources
+from roberta_plugin.training.resources import Resources, read_resources
 
+T = TypeVar("T")
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
-EQUAL = ("tokens", "updates", "flops")
 PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"
 PAPER: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "table1": {  # BERT base, static against dynamic masking (section 4.1)
@@ -59,85 +61,67 @@ def paper_row(name: str) -> Mapping[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One way to pretrain: fairseq-train's options by name, those of all variants among them."""
+    """One way to pretrain."""
 
     name: str
     options: Mapping[str, Any]
+    """fairseq-train's options by name, those of all variants among them."""
     own: tuple[str, ...] = ()
     """Names of the options that the variant sets itself."""
     paper: str = ""
     """The row of the paper's tables that it mirrors, as `table1/static`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What all variants have in common, and how much of it."""
-
-    equal: str = "tokens"
-    """One of EQUAL."""
-    amount: float | None = None
-    """How much each variant gets, from which its number of updates follows; None: the options say max-update."""
-    warm_up: float = 0.06
-    """With `amount`: warm-up as a share of the updates."""
-    tolerance: float = 0.02
-    """Largest relative difference between two variants that counts as equal."""
+class Checked:
+    """Settings whose values are checked when they are made; messages name `--KEY`, which `in_section` makes the key."""
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if self.equal not in EQUAL:
-            raise ValueError(f"--equal must be one of {', '.join(EQUAL)}, got {self.equal!r}.")
-        if self.amount is not None and not 0 < self.amount < math.inf:
-            raise ValueError(f"--amount must be a finite number above 0, got {self.amount:g}.")
-        for name in ("warm_up", "tolerance"):
-            if not 0 <= getattr(self, name) < 1:
-                option = name.replace("_", "-")
-                raise ValueError(f"--{option} must be a share, from 0 to less than 1, got {getattr(self, name):g}.")
+        check_values(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateRule:
+class Budget(Checked):
+    """What all variants have in common, and how much of it."""
+
+    equal: Literal["tokens", "updates", "flops"] = "tokens"
+    amount: float | None = setting(
+        None, "how much each variant gets, from which its updates follow; None: the options say max-update", smallest=1
+    )
+    warm_up: float = setting(0.06, "with amount: warm-up as a share of the updates", smallest=0, largest=0.99)
+    tolerance: float = setting(
+        0.02, "largest relative difference between two variants that counts as equal", smallest=0, largest=0.99
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateRule(Checked):
     """How the learning rate follows from the batch: from the tokens of an update, by `planner/equal_compute.py`."""
 
-    rule: str
-    """One of RULES."""
+    rule: str = setting(REQUIRED, "one of RULES", choices=tuple(RULES))
     batch_of: str
     """The variant whose batch the learning rate is for."""
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if self.rule not in RULES:
-            raise ValueError(f"--rule must be one of {', '.join(RULES)}, got {self.rule!r}.")
-
 
 @dataclass(frozen=True, kw_only=True)
-class PerplexityProbe:
+class PerplexityProbe(Checked):
     """Held-out masked-LM perplexity: the same blocks with the same masks for every variant."""
 
     name: str
     data: Path | None = None
     """Folder of binarized text; None: that of the first variant."""
     split: str = "valid"
-    """Its split."""
-    tokens_per_sample: int | None = None
-    """Tokens of a block, <s> included; None: the shortest of the variants'."""
-    mask_prob: float = 0.15
-    """Share of the tokens that are predicted."""
-    passes: int = 1
-    """Masks of each block."""
-    max_tokens: int | None = None
-    """About how many tokens of the split are used, spread over it; None: all."""
+    tokens_per_sample: int | None = setting(
+        None, "tokens of a block, <s> included; None: the shortest of the variants'", smallest=3
+    )
+    mask_prob: float = setting(0.15, "share of the tokens that are predicted", smallest=0.0001, largest=0.9999)
+    passes: int = setting(1, "masks of each block", smallest=1)
+    max_tokens: int | None = setting(
+        None, "about how many tokens of the split are used, spread over it; None: all", smallest=1
+    )
     kind = column = PERPLEXITY
     better = "smaller"
     unit = "bits per token"
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        for option, least in {"passes": 1, "max_tokens": 1, "tokens_per_sample": 3}.items():
-            value = getattr(self, option)
-            if value is not None and value < least:
-                raise ValueError(f"--{option.replace('_', '-')} must be {least} or more, got {value}.")
-        if not 0 < self.mask_prob < 1:
-            raise ValueError(f"--mask-prob must lie between 0 and 1, got {self.mask_prob:g}.")
 
     def scaled(self, value: float) -> float:
         """A value as it is tested and drawn: bits per token, for perplexity is exponential in them."""
@@ -145,12 +129,11 @@ class PerplexityProbe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningProbe:
+class TuningProbe(Checked):
     """A fine-tuning task: the paper's procedure with a grid and seeds, from every pretrained model."""
 
     name: str
-    task: str
-    """One of `finetuning.benchmarks.TASKS`."""
+    task: str = setting(REQUIRED, "one of TASKS", choices=TASKS)
     raw: Path
     """Folder with the official files."""
     tokenizer: Path
@@ -161,8 +144,7 @@ class TuningProbe:
     """Options of the task, as `question-length`."""
     seeds: tuple[str, ...] = ("1", "2", "3", "4", "5")
     """Seeds of fine-tuning; their median is the value of a pretrained model."""
-    epochs: int | None = None
-    """Passes over the data; None: the paper's number."""
+    epochs: int | None = setting(None, "passes over the data; None: the paper's number", smallest=1)
     grid: Mapping[str, str] = field(default_factory=dict)
     """Axis of the paper's grid -> the values tried instead, as `1e-4,3e-4`."""
     train: Mapping[str, str] = field(default_factory=dict)
@@ -172,11 +154,21 @@ class TuningProbe:
     unit = "points"
 
     def __post_init__(self) -> None:
-        """Check the values."""
-        if self.task not in TASKS:
-            raise ValueError(f"--task: there is no task {self.task!r}; there are {', '.join(TASKS)}.")
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"--epochs must be 1 or more, got {self.epochs}.")
+        """Check the values, with the options of the task."""
+        super().__post_init__()
+        assert self.source.options
+
+    @cached_property
+    def source(self) -> DataSettings:
+        """What its data is made from."""
+        given = {name.replace("-", "_"): value for name, value in self.options.items()}
+        return DataSettings(
+            task=self.task,
+            raw=self.raw,
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            options=options_for(self.task, given),
+        )
 
     @property
     def column(self) -> str:
@@ -211,14 +203,13 @@ class Study:
         """The probes that fine-tune."""
         return [probe for probe in self.probes if isinstance(probe, TuningProbe)]
 
-    def slurm_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The section slurm with other settings that win over it, for a grid file: without values of secrets.
+    def resources(self, given: Mapping[str, Any]) -> Resources:
+        """The section slurm with other settings that win over it.
 
         Raises:
             ValueError: for an unknown name or a value of another type.
         """
-        found = read_resources({**self.slurm, **given}, where=f"{self.path}: slurm", kind=Resources)
-        return given_settings(found)
+        return read_resources({**self.slurm, **given}, where=f"{self.path}: slurm", kind=Resources)
 
 
 def read_study(path: Path) -> Study:
@@ -234,20 +225,14 @@ def read_study(path: Path) -> Study:
     for needed in (["train", "base"], ["variants", "axes"], ["seeds"], ["probes"]):
         if not any(content.get(name) for name in needed):
             raise ValueError(f"{path}: the section {' or '.join(needed)} is missing.")
-    content["variants"], papers = _papers_of(content.get("variants"), path)
-    variants = tuple(_variants_of({name: value for name, value in content.items() if value is not None}, papers, path))
+    variants = _variants_of(content, path)
     names = [variant.name for variant in variants]
     reference = str(content.get("reference", names[0]))
-    rate = None
-    if "learning-rate" in content:
-        with in_section(path, "learning-rate"):
-            rate = convert(RateRule, _values(content["learning-rate"], path, "learning-rate"), where=str(path))
+    rate = _section_of(RateRule, content, path, "learning-rate") if "learning-rate" in content else None
     for section, name in (("reference", reference), *([("batch-of", rate.batch_of)] if rate else [])):
         if name not in names:
             where = locate(path, f"--{section}")
             raise ValueError(f"{where}: there is no variant {name!r}: {section} must be one of {', '.join(names)}.")
-    with in_section(path, "budget"):
-        budget = convert(Budget, _values(content.get("budget", {}), path, "budget"), where=str(path))
     slurm = content.get("slurm", {})
     if not isinstance(slurm, Mapping):  # `training/resources.py` checks the rest when the command is told to use SLURM
         raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {slurm!r}.")
@@ -257,30 +242,26 @@ def read_study(path: Path) -> Study:
         variants=variants,
         seeds=checked_seeds(content["seeds"], where=f"{path}: seeds"),
         reference=reference,
-        budget=budget,
+        budget=_section_of(Budget, content, path, "budget"),
         rate=rate,
         probes=tuple(_probe_of(name, own, path) for name, own in _named(content["probes"], path, "probes").items()),
         slurm=dict(slurm),
     )
 
 
-def _papers_of(content: Any, path: Path) -> tuple[dict[str, Any] | None, dict[str, str]]:
-    """The section variants without the key paper, and these keys."""
-    if content is None:
-        return None, {}
-    papers, variants = {}, {}
-    for name, own in _named(content, path, "variants").items():
-        options = {} if is_null(own) else named_options(own, where=f"{path}: variants, {name}")
-        papers[name] = str(options.pop("paper", ""))
-        with in_section(path, f"variants, {name}"):
-            paper_row(papers[name])
-        variants[name] = options
-    return variants, papers
-
-
-def _variants_of(content: Mapping[str, Any], papers: Mapping[str, str], path: Path) -> list[Variant]:
+def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
     """The cells of the file's axes; with other axes than the variants they are called as in `lr-1e-3+dropout-0.1`."""
-    return [
+    content, papers = dict(content), {}
+    if "variants" in content:
+        variants = {}
+        for name, own in _named(content["variants"], path, "variants").items():
+            options = {} if is_null(own) else named_options(own, where=f"{path}: variants, {name}")
+            papers[name] = str(options.pop("paper", ""))
+            with in_section(path, f"variants, {name}"):
+                paper_row(papers[name])
+            variants[name] = options
+        content["variants"] = variants
+    return tuple(
         Variant(
             name=cell.settings[VARIANT] if list(cell.settings) == [VARIANT] else cell.name.replace("_", "+"),
             options=cell.options,
@@ -288,33 +269,38 @@ def _variants_of(content: Mapping[str, Any], papers: Mapping[str, str], path: Pa
             paper=papers.get(cell.settings.get(VARIANT, ""), ""),
         )
         for cell in cells_from(content, path)
-    ]
+    )
 
 
 def _probe_of(name: str, content: Any, path: Path) -> Probe:
     where = f"probes, {name}"
-    values = _values(content, path, where)
+    values = _values(content, path, where) | {"name": name}
     kind = values.pop("kind", None)
     if kind not in (PERPLEXITY, FINE_TUNING):
         place = locate(path, f"--{name}")
         raise ValueError(
             f"{place}: {where}: there is no kind of probe {kind!r}: write kind: {PERPLEXITY} or kind: {FINE_TUNING}."
         )
-    if kind == PERPLEXITY:
-        with in_section(path, where):
-            return convert(PerplexityProbe, {**values, "name": name}, where=str(path))
-    for bag in ("options", "train", "grid"):
-        values[bag] = named_options(values.get(bag, {}), where=f"{path}: {where}, {bag}")
-    for axis, found in values["grid"].items():
-        texts = found if isinstance(found, list) else [found]
-        if not all(isinstance(one, str) for one in texts):
-            place = locate(path, f"--{axis}")
-            raise ValueError(f"{place}: {where}: grid: {axis} must be a value or a list of values, got {found!r}.")
-        values["grid"][axis] = ",".join(texts)
-    if "seeds" in values:
-        values["seeds"] = checked_seeds(values["seeds"], where=f"{path}: {where}, seeds")
+    if kind == FINE_TUNING:
+        for bag in ("options", "train", "grid"):
+            values[bag] = named_options(values.get(bag, {}), where=f"{path}: {where}, {bag}")
+        for axis, given in values["grid"].items():
+            texts = given if isinstance(given, list) else [given]
+            if not all(isinstance(one, str) for one in texts):
+                place = locate(path, f"--{axis}")
+                raise ValueError(f"{place}: {where}: grid: {axis} must be a value or a list of values, got {given!r}.")
+            values["grid"][axis] = ",".join(texts)
+        if "seeds" in values:
+            values["seeds"] = checked_seeds(values["seeds"], where=f"{path}: {where}, seeds")
     with in_section(path, where):
-        return convert(TuningProbe, {**values, "name": name}, where=str(path))
+        chosen: type[Probe] = TuningProbe if kind == FINE_TUNING else PerplexityProbe
+        return convert(chosen, values, where=str(path))
+
+
+def _section_of(kind: type[T], content: Mapping[str, Any], path: Path, section: str) -> T:
+    """A section of the file as a dataclass."""
+    with in_section(path, section):
+        return convert(kind, _values(content.get(section, {}), path, section), where=str(path))
 
 
 def _values(content: Any, path: Path, section: str) -> dict[str, Any]:

@@ -4,7 +4,8 @@
     plans --sweep--> pretraining/variant-NAME/seed-N --probes--> perplexity/, fine-tuning/
     all values --report--> report.md, results.json, curves.png, values.png
 
-The folders are the whole state: the same call goes on after any stop.
+Pretrainings and fine-tunings are sweeps: a variant is an axis of the one, a pretrained model an axis of the other.
+The folders are the whole state: the same call resumes after any stop.
 
 Example:
     from roberta_plugin.experiments.studies.study import StudySettings, run_study
@@ -20,7 +21,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,12 @@ from roberta_plugin.experiments.studies.plan import VariantPlan, check_data, mis
 from roberta_plugin.experiments.studies.probes import (
     Model,
     check_probes,
-    check_tuning,
     held_out,
     is_prepared,
     perplexity_of,
     prepared_folder,
     recipe_of,
     results_of,
-    run_folders,
     tuning_grid,
 )
 from roberta_plugin.experiments.studies.record import (
@@ -67,7 +66,7 @@ from roberta_plugin.experiments.studies.settings import (
 )
 from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from
 from roberta_plugin.experiments.sweeps.local import share_done
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
+from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.files import atomic_write
@@ -76,7 +75,7 @@ from roberta_plugin.json_files import read_json
 from roberta_plugin.locks import try_lock
 from roberta_plugin.prediction.opening import usable_device
 from roberta_plugin.training.log import curve
-from roberta_plugin.training.resources import Resources, read_resources
+from roberta_plugin.training.resources import given_settings
 
 Say = Callable[[str], None]
 
@@ -100,21 +99,21 @@ class PlannedStudy:
     study: Study
     plans: Sequence[VariantPlan]
     num_ranks: int
-    prepared: Mapping[str, Prepared] = field(default_factory=dict)
-    """Probe -> data of its fine-tunings, where it is prepared."""
 
+    @property
+    def has_gpus(self) -> bool:
+        """Whether the pretrainings compute on GPUs."""
+        return not any(plan.parsed.cpu for plan in self.plans)
 
-def pretraining_content(planned: PlannedStudy, slurm: Mapping[str, str] | None) -> dict[str, Any]:
-    """All pretrainings as the content of a grid file, whose axis are the variants."""
-    plans = planned.plans
-    split = str(plans[0].parsed.valid_subset).split(",")[0]
-    content = {
-        "train": {"data": plans[0].options["data"]},
-        "axes": {VARIANT: {plan.variant.name: dict(plan.options) for plan in plans}},
-        "seeds": list(planned.study.seeds),
-        "metric": {"log": split, "value": "loss", "goal": "min", "at": "last"},
-    }
-    return content if slurm is None else {**content, "slurm": planned.study.slurm_with(slurm)}
+    def pretraining(self) -> dict[str, Any]:
+        """All pretrainings as the content of a grid file, whose axis are the variants."""
+        split = str(self.plans[0].parsed.valid_subset).split(",")[0]
+        return {
+            "train": {"data": self.plans[0].options["data"]},
+            "axes": {VARIANT: {plan.variant.name: dict(plan.options) for plan in self.plans}},
+            "seeds": list(self.study.seeds),
+            "metric": {"log": split, "value": "loss", "goal": "min", "at": "last"},
+        }
 
 
 def plan_study(settings: StudySettings) -> PlannedStudy:
@@ -128,8 +127,7 @@ def plan_study(settings: StudySettings) -> PlannedStudy:
     study = read_study(settings.study)
     num_ranks = recorded_ranks(settings.output_dir) if settings.report_only else None
     if num_ranks is None and settings.slurm is not None:
-        found = read_resources({**study.slurm, **settings.slurm}, where=f"{study.path}: slurm", kind=Resources)
-        num_ranks = max(1, found.gpus_per_node)
+        num_ranks = max(1, study.resources(settings.slurm).gpus_per_node)
     elif num_ranks is None:
         import torch
 
@@ -158,27 +156,25 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     study, plans = planned.study, planned.plans
     check_data(study, plans)
     check_probes(study, plans)
+    folders = {probe.name: root / FINE_TUNING / probe.name for probe in study.tuning}
     if settings.report_only:  # nothing else is written, so it may be asked for while the study goes on
         check_record(root, settings_of(study, plans), only_read=True)
-        folders = [(probe, root / FINE_TUNING / probe.name) for probe in study.tuning]
-        prepared = {probe.name: prepared_folder(probe, path) for probe, path in folders if is_prepared(path)}
-        work = Work(settings=settings, planned=replace(planned, prepared=prepared), say=say)
+        there = [probe for probe in study.tuning if is_prepared(folders[probe.name])]
+        prepared = {probe.name: prepared_folder(probe, folders[probe.name]) for probe in there}
+        work = Work(settings, planned, prepared, say=say)
         work.do()
         return work.report()
-    grid = grid_from(pretraining_content(planned, settings.slurm), study.path)
-    check_options(grid)
+    check_options(grid_from(planned.pretraining(), study.path))
     usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
-        check_slurm(grid.slurm)
+        check_slurm(study.resources(settings.slurm))
     with only_one(root):
         for line in check_record(root, settings_of(study, plans), redo=settings.redo_changed):
             say(line)
-        prepared = {probe.name: prepared_folder(probe, root / FINE_TUNING / probe.name) for probe in study.tuning}
-        for probe in study.tuning:  # what does not fit the paper's grid is refused now, not after hours
-            check_tuning(probe, prepared[probe.name], study.path)
+        prepared = {probe.name: prepared_folder(probe, folders[probe.name]) for probe in study.tuning}
         for line in warnings_of(plans):
             say(line)
-        work = Work(settings=settings, planned=replace(planned, prepared=prepared), say=say)
+        work = Work(settings, planned, prepared, say=say)  # refuses what does not fit the paper's grid
         try:
             work.do()
         finally:
@@ -194,14 +190,12 @@ def report_again(study: Study, root: Path) -> StudyOutcome:
     """
     keys = ("variants", "values", "seeds", "budget", "machine", "data", "cost", "curves", "failures")
     results = read_json(root / "results.json", keys=keys, remedy="take it from its source again") or {}
-    for section, names in (
-        ("variants", [one.name for one in study.variants]),
-        ("values", [p.name for p in study.probes]),
-    ):
+    for section, what, parts in (("variants", "variants", study.variants), ("values", "probes", study.probes)):
+        names = [part.name for part in parts]
         if list(results[section]) != names:
             raise ValueError(
-                f"{root / 'results.json'} has the {'variants' if section == 'variants' else 'probes'} "
-                f"{', '.join(results[section])}, and {study.path} has {', '.join(names)}: give the file of that study."
+                f"{root / 'results.json'} has the {what} {', '.join(results[section])}, and {study.path} has "
+                f"{', '.join(names)}: give the file of that study."
             )
     full, text = write_report(study, results, root)
     return StudyOutcome(results=full, report=text, failures=full["failures"])
@@ -229,15 +223,13 @@ def planned_costs(
             if probe.raw.exists() and probe.tokenizer.exists():
                 kept = settings.output_dir / FINE_TUNING / probe.name
                 prepared[probe.name] = prepared_folder(probe, kept if is_prepared(kept) else Path(scratch) / probe.name)
-                check_tuning(probe, prepared[probe.name], study.path)
         costs = costs_of(study, plans, prepared)
     if flops_per_second is not None:
         return planned, costs, flops_per_second, "as given"
     measured = measured_speed(sorted((settings.output_dir / PRETRAINING).glob("*/seed-*/log.txt")))
     if measured is not None:
         return planned, costs, measured, "measured in this study's runs"
-    is_cpu = any(plan.parsed.cpu for plan in plans)
-    assumed = assumed_speed(num_ranks=planned.num_ranks, parallel=settings.parallel, is_cpu=is_cpu)
+    assumed = assumed_speed(num_ranks=planned.num_ranks, parallel=settings.parallel, is_cpu=not planned.has_gpus)
     return planned, costs, assumed, "assumed: a share of this machine's peak"
 
 
@@ -261,13 +253,19 @@ def only_one(root: Path) -> Iterator[None]:
 class Work:
     """The steps of one call, each of which resumes where an earlier call was stopped, and what they have found."""
 
-    def __init__(self, *, settings: StudySettings, planned: PlannedStudy, say: Say) -> None:
-        self.settings, self.planned, self.study, self.say = settings, planned, planned.study, say
+    def __init__(
+        self, settings: StudySettings, planned: PlannedStudy, prepared: Mapping[str, Prepared], *, say: Say
+    ) -> None:
+        """Count the work of a study, with the data of each probe that has any; `say` receives messages for the user.
+
+        Raises:
+            ValueError: if the grid or the options of a probe do not fit its task.
+        """
+        self.settings, self.planned, self.prepared, self.say = settings, planned, prepared, say
+        self.study = planned.study
         self.root = settings.output_dir.resolve()
-        self.costs = costs_of(planned.study, planned.plans, planned.prepared)
-        self.content = pretraining_content(planned, None)
-        grid = grid_from(self.content, planned.study.path)
-        self.runs = [RunFolder(self.root / PRETRAINING, run, grid.metric) for run in grid.runs]
+        self.costs = costs_of(planned.study, planned.plans, prepared)
+        self.runs = run_folders(grid_from(planned.pretraining(), self.study.path), self.root / PRETRAINING)
         self.values: dict[str, dict[str, dict[str, Any]]] = {}
         """Probe -> variant -> seed -> what was found."""
         self.failures: dict[str, str] = {}
@@ -290,7 +288,7 @@ class Work:
         for probe in self.study.probes:
             if isinstance(probe, PerplexityProbe):
                 self.measure(probe)
-            else:
+            elif probe.name in self.prepared:
                 self.tune(probe)
 
     def pretrain(self) -> None:
@@ -298,87 +296,88 @@ class Work:
         flops = {plan.variant.name: plan.flops for plan in self.planned.plans}
         work = {run.run.name: flops[run.run.settings[VARIANT]] for run in self.runs}
         folder = self.root / PRETRAINING
-        self._sweep(self.content, folder.with_suffix(".json"), folder, self.runs, work, name=PRETRAINING)
+        self._sweep(self.planned.pretraining(), folder.with_suffix(".json"), folder, work, name=PRETRAINING)
 
     def measure(self, probe: PerplexityProbe) -> None:
         """Perplexity of every model that has none yet."""
+        from roberta_plugin.experiments.inference import default_device
+
         text = None
         for model in self.models:
             path = self.root / PERPLEXITY / probe.name / model.variant / f"seed-{model.seed}.json"
-            found = read_json(path, keys=("value",), remedy="delete it and run the same command again")
-            if found is None and self._is_there(model) and not self.settings.report_only:
-                from roberta_plugin.experiments.inference import default_device
-
+            score = read_json(path, keys=("value",), remedy="delete it and run the same command again")
+            if score is None and self._is_there(model) and not self.settings.report_only:
                 text = text or held_out(probe, self.planned.plans)
-                found = perplexity_of(model.checkpoint, text, device=self.settings.device or default_device())
+                score = perplexity_of(model.checkpoint, text, device=self.settings.device or default_device())
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path, "w") as file:
-                    json.dump(found, file, indent=2)
-                shown = "not a finite number" if found["value"] is None else f"{found['value']:.4g}"
+                    json.dump(score, file, indent=2)
+                shown = "not a finite number" if score["value"] is None else f"{score['value']:.4g}"
                 self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
-            self._note(probe.name, model, found)
+            self._note(probe.name, model, score)
 
     def tune(self, probe: TuningProbe) -> None:
-        """Fine-tune every model that is there, and evaluate it."""
-        models, folder = self.models, self.root / FINE_TUNING / probe.name
-        if not models or probe.name not in self.planned.prepared:
-            return
-        is_cpu = any(plan.parsed.cpu for plan in self.planned.plans)
-        num_gpus = 0 if is_cpu else min(1, self.planned.num_ranks)
-        prepared, path = self.planned.prepared[probe.name], folder / "grid.json"
+        """Fine-tune every model that is there, and evaluate it; of the others, read what was found."""
+        folder, prepared = self.root / FINE_TUNING / probe.name, self.prepared[probe.name]
         metric = recipe_of(probe, prepared).compared_by
-        there = [model for model in models if model.checkpoint.is_file()]
-        for group in (there, [model for model in models if model not in there]):
+        num_gpus = min(1, self.planned.num_ranks) if self.planned.has_gpus else 0
+        for is_there in (True, False):
+            group = [model for model in self.models if model.checkpoint.is_file() == is_there]
             if not group:
                 continue
-            content = tuning_grid(probe, prepared, group, num_ranks=num_gpus)
+            content, path = tuning_grid(probe, prepared, group, num_ranks=num_gpus), folder / "grid.json"
             grid = grid_from(content, path)
-            if group is there:
-                runs = run_folders(grid, folder)
-                work = dict.fromkeys((run.run.name for run in runs), self.costs.of_tuning_run[probe.name])
-                self._sweep(content, path, folder / "runs", runs, work, name=probe.name, num_gpus=num_gpus)
-            how: dict[str, Any] = {
-                "device": self.settings.device,
-                "only_read": self.settings.report_only or group is not there,
-            }
+            if is_there:
+                work = dict.fromkeys((run.name for run in grid.runs), self.costs.of_tuning_run[probe.name])
+                self._sweep(content, path, folder / "runs", work, name=probe.name, num_gpus=num_gpus)
+            only_read = self.settings.report_only or not is_there
             for model in group:
-                found = results_of(probe, model, grid, folder, metric=metric, **how)
-                if found is not None or self._is_there(model):
-                    self._note(probe.name, model, found)
+                score = results_of(
+                    probe, model, grid, folder, metric=metric, device=self.settings.device, only_read=only_read
+                )
+                if score is not None or self._is_there(model):
+                    self._note(probe.name, model, score)
 
     def _sweep(
         self,
         content: Mapping[str, Any],
         path: Path,
         folder: Path,
-        runs: Sequence[RunFolder],
         work: Mapping[str, float],
         *,
         name: str,
         num_gpus: int | None = None,
     ) -> None:
-        """Do the runs of a grid that are left, and take note of those that fail.
+        """Do the runs of a grid that are left, and note those that fail.
 
-        With SLURM, squeue shows the study's folder and `name`, and a run gets `num_gpus`; None: as many as the study
-        says.
+        Args:
+            content: of the grid file; the caller has checked its options.
+            path: of the grid file, which is written.
+            folder: of the runs.
+            work: FLOPs of each run by its name.
+            name: what squeue shows beside the study's folder.
+            num_gpus: of a run on SLURM; None: as many as the study says.
         """
-        settings, is_local = self.settings, self.settings.slurm is None
+        settings, grid = self.settings, grid_from(content, path)
+        runs = run_folders(grid, folder)
         if settings.report_only:
             failed = {str(run.path): run.failure() for run in runs if run.state() == FAILED}
             self.failures |= {name: failure["reason"] for name, failure in failed.items() if failure}
             return
-        sections = dict(content)
-        if not is_local:
-            gpus = {} if num_gpus is None else {"gpus_per_node": num_gpus}  # of the type that the study asks for
-            sections["slurm"] = {**self.study.slurm_with(settings.slurm or {}), **gpus}
+        is_local = settings.slurm is None
+        if settings.slurm is not None:
+            resources = self.study.resources(settings.slurm)
+            if num_gpus is not None:  # of the type that the study asks for
+                resources = replace(resources, gpus_per_node=num_gpus)
+            grid, content = replace(grid, slurm=resources), {**content, "slurm": given_settings(resources)}
         with atomic_write(path, "w") as file:
-            json.dump(sections, file, indent=2)
+            json.dump(content, file, indent=2)
 
         def share() -> float:
             done = sum(work[run.run.name] * share_done(run) for run in runs)
             return min(1.0, (self.finished + done) / self.costs.total)
 
-        found = sweep(
+        outcome = sweep(
             SweepSettings(
                 grid=path,
                 output_dir=folder,
@@ -391,11 +390,12 @@ class Work:
                 code=self.root,
                 keep="weights",
             ),
+            grid=grid,
             say=self.say,
             share=share,
         )
         self.finished += sum(work.values())
-        self.failures |= {str(folder / name): failure["reason"] for name, failure in found.failures.items()}
+        self.failures |= {str(folder / name): failure["reason"] for name, failure in outcome.failures.items()}
 
     def _is_there(self, model: Model) -> bool:
         """Whether a model that has to be measured still has its checkpoint; if not, that counts as a failure."""
@@ -407,29 +407,29 @@ class Work:
             )
         return model.checkpoint.is_file()
 
-    def _note(self, probe: str, model: Model, found: dict[str, Any] | None) -> None:
-        if found is not None and found["value"] is None:
+    def _note(self, probe: str, model: Model, score: dict[str, Any] | None) -> None:
+        if score is not None and score["value"] is None:
             self.failures[f"{probe}: {model.variant}, seed {model.seed}"] = (
                 "the value is not a finite number: the model has diverged"
             )
-        elif found is not None:
-            self.values.setdefault(probe, {}).setdefault(model.variant, {})[model.seed] = found
+        elif score is not None:
+            self.values.setdefault(probe, {}).setdefault(model.variant, {})[model.seed] = score
 
     def report(self) -> StudyOutcome:
         """Write the report of what there is."""
-        study, runs = self.study, self.runs
-        hours = self.root.glob(f"{FINE_TUNING}/*/runs/*/seed-*/result.json")
-        seconds = [float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0)) for path in hours]
-        losses = {run.run.name: curve(log_of(run), kind="train_inner", value="loss") for run in runs}
+        study, plans = self.study, self.planned.plans
+        finished = self.root.glob(f"{FINE_TUNING}/*/runs/*/seed-*/result.json")
+        seconds = [float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0)) for path in finished]
+        curves = {run.run.name: curve(run.log_lines(), kind="train_inner", value="loss") for run in self.runs}
         results = {
             "title": study.title,
             "machine": machine(),
-            "data": all_contents(study, self.planned.plans),
+            "data": all_contents(study, plans),
             "seeds": list(study.seeds),
             "budget": asdict(study.budget),
-            "variants": {plan.variant.name: self._facts_of(plan) for plan in self.planned.plans},
+            "variants": {plan.variant.name: self._facts_of(plan) for plan in plans},
             "values": self.values,
-            "curves": {name: found._asdict() for name, found in losses.items()},
+            "curves": {name: each._asdict() for name, each in curves.items()},
             "cost": {
                 "flops": self.costs.total,
                 "flops_pretraining": self.costs.pretraining,
@@ -443,9 +443,9 @@ class Work:
 
     def _facts_of(self, plan: VariantPlan) -> dict[str, Any]:
         """Options, planned and measured costs of a variant's pretrainings."""
-        own = [run for run in self.runs if run.run.settings[VARIANT] == plan.variant.name]
-        done = [(run, result) for run in own if (result := run.result()) is not None]
-        measured = [one for run, result in done if (one := measured_costs(log_of(run), result["num_updates"]))]
+        runs = [run for run in self.runs if run.run.settings[VARIANT] == plan.variant.name]
+        done = [(run, result) for run in runs if (result := run.result()) is not None]
+        measured = [one for run, result in done if (one := measured_costs(run.log_lines(), result["num_updates"]))]
         return {
             "options": {name: str(value) for name, value in plan.options.items()},
             "paper": plan.variant.paper,
@@ -459,9 +459,3 @@ class Work:
             "measured_tokens": [tokens for tokens, _ in measured],
             "hours": [hours for _, hours in measured],
         }
-
-
-def log_of(run: RunFolder) -> list[str]:
-    """The lines of a run's log."""
-    path = run.path / "log.txt"
-    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []

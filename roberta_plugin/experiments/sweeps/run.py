@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
-from roberta_plugin.experiments.sweeps.grid import Metric, Run, finite
+from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run, finite
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.locks import holders, is_locked, try_lock
@@ -192,6 +192,11 @@ class RunFolder:
     def _write(self, name: str, content: dict[str, Any]) -> None:
         with atomic_write(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
+
+
+def run_folders(grid: Grid, root: Path) -> list[RunFolder]:
+    """The folders of all runs of a grid, in its order."""
+    return [RunFolder(root, run, grid.metric) for run in grid.runs]
 
 
 def state_of(folder: Path) -> str:

@@ -24,7 +24,15 @@ from roberta_plugin.experiments.settings import SweepSettings as SweepSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, read_grid
 from roberta_plugin.experiments.sweeps.local import SweepProgress, run_locally
 from roberta_plugin.experiments.sweeps.report import write_report
-from roberta_plugin.experiments.sweeps.run import DONE, RUNNING, RunFolder, keep_best, keep_weights, stop_orphan
+from roberta_plugin.experiments.sweeps.run import (
+    DONE,
+    RUNNING,
+    RunFolder,
+    keep_best,
+    keep_weights,
+    run_folders,
+    stop_orphan,
+)
 from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit, wait_for_queue
 from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
@@ -234,7 +242,7 @@ def prepare(grid: Grid, root: Path) -> list[RunFolder]:
     Raises:
         ValueError: if a folder holds a run with other settings; no folder is made then.
     """
-    folders = [RunFolder(root, run, grid.metric) for run in grid.runs]
+    folders = run_folders(grid, root)
     for folder in folders:
         folder.check()
     for folder in folders:

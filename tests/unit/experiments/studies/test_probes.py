@@ -1,15 +1,20 @@
-"""What a study is refused for before anything runs."""
+"""Probes: what is refused before anything runs, and the results of a fine-tuning: of which cell, what is kept."""
 
+import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+from roberta_plugin.experiments.studies import probes as study_probes
 from roberta_plugin.experiments.studies.plan import check_data, plan_variants, structure_of
-from roberta_plugin.experiments.studies.probes import check_probes
-from roberta_plugin.experiments.studies.settings import read_study
-from tests.tiny_benchmarks import write_tokenizer
+from roberta_plugin.experiments.studies.probes import Model, check_probes, results_of, tuning_grid
+from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
+from roberta_plugin.experiments.sweeps.grid import grid_from
+from roberta_plugin.experiments.sweeps.run import run_folders
+from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
 
@@ -55,14 +60,19 @@ def test_document_formats_need_documents(tmp_path, data):
     without = rewrite(data, tmp_path / "flat", keep_blank=False)
     check(tmp_path, without)
     variants = {"by-document": {"sample-break-mode": "complete_doc"}}
-    with pytest.raises(ValueError, match=r"by-document has the input format complete_doc, and .*flat has no document"):
+    with pytest.raises(
+        ValueError,
+        match=r"by-document has .* complete_doc, which needs documents, and .* train of .*flat has 200 lines in 1 doc",
+    ):
         check(tmp_path, without, variants=variants)
 
 
 def test_pairs_need_sentences(tmp_path, data):
     paragraphs = rewrite(data, tmp_path / "paragraphs", keep_blank=True, lines_per_document=1)
     variants = {"pairs": {"sample-break-mode": "none", "input-format": "sentence-pair"}}
-    with pytest.raises(ValueError, match=r"are not split into sentences \(200 lines in 200 documents\)"):
+    with pytest.raises(
+        ValueError, match=r"needs documents of several sentences, and .* has 200 lines in 200 documents"
+    ):
         check(tmp_path, paragraphs, variants=variants)
 
 
@@ -75,9 +85,7 @@ def test_pairs_need_documents_and_sentences_to_validate_on(tmp_path, data, sizes
             writer.write(np.array([10] * (size - 1) + [2], dtype=np.uint16), np.array([size]))
     check(tmp_path, copy)
     variants = {"pairs": {"sample-break-mode": "none", "input-format": "segment-pair"}}
-    with pytest.raises(
-        ValueError, match=r"variant pairs has .* segment-pair, and the split valid of .* has 3 lines in"
-    ):
+    with pytest.raises(ValueError, match=r"variant pairs has .* segment-pair, .* the split valid of .* has 3 lines in"):
         check(tmp_path, copy, variants=variants)
 
 
@@ -96,7 +104,11 @@ def test_all_data_must_have_one_vocabulary(tmp_path, data):
     [
         ({"kind": "perplexity", "split": "test"}, FileNotFoundError, r"test\.idx does not exist"),
         ({"kind": "perplexity", "tokens-per-sample": "128"}, ValueError, "is 128, and the variant a has 64 positions"),
-        ({"kind": "fine-tuning", "raw": "none"}, FileNotFoundError, "raw, none, does not exist"),
+        (
+            {"kind": "fine-tuning", "raw": "none"},
+            FileNotFoundError,
+            "probes, probe: none does not exist: give the folder of the official files as raw",
+        ),
         ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"train\.tsv does not exist"),
     ],
 )
@@ -126,3 +138,56 @@ def test_blocks_must_fit_the_positions(tmp_path, data):
 def test_missing_data_is_refused(tmp_path, data):
     with pytest.raises(FileNotFoundError, match="nowhere is not there"):
         check(tmp_path, data, base={"data": "nowhere"})
+
+
+@pytest.fixture
+def probe(tmp_path):
+    return TuningProbe(
+        name="probe",
+        task="RTE",
+        raw=tmp_path,
+        tokenizer=tmp_path,
+        max_length=16,
+        seeds=("1", "2"),
+        grid={"lr": "1e-4,1e-3,1e-2", "batch": "16"},
+    )
+
+
+def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_model_s_value(tmp_path, probe, monkeypatch):
+    prepared = write_prepared(tmp_path / "probe" / "data")
+    model = Model(variant="a", seed="1", checkpoint=tmp_path / "gone.pt")
+    models = [model, Model(variant="another", seed="1", checkpoint=tmp_path / "gone.pt")]
+    grid = grid_from(tuning_grid(probe, prepared, models, num_ranks=0), tmp_path / "grid.json")
+    folders = run_folders(grid, tmp_path / "probe" / "runs")[:6]
+    assert {folder.run.settings["model"] for folder in folders} == {"a-seed-1"}
+    stored = []
+
+    def evaluate(settings):
+        members = [{"metrics": {"accuracy": 60.0 + number}} for number in range(len(settings.checkpoints))]
+        return [SimpleNamespace(members=members)]
+
+    monkeypatch.setattr(study_probes, "evaluate", evaluate)
+    monkeypatch.setattr(study_probes, "store_outputs", lambda settings: stored.extend(settings.checkpoints))
+
+    def result():
+        return results_of(probe, model, grid, tmp_path / "probe", metric="accuracy", device=None, only_read=False)
+
+    for number, folder in enumerate(folders[:-1]):
+        assert result() is None, "runs are left to do"
+        (folder.path / "checkpoints").mkdir(parents=True)
+        (folder.path / "checkpoints" / "checkpoint_best.pt").write_bytes(b"weights")
+        (folder.path / "result.json").write_text(json.dumps({"value": 50 + number}))
+    diverged = folders[-1]
+    (diverged.path / "checkpoints").mkdir(parents=True)
+    (diverged.path / "checkpoints" / "checkpoint_last.pt").write_bytes(b"to resume from")
+    assert result() is None
+    (diverged.path / "failure.json").write_text(json.dumps({"reason": "nan", "attempts": 1}))
+
+    found = result()
+    assert found["cell"] == {"lr": "1e-3", "batch": "16"}, (
+        "of the other cell with a result, 54 is the median of one seed"
+    )
+    assert found["seeds"] == {"1": 60.0, "2": 61.0} and found["value"] == 60.5
+    assert len(stored) == 3
+    assert [folder.checkpoint() is None for folder in folders[:-1]] == [True] * 5
+    assert (diverged.path / "checkpoints" / "checkpoint_last.pt").exists(), "a run that is not done resumes from it"

@@ -10,6 +10,7 @@ from roberta_plugin.experiments.studies import study as study_study
 from roberta_plugin.experiments.studies.plan import plan_variants
 from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.study import PlannedStudy, Work
+from roberta_plugin.training.resources import given_settings
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
 
@@ -29,18 +30,17 @@ def asked(tmp_path, monkeypatch):
         planned = PlannedStudy(study=study, plans=plan_variants(study, num_ranks=8), num_ranks=8)
         calls = []
 
-        def sweep(given, **_):
-            calls.append((given, json.loads(given.grid.read_text())))
+        def sweep(given, *, grid, **_):
+            written = json.loads(given.grid.read_text())
+            assert written.get("slurm") == (grid.slurm and given_settings(grid.slurm))
+            calls.append((given, written))
             return SimpleNamespace(failures={"b": {"reason": "out of memory"}})
 
         monkeypatch.setattr(study_study, "sweep", sweep)
-        work = Work(
-            settings=StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings),
-            planned=planned,
-            say=print,
-        )
+        given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
+        work = Work(given, planned, {}, say=print)
         work.pretrain()
-        work._sweep(work.content, tmp_path / "tuning.json", tmp_path / "runs", [], {}, name="MNLI", num_gpus=1)
+        work._sweep(planned.pretraining(), tmp_path / "tuning.json", tmp_path / "runs", {}, name="MNLI", num_gpus=1)
         return work, calls
 
     return ask
