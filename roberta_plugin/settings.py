@@ -16,6 +16,7 @@ import math
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -215,6 +216,8 @@ def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
         expected = "true or false" if kind is bool else "one value"
         raise ValueError(f"{begin}{name} ({option}) must be {expected}, got {value!r}.")
     kind = str if typing.get_origin(kind) is typing.Literal else kind
+    if kind is Path and value == "":
+        raise ValueError(f"{begin}{option} is empty: name a file or folder.")
     try:
         found: Any = kind(value)
     except (TypeError, ValueError) as error:

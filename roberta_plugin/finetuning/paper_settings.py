@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 WARM_UP = 0.06  # share of the updates
 MAX_LENGTH = 512  # tokens of a sequence
+SMALLEST_LENGTH = 6  # <s> and three </s> around a token of each of two texts
 
 # Adam's betas and epsilon and the gradient clipping are those of pretraining (Table 9): the paper gives no others.
 COMMON: Mapping[str, str] = {

@@ -29,10 +29,10 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import remove_replaced, replace_folder
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_options, option_fields, options_for
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
-from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
+from roberta_plugin.finetuning.paper_settings import MAX_LENGTH, SMALLEST_LENGTH
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.settings import REQUIRED, setting
+from roberta_plugin.settings import REQUIRED, check_values, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,7 @@ class DataSettings:
         None,
         f"most tokens of a sequence; how many texts are longer, and so are cut, is said ({MAX_LENGTH}; in `roberta "
         "finetune` the model's length, if that is less)",
+        smallest=SMALLEST_LENGTH,
     )
     options: TaskOptions | None = None
     """Options of the task (`options.py`); None: the paper's values. They are complete once the settings are made."""
@@ -54,12 +55,13 @@ class DataSettings:
         """Complete the options; tables of your own are looked for in the current folder.
 
         Raises:
-            ValueError: if the options are those of another task.
+            ValueError: if the options are those of another task, or a value is too small.
         """
         options = checked_options(self.task, self.options)
         object.__setattr__(self, "options", options)
         if self.raw is None and isinstance(options, CustomOptions) and options.files:
             object.__setattr__(self, "raw", Path())
+        check_values(self)
 
     @property
     def task_options(self) -> TaskOptions:
@@ -95,6 +97,10 @@ def prepare(settings: PrepareSettings) -> Prepared:
     if not raw.exists():
         raise FileNotFoundError(
             f"--raw {raw} does not exist: give the folder with the official files of {settings.task}."
+        )
+    if output_dir.resolve() == Path.cwd():
+        raise FileExistsError(
+            f"--output-dir {output_dir} is the current folder, which cannot be replaced: name another."
         )
     is_replaced = settings.overwrite and (output_dir / NAME).is_file()
     folder = output_dir.with_name(f".{output_dir.name}.new") if is_replaced else output_dir

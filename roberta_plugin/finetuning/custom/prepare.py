@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str,
     Raises:
         ValueError: if the text is its own label, or what `CustomKind.settings_of` refuses.
     """
-    name = (options.kind or "classification").replace("-", "_")
+    options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
+    name = str(options.kind).replace("-", "_")
     name = "classification" if name == "pair" else name
     plain = {item: getattr(options, item) for item in _RECORDED}
     is_cut = options.valid is None and options.fold is None

@@ -119,3 +119,24 @@ def test_the_help_shows_the_general_options_and_those_of_the_task_alone(capsys, 
     assert "options of RTE" not in shown["RTE"], "it has none"
     assert f"roberta {verb} TASK --help" in shown[None]
     assert shown["squad2"].count("\n") < 110
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max-length", "5"), "--max-length must be 6 or more, got 5"),
+        (("--max-length", "-1"), "--max-length must be 6 or more, got -1"),
+        (("--choices-columns", "a", "b"), "--choices-columns goes with --kind multiple-choice, not classification"),
+        (("--label-separator", ";"), "--label-separator goes with --kind multi-label, not classification"),
+        (("--output-dir", "."), "--output-dir . is the current folder"),
+        (("--output-dir", ""), "--output-dir is empty: name a file or folder"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_in_one_line(tmp_path, capsys, words, message):
+    write_csv(tmp_path / "pairs.csv", rows_of("classification", 40))
+    data = ("--train", tmp_path / "pairs.csv", "--tokenizer", write_tokenizer(tmp_path / "tokenizer"))
+    command = ["prepare", "custom", *data, "--output-dir", tmp_path / "out", *words]
+    assert main([str(word) for word in command]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown and len(shown.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
