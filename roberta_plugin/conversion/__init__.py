@@ -15,9 +15,7 @@ huggingface                   a folder of Hugging Face               <-> portabl
 huggingface_folder            files of weights, memory-mapped
 huggingface_config            config.json                            <-> options
 huggingface_weights           names of parameters
-huggingface_vocabulary        ids of symbols
-huggingface_tokenizers        our tokenizers                         -> tokenizer.json
-huggingface_tokenizers_back   tokenizer.json                         -> our tokenizers
+huggingface_tokenizers        tokenizers and ids of symbols          <-> tokenizer.json and its like
 
 onnx_model                    portable                               -> model.onnx
 model_card                    README.md of an export

@@ -12,7 +12,6 @@ Shapes: D model dimension.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tarfile
@@ -25,6 +24,7 @@ from typing import IO, Any, Literal
 import torch
 from torch import Tensor
 
+from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
@@ -181,10 +181,7 @@ def _write_words(model: PortableModel, folder: Path) -> None:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, ByteLevelBpe):  # fairseq finds these two by itself, with bpe="hf_byte_bpe"
         pieces = {piece: number for number, piece in enumerate(model.tokenizer.pieces)}
-        with atomic_write(folder / "vocab.json", "w") as file:
-            json.dump(pieces, file, ensure_ascii=False)
-        with atomic_write(folder / "merges.txt", "w") as file:
-            file.write("#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in model.tokenizer.merges))
+        write_pieces(pieces, model.tokenizer.merges, folder)
 
 
 def _note(model: PortableModel) -> str:

@@ -12,9 +12,14 @@ from torch import Tensor
 from roberta_plugin.conversion.heads import MASKED_LM, Head, Kind
 from roberta_plugin.conversion.huggingface_config import from_config, head_of, remembered_training, to_config
 from roberta_plugin.conversion.huggingface_folder import CONFIG, read_config, read_weights, write_weights
-from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, special_ids, their_symbols, write_tokenizer
-from roberta_plugin.conversion.huggingface_tokenizers_back import read_tokenizer
-from roberta_plugin.conversion.huggingface_vocabulary import changed_places
+from roberta_plugin.conversion.huggingface_tokenizers import (
+    changed_places,
+    model_type_of,
+    on_the_other_side,
+    read_tokenizer,
+    special_ids,
+    write_tokenizer,
+)
 from roberta_plugin.conversion.huggingface_weights import (
     ORIGINAL,
     THEIR_POSITIONS,
@@ -47,7 +52,7 @@ def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: in
         ValueError: if the model has no counterpart among Hugging Face's classes.
     """
     model_type = model_type_of(model)
-    ids = {symbol: number for number, symbol in special_ids(model.vocabulary).items()}
+    ids = special_ids(model.vocabulary)
     named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
     config = to_config(model, model_type=model_type, special_ids=named)
     parameters = to_hugging_face(
@@ -81,7 +86,7 @@ def read_huggingface(path: Path) -> PortableModel:
     notes = list(found.notes)
     is_bare = head is None
     head = head or Head(kind="masked_lm", name=MASKED_LM)
-    symbols = their_symbols(found.vocabulary)
+    symbols = on_the_other_side(found.vocabulary.symbols)
     try:
         parameters, merged = from_hugging_face(weights, head, order=changed_places(symbols))
     except ValueError as error:

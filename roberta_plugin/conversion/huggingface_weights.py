@@ -4,7 +4,7 @@ Functions take and return state dicts; tensors are shared where nothing in them 
 
 Ours and theirs have the same rows of positions (two unused ones, then position 0), the same layers and heads. They
 differ in three things. Their embeddings have a token type, one vector that is added to every position; ours have not,
-so it is added to the positions. CamemBERT numbers <s> and </s> otherwise than fairseq (`huggingface_vocabulary`). Tied
+so it is added to the positions. CamemBERT numbers <s> and </s> otherwise than fairseq (`huggingface_tokenizers`). Tied
 parameters are in our state dicts twice, in their files once.
 
 Shapes: V vocabulary, P rows of positions, D model dimension.

@@ -1,6 +1,7 @@
 """Exported tokenizers in transformers: the ids of our own, and our own again after the way back."""
 
 import itertools
+import json
 import lzma
 import unicodedata
 
@@ -10,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.conversion.heads import Head
-from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
-from roberta_plugin.conversion.huggingface_tokenizers_back import read_tokenizer
+from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, read_tokenizer, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe, train_sentencepiece
 from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.hub.texts import TextCodec
 from tests.hugging_face import import_transformers
 from tests.real_data import multilingual_lines
 from tests.tiny_conversions import TEXT
@@ -121,6 +122,35 @@ def test_a_byte_level_bpe_comes_back(byte_level, tmp_path):
     model, _ = byte_level
     write_tokenizer(model, tmp_path, model_type="roberta", max_length=510)
     check_way_back(model, tmp_path)
+
+
+STRIPS = {"content": "<mask>", "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (None, None),
+        ("tokenizer_config.json", {"model_max_length": 510}),
+        ("tokenizer_config.json", {"mask_token": {"__type": "AddedToken", **STRIPS}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"MASK_ID": STRIPS}, "mask_token": "<mask>"}),
+        ("special_tokens_map.json", {"mask_token": STRIPS}),
+    ],
+)
+def test_the_space_before_a_mask_without_tokenizer_json_is_that_of_transformers(byte_level, tmp_path, name, content):
+    model, _ = byte_level
+    write_tokenizer(model, tmp_path, model_type="roberta", max_length=510)
+    for other in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (tmp_path / other).unlink()
+    if name is not None:
+        text = json.dumps(content).replace("MASK_ID", str(model.vocabulary.mask_id))
+        (tmp_path / name).write_text(text)
+    back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
+    codec = TextCodec(back.tokenizer, back.vocabulary, mask_keeps_space=back.mask_keeps_space)
+    theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path)
+    texts = ["The lazy <mask> dog", "<mask> dog", "dog  <mask>, and"]
+    assert [ids.tolist() for ids in codec.sequences(texts)] == theirs(texts)["input_ids"]
+    assert back.mask_keeps_space == (content is None or "model_max_length" in content)
 
 
 @pytest.fixture(scope="module")
