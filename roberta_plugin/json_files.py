@@ -24,7 +24,7 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError as error:  # UnicodeDecodeError is one
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         found = "is empty" if path.stat().st_size == 0 else f"is not valid JSON ({error})"
         raise ValueError(f"{path} {found}: {remedy}.") from error
     if not isinstance(content, dict):

@@ -1,17 +1,37 @@
-"""A Hugging Face folder <-> a portable model: the parts of the `huggingface_*` files put together."""
+"""A Hugging Face folder <-> a portable model: its files, and what their classes lack or have in addition.
+
+config.json                            see `huggingface_model`
+model.safetensors                      up to 5 GB of weights; only the parameters in use are read
+model-00001-of-00002.safetensors ...   and model.safetensors.index.json, the file of each parameter
+pytorch_model.bin                      read too, without running code of the file
+tokenizer.json ...                     see `huggingface_tokenizers`
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from roberta_plugin.checkpoint_files import check_claims, explain_refusal
 from roberta_plugin.conversion.heads import MASKED_LM, Head, Kind
-from roberta_plugin.conversion.huggingface_config import from_config, head_of, remembered_training, to_config
-from roberta_plugin.conversion.huggingface_folder import CONFIG, read_config, read_weights, write_weights
+from roberta_plugin.conversion.huggingface_model import (
+    ORIGINAL,
+    THEIR_POSITIONS,
+    TOKEN_TYPES,
+    WORDS,
+    from_config,
+    from_hugging_face,
+    head_of,
+    remembered_training,
+    to_config,
+    to_hugging_face,
+    with_base_prefix,
+)
 from roberta_plugin.conversion.huggingface_tokenizers import (
     changed_places,
     model_type_of,
@@ -20,20 +40,15 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
     special_ids,
     write_tokenizer,
 )
-from roberta_plugin.conversion.huggingface_weights import (
-    ORIGINAL,
-    THEIR_POSITIONS,
-    TOKEN_TYPES,
-    WORDS,
-    from_hugging_face,
-    to_hugging_face,
-    with_base_prefix,
-)
+from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
 from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.initialization import STANDARD_DEVIATION
 
+MAX_SHARD_BYTES = 5 * 10**9  # as transformers cuts them
+_ADVICE = "Copy the file again."
 _TASKS: dict[Kind, tuple[str, str, dict[str, Any]]] = {  # fairseq's name of our task, and its record of the data
     "masked_lm": ("roberta_masked_lm", "", {}),
     "classification": ("roberta_sentence_prediction", "", {"kind": "classification"}),
@@ -193,3 +208,122 @@ def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> se
     if is_tied or "encoder.lm_head.weight" not in parameters:
         parameters["encoder.lm_head.weight"] = words
     return missing
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The content of config.json.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is not a JSON object.
+    """
+    path = folder / CONFIG
+    content = read_json(path, keys=(), remedy="copy the file again")
+    if content is None:
+        raise FileNotFoundError(
+            f"There is no {path}, which describes the model: weights alone are not enough. Copy {CONFIG} and the "
+            "tokenizer's files from where the weights come from."
+        )
+    return content
+
+
+def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]:
+    """All parameters of a folder, or of one safetensors file of it.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file is damaged.
+    """
+    parameters: dict[str, Tensor] = {}
+    for path in [file] if file else _weight_files(folder):
+        parameters |= _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    return parameters
+
+
+def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """Write parameters as safetensors; more than `max_shard_bytes` become several files and an index."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    shards = list(_shards(parameters, max_shard_bytes))
+    where: dict[str, str] = {}
+    for number, names in enumerate(shards, start=1):
+        name = WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
+        content = {key: parameters[key].contiguous() for key in names}
+        try:
+            save_file(content, folder / name, metadata={"format": "pt"})
+        except SafetensorError as error:  # names no file
+            raise ValueError(
+                f"{folder / name} ({sum(tensor.nbytes for tensor in content.values()):,} bytes) cannot be written "
+                f"({error}). Free some space there, and run the same command again."
+            ) from error
+        where |= dict.fromkeys(names, name)
+    if len(shards) > 1:
+        total = sum(tensor.nbytes for tensor in parameters.values())
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        with atomic_write(folder / f"{WEIGHTS}.index.json", "w") as out:
+            json.dump(index, out, indent=2)
+
+
+def _shards(parameters: Mapping[str, Tensor], max_bytes: int) -> Iterator[list[str]]:
+    """Names of the parameters of each file, in their order.
+
+    Example: parameters a, b, c of 3, 4 and 2 bytes with at most 6 bytes per file -> [a], [b, c].
+    """
+    names: list[str] = []
+    size = 0
+    for name, tensor in parameters.items():
+        if names and size + tensor.nbytes > max_bytes:
+            yield names
+            names, size = [], 0
+        names.append(name)
+        size += tensor.nbytes
+    yield names
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    for name in (WEIGHTS, OLD_WEIGHTS):
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            return _indexed_files(index)
+    raise FileNotFoundError(
+        f"No weights in {folder}: looked for {WEIGHTS} and {OLD_WEIGHTS}, and their .index.json. Copy them from where "
+        f"{CONFIG} comes from."
+    )
+
+
+def _indexed_files(index: Path) -> list[Path]:
+    """The files that an index names; they lie beside it and nowhere else."""
+    where = (read_json(index, keys=(), remedy="copy the file again") or {}).get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise ValueError(f"{index} has no weight_map, the file of each parameter: {_ADVICE}")
+    names = sorted(set(map(str, where.values())))
+    for name in names:
+        if Path(name).name != name:
+            raise ValueError(f"{index}: {name!r} is not the name of a file in this folder. {_ADVICE}")
+        if not (index.parent / name).is_file():
+            raise FileNotFoundError(f"{index} names {name}, which is not there: {_ADVICE}")
+    return [index.parent / name for name in names]
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged or no safetensors file ({error}). {_ADVICE}") from error
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damage raises nearly anything
+        raise ValueError(f"{explain_refusal(path, error)} {_ADVICE}") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"{path} is not a state dict: {_ADVICE}")
+    check_claims(path, state)
+    return state

@@ -36,7 +36,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.conversion.huggingface_folder import read_object
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
@@ -44,6 +43,7 @@ from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.data.vocabulary import MADE_UP, MASK, SPECIALS, Row, Vocabulary
 from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json
 
 TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
@@ -257,7 +257,7 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
     path = folder / TOKENIZER
     try:
         if path.is_file():
-            content = read_object(path)
+            content = _object(path)
             kind = (content.get("model") or {}).get("type")
             if kind == "BPE":
                 _check_byte_level(content)
@@ -271,7 +271,7 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
             path = folder / VOCABULARY
             lines = (folder / MERGES).read_text(encoding="utf-8").split("\n")
             merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
-            found = _byte_level_bpe(read_object(path), merges, num_symbols)
+            found = _byte_level_bpe(_object(path), merges, num_symbols)
             return found._replace(mask_keeps_space=not _config_strips(folder))
         if (folder / SENTENCEPIECE_FILES[0]).is_file():
             path = folder / SENTENCEPIECE_FILES[0]
@@ -390,10 +390,15 @@ def _config_strips(folder: Path) -> bool:
     """Whether the settings beside vocab.json give <mask> lstrip; without them it has none, as in transformers."""
     found: list[Any] = []
     for path in (folder / TOKENIZER_CONFIG, folder / SPECIAL_TOKENS_MAP):
-        content = read_object(path) if path.is_file() else {}
+        content = _object(path)
         found += [*(content.get("added_tokens_decoder") or {}).values(), content.get("mask_token")]
     tokens = (token for token in found if isinstance(token, dict) and token.get("content") == MASK)
     return next((bool(token.get("lstrip")) for token in tokens), False)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no file."""
+    return read_json(path, keys=(), remedy="copy the file again") or {}
 
 
 def _pair(merge: Any) -> tuple[str, str]:

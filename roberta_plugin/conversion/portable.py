@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from roberta_plugin.conversion.heads import Head
+from roberta_plugin.conversion.model_files import SourceKind
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-
-SourceKind = Literal["checkpoint", "fairseq", "huggingface"]
 
 
 @dataclass(frozen=True, kw_only=True)

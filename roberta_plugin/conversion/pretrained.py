@@ -11,12 +11,11 @@ from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- befor
 from fairseq.data import Dictionary
 from torch import nn
 
-from roberta_plugin.conversion.fairseq_archive import is_archive, unpacked
-from roberta_plugin.conversion.fairseq_checkpoint import is_checkpoint, read_checkpoint
+from roberta_plugin.conversion.fairseq_format import read_checkpoint, unpacked
 from roberta_plugin.conversion.heads import Head, choose_head, heads_of, labels_of
 from roberta_plugin.conversion.huggingface import read_huggingface
-from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
-from roberta_plugin.conversion.portable import PortableModel, SourceKind
+from roberta_plugin.conversion.model_files import SourceKind, format_of
+from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.building import build_model
 
@@ -50,13 +49,6 @@ class PretrainedModel:
     trained_on: Mapping[str, Any]
     source: SourceKind
     notes: tuple[str, ...]
-
-
-def is_foreign(path: Path) -> bool:
-    """Whether only `open_pretrained` opens this path: a Hugging Face folder or file, or an archive."""
-    if is_archive(path):
-        return True
-    return is_huggingface_folder(path) and not (path.is_dir() and is_checkpoint(path))
 
 
 def open_pretrained(path: Path, *, data: Path | None = None) -> PretrainedModel:
@@ -97,7 +89,8 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
     """
     if not path.exists():
         raise FileNotFoundError(f"There is no {path}: give a folder or file with a model.")
-    if is_archive(path):
+    form = format_of(path)
+    if form == "fairseq":
         with unpacked(path) as folder:
             try:
                 model = read_checkpoint(folder, data=data, head=head, source="fairseq")
@@ -106,9 +99,9 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
                 raise FileNotFoundError(str(error).replace(str(folder), str(path))) from error
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from error
-    if is_checkpoint(path):
+    if form == "checkpoint":
         return read_checkpoint(path, data=data, head=head)
-    if is_huggingface_folder(path):
+    if form == "huggingface":
         if data is not None:
             raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data {data} out.")
         model = read_huggingface(path)

@@ -264,12 +264,9 @@ def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
         FileNotFoundError: if the folder holds none.
         ValueError: if it is a model of another format, which must be imported first.
     """
-    from roberta_plugin.conversion.fairseq_archive import is_archive
-    from roberta_plugin.conversion.fairseq_checkpoint import is_checkpoint
-    from roberta_plugin.conversion.huggingface_folder import is_huggingface_folder
-    from roberta_plugin.conversion.run_folders import best_of_finetuning, find_checkpoint
+    from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, format_of, is_checkpoint
 
-    if is_archive(path) or (is_huggingface_folder(path) and not is_checkpoint(path)):
+    if format_of(path) in ("fairseq", "huggingface"):
         then = "--model FOLDER --tokenizer FOLDER" if option == "--model" else f"{option} FOLDER"
         raise ValueError(
             f"{option} {path} is a model of another format. Import it first: roberta import {path} --output-dir "
@@ -293,7 +290,7 @@ def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path |
     Raises:
         FileNotFoundError: if the model has none; says what to give.
     """
-    from roberta_plugin.conversion.run_folders import find_dictionary, tokenizer_folder
+    from roberta_plugin.conversion.model_files import find_dictionary, tokenizer_folder
 
     if settings.tokenizer is not None:
         return settings.tokenizer, None

@@ -13,7 +13,7 @@ pronouns    a sentence with a pronoun -> phrases that may replace it
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
-from roberta_plugin.conversion.run_folders import find_checkpoint, find_dictionary, find_tokenizer
+from roberta_plugin.conversion.model_files import find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.hub.interface import RobertaHub
 from roberta_plugin.hub.texts import Filling

@@ -25,16 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin import register
-from roberta_plugin.conversion.fairseq_checkpoint import tokenizer_of
-from roberta_plugin.conversion.number_scale import on_scale_of_labels
-from roberta_plugin.conversion.pretrained import fairseq_dictionary, is_foreign, open_pretrained
-from roberta_plugin.conversion.run_folders import (
-    check_bpe,
-    find_checkpoint,
-    find_dictionary,
-    find_tokenizer,
-    training_data,
-)
+from roberta_plugin.conversion.fairseq_format import read_files
+from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
+from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretrained
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.hub import pronouns, running
@@ -49,7 +42,6 @@ from roberta_plugin.hub.texts import (
     word_spans,
 )
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
-from roberta_plugin.models.checkpoints.loading import load_state
 from roberta_plugin.models.heads import SpanLogits
 
 Path_ = str | os.PathLike[str]
@@ -93,26 +85,17 @@ class RobertaHub(HubCore):
                 raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
             is_relative = str(data_name_or_path).startswith(".")
             data = Path(folder, data_name_or_path) if is_relative else data_name_or_path
-        if checkpoint_file is None and is_foreign(Path(folder)):
+        path = Path(folder)
+        if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
             words = data if data is not None else tokenizer
-            opened = open_pretrained(Path(folder), data=None if words is None else Path(words))
-            check_bpe(bpe, opened.tokenizer)
-            hub = cls(
-                opened.model, tokenizer=opened.tokenizer, vocabulary=opened.vocabulary, trained_on=opened.trained_on
-            )
-            return hub.eval()
-        path = find_checkpoint(Path(folder), checkpoint_file)
-        state = on_scale_of_labels(load_state(path, for_use=True))
-        dictionary_path = find_dictionary(path, state, data)
-        vocabulary = Vocabulary.load(dictionary_path)
-        if tokenizer is None:
-            found = tokenizer_of(path, dictionary_path, vocabulary, None)
+            found: Any = open_pretrained(path, data=None if words is None else Path(words))
+            model, trained_on = found.model, found.trained_on
         else:
-            found = find_tokenizer(path, dictionary_path, tokenizer)
-        check_bpe(bpe, found)
-        model = build_model(state, path, dictionary=fairseq_dictionary(vocabulary))
-        trained_on = training_data(state, dictionary_path)
-        return cls(model, tokenizer=found, vocabulary=vocabulary, trained_on=trained_on).eval()
+            found = read_files(path, name=checkpoint_file, data=data, tokenizer=tokenizer)
+            model = build_model(found.state, found.path, dictionary=fairseq_dictionary(found.vocabulary))
+            trained_on = training_data(found.state, found.dictionary)
+        check_bpe(bpe, found.tokenizer)
+        return cls(model, tokenizer=found.tokenizer, vocabulary=found.vocabulary, trained_on=trained_on).eval()
 
     @cached_property
     def bpe(self) -> Bpe:

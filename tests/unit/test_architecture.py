@@ -69,7 +69,7 @@ USES_FAIRSEQ = (
     "optim/",
     "fairseq_import.py",
     "fairseq_workarounds/",
-    "conversion/gpt2_files.py",
+    "conversion/model_files.py",
     "conversion/pretrained.py",
     "hub/",
     "models/config.py",

@@ -13,7 +13,7 @@ import torch
 from fairseq import file_utils
 from fairseq.models.roberta import RobertaModel
 
-from roberta_plugin.conversion import fairseq_checkpoint, gpt2_files, run_folders
+from roberta_plugin.conversion import model_files
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.data.tokenizers import load_tokenizer
@@ -71,8 +71,8 @@ def archive(tmp_path):
 @torch.no_grad()
 def test_a_released_archive_is_read_as_it_is(archive, tmp_path, monkeypatch):
     path, folder = archive
-    monkeypatch.setattr(fairseq_checkpoint, "is_of_gpt2", lambda vocabulary: True)
-    monkeypatch.setattr(fairseq_checkpoint, "gpt2_tokenizer", lambda where: load_tokenizer(folder))
+    monkeypatch.setattr(model_files, "is_of_gpt2", lambda vocabulary: True)
+    monkeypatch.setattr(model_files, "gpt2_tokenizer", lambda where: load_tokenizer(folder))
     theirs, hub = fairseqs_hub(folder).float(), RobertaHub.from_pretrained(path)
     tokens = hub.encode("so it is good", "or bad")
     assert torch.equal(theirs.encode("so it is good", "or bad"), tokens)
@@ -89,12 +89,12 @@ def test_a_released_archive_is_read_as_it_is(archive, tmp_path, monkeypatch):
 
 def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, monkeypatch):
     path, folder = archive
-    monkeypatch.setattr(fairseq_checkpoint, "is_of_gpt2", lambda vocabulary: True)
+    monkeypatch.setattr(model_files, "is_of_gpt2", lambda vocabulary: True)
 
-    monkeypatch.setattr(gpt2_files.file_utils, "PYTORCH_FAIRSEQ_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(file_utils, "PYTORCH_FAIRSEQ_CACHE", tmp_path / "cache")
     content = {name: (folder / name).read_bytes() for name in ("encoder.json", "vocab.bpe")}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
-    monkeypatch.setattr(gpt2_files, "SHA256", digests)
+    monkeypatch.setattr(model_files, "SHA256", digests)
 
     def offline(url, timeout):
         raise urllib.error.URLError("no network")
@@ -110,7 +110,7 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
     assert list((tmp_path / "cache").iterdir()) == []
 
     for name, data in content.items():  # as fairseq's download leaves them
-        cached = tmp_path / "cache" / file_utils.url_to_filename(f"{run_folders.GPT2_FILES}/{name}", etag="made up")
+        cached = tmp_path / "cache" / file_utils.url_to_filename(f"{model_files.GPT2_FILES}/{name}", etag="made up")
         cached.write_bytes(data)
         cached.with_name(f"{cached.name}.json").write_text("{}")
     assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")

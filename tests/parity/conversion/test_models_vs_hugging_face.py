@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tokenizers import ByteLevelBPETokenizer
 
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.huggingface_folder import read_weights, write_weights
+from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.loading import load_state

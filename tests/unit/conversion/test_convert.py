@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roberta_plugin.cli import main
 from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.huggingface_folder import read_weights, write_weights
+from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.huggingface_tokenizers import changed_places
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.data.vocabulary import Row, Vocabulary
@@ -99,10 +99,10 @@ def test_damaged_files_are_named(theirs):
     with pytest.raises(ValueError, match=r"index\.json has no weight_map"):
         open_pretrained(theirs)
     (theirs / "config.json").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+    with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
         open_pretrained(theirs)
     (theirs / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+    with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
         open_pretrained(theirs)
 
 

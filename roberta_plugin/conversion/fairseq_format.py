@@ -1,8 +1,9 @@
-"""fairseq's archives of released models: read them safely, and write their files.
+"""fairseq's checkpoints and archives, ours included <-> a portable model; those of any year are read.
 
-    roberta.base/model.pt  dict.txt  NOTE            2019: half precision, names that begin with `decoder.`, query, key
-                                                     and value in one matrix, options in an argparse.Namespace
-    DIR/model.pt  dict.txt  encoder.json ...         today's layout, with the tokenizer's files
+    a .pt file, its folder, the folder of a run, the --output-dir of `roberta finetune`       read
+    roberta.base.tar.gz: model.pt dict.txt NOTE    2019: half precision, names that begin with `decoder.`, query, key
+                                                   and value in one matrix, options in an argparse.Namespace
+    DIR/model.pt  dict.txt  encoder.json ...       today's layout, with the tokenizer's files
 
 An archive may come from anywhere: only files of known names are extracted, and one whose paths lead out of its
 folder is refused as a whole.
@@ -12,6 +13,8 @@ Shapes: D model dimension.
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
 import shutil
 import tarfile
@@ -19,29 +22,184 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
-from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.model_files import (
+    SourceKind,
+    find_checkpoint,
+    find_dictionary,
+    find_tokenizer,
+    training_data,
+)
+from roberta_plugin.conversion.number_scale import on_scale_of_labels
+from roberta_plugin.conversion.portable import PortableModel, check_vocabulary
 from roberta_plugin.data.tokenizers import KINDS
+from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.names import CLASSIFICATION, SENTENCE, SPAN, TOKEN, VERSION
+from roberta_plugin.finetuning import identity
+from roberta_plugin.models.checkpoints.building import model_arguments
+from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.models.checkpoints.names import (
+    CLASSIFICATION,
+    SENTENCE,
+    SPAN,
+    TOKEN,
+    TOKENS,
+    VERSION,
+    from_older_fairseq,
+)
+from roberta_plugin.models.checkpoints.options import model_options, saved_options
 
 Layout = Literal["today", "2019"]
 MODEL = "model.pt"
 NOTE = "NOTE"
 FAIRSEQS_EPSILON = 1e-5  # of layer norms
 _TAKEN = {MODEL, "dict.txt", NOTE, *(name for files, _ in KINDS for name in files)}
-_ENDINGS = (".tar.gz", ".tgz", ".tar")
+_KEPT_OF_TASK = (str, int, float, bool)
 
 
-def is_archive(path: Path) -> bool:
-    """Whether a path is a .tar.gz, .tgz or .tar file."""
-    return path.is_file() and path.name.endswith(_ENDINGS)
+class CheckpointFiles(NamedTuple):
+    """A checkpoint and the files that belong to it."""
+
+    path: Path
+    state: dict[str, Any]
+    """Its content; the head of a regression is rescaled to the labels."""
+    dictionary: Path
+    vocabulary: Vocabulary
+    tokenizer: Tokenizer
+
+
+def read_files(
+    folder: Path,
+    *,
+    name: str | None = None,
+    data: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+) -> CheckpointFiles:
+    """Find and read a checkpoint, its dict.txt and its tokenizer.
+
+    Args:
+        folder: see `find_checkpoint`.
+        name: of the checkpoint, if it is none of the usual.
+        data: folder with dict.txt and the tokenizer, where they are not found beside the checkpoint.
+        tokenizer: folder with the tokenizer's files, where it is another one.
+
+    Raises:
+        FileNotFoundError: if one of them is missing.
+        ValueError: if the checkpoint is damaged.
+    """
+    checkpoint = find_checkpoint(folder, name)
+    state = on_scale_of_labels(load_state(checkpoint, for_use=True))
+    try:
+        dictionary = find_dictionary(checkpoint, state, data)
+    except FileNotFoundError:
+        if data is not None or not (folder / "data" / "dict.txt").is_file():
+            raise
+        dictionary = folder / "data" / "dict.txt"  # after `roberta finetune`, if its folder was moved
+    found = find_tokenizer(checkpoint, dictionary, tokenizer)
+    return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), found)
+
+
+def read_checkpoint(
+    path: Path, *, data: Path | None = None, head: str | None = None, source: SourceKind = "checkpoint"
+) -> PortableModel:
+    """The model of a checkpoint, with its tokenizer and vocabulary.
+
+    Args:
+        path: see `find_checkpoint`.
+        data: see `read_files`.
+        head: name of the head to use; see `choose_head`.
+        source: form of the file, for messages.
+
+    Raises:
+        FileNotFoundError: if the checkpoint, dict.txt or the tokenizer is missing.
+        ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.
+    """
+    checkpoint, state, dictionary, vocabulary, tokenizer = read_files(path, data=data)
+    content = in_our_layout(state, checkpoint)
+    check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, words=dictionary)
+    chosen = choose_head(content, head, checkpoint)
+    labels = labels_of(content, chosen, data=dictionary.parent.parent)
+    if not identity.of_checkpoint(content) and (trained_on := training_data(state, dictionary)):
+        settings = {**trained_on["settings"], "labels": list(labels)}
+        content["task_state"][identity.KEY] = {"task": "", "settings": settings}
+    return PortableModel(
+        state=content,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        head=chosen,
+        labels=labels,
+        path=checkpoint,
+        source=source,
+        training=training_facts(state),
+    )
+
+
+def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The content of a checkpoint with our names of parameters and the options of our model.
+
+    Raises:
+        ValueError: if it is of another model, or one that normalizes before its layers.
+    """
+    arguments = vars(model_arguments(state, path))
+    task, saved = saved_options(state)
+    if saved.get("encoder_normalize_before"):
+        raise ValueError(f"{path} normalizes before each layer (encoder_normalize_before), and RoBERTa after it.")
+    content = {**state, "model": from_older_fairseq(state["model"])}
+    try:
+        sizes = model_options(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    options: dict[str, Any] = {
+        name: value for name, value in arguments.items() if name not in ("arch", "load_checkpoint_heads")
+    }
+    for name, text in sizes.items():
+        options.setdefault(name.replace("-", "_"), int(text) if text.isdigit() else text == "true" or text)
+    options |= {"_name": "fast_roberta"}
+    del options["arch"]
+    known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
+    if known.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
+        known["_name"] = "roberta_sentence_prediction"
+    return {
+        "args": None,
+        "cfg": {"task": known, "model": options},
+        "model": content["model"],
+        "task_state": dict(state.get("task_state") or {}),
+        **{name: state[name] for name in ("huggingface",) if name in state},
+    }
+
+
+def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's record of its training; tokens count full blocks, so they are an upper bound.
+
+    Example: 100 updates of 2 x 8 blocks of 512 tokens on 4 GPUs -> {"updates": 100, "tokens": 3276800, ...}.
+    """
+    config = state.get("cfg") or {}
+    sections = ("optimization", "dataset", "lr_scheduler", "optimizer", "task", "distributed_training")
+    options: dict[str, Any] = dict(vars(state["args"])) if isinstance(state.get("args"), argparse.Namespace) else {}
+    for section in sections:
+        content = config.get(section) if isinstance(config, Mapping) else None
+        options |= dict(content) if isinstance(content, Mapping) else {}
+    names = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
+    facts = {name: options[name] for name in names if options.get(name) is not None}
+    history = state.get("optimizer_history") or [{}]
+    updates = history[-1].get("num_updates", 0)
+    seconds = float((state.get("extra_state") or {}).get("previous_training_time", 0))  # of several ranks, a tensor
+    facts |= {"updates": updates} if updates else {}
+    facts |= {"hours": round(seconds / 3600, 2)} if seconds else {}
+    batch, length = options.get("batch_size"), options.get("tokens_per_sample")
+    if updates and batch and length:
+        frequency = (options.get("update_freq") or [1])[0]
+        of_update = batch * frequency * (options.get("distributed_world_size") or 1)
+        facts["tokens"] = updates * length * (options.get("update_sequences") or of_update)
+    return facts
 
 
 @contextmanager

@@ -1,24 +1,62 @@
-"""The files of a trained model: its checkpoint, the dict.txt of its vocabulary, its tokenizer, its labels."""
+"""The files of a trained model: what a path is, its checkpoint, dict.txt, tokenizer and labels.
+
+fairseq's released archives lack GPT-2's two files, encoder.json and vocab.bpe: fairseq downloads them into its cache
+when a model is first used. They are looked for in the same cache, and otherwise downloaded into it, without the
+packages that fairseq's own download needs.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from roberta_plugin.conversion.heads import heads_of, labels_of
+from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.tokenizers.byte_level_bpe import FILES, ByteLevelBpe, read_files
+from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
+from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints.options import saved_options
 
-GPT2_FILES = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
+SourceKind = Literal["checkpoint", "fairseq", "huggingface"]
+CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
+CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
+_ARCHIVES = (".tar.gz", ".tgz", ".tar")
 # fairseq's --bpe -> `Tokenizer.name`
 _BPE = {"gpt2": "byte_level_bpe", "sentencepiece": "sentencepiece", "fastbpe": "character_bpe"}
-CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
+GPT2_FILES = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
+SHA256 = {
+    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+}
+_SECONDS = 30.0  # without an answer
+
+
+def format_of(path: Path) -> SourceKind | None:
+    """The form of a model's file or folder: a checkpoint, an archive of fairseq, Hugging Face's; None if unknown."""
+    if path.is_file() and path.name.endswith(_ARCHIVES):
+        return "fairseq"
+    if is_checkpoint(path):
+        return "checkpoint"
+    is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
+    return "huggingface" if is_weights or (path / CONFIG).is_file() else None
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path is a checkpoint file or a folder that holds one."""
+    if path.is_file():
+        return path.suffix == ".pt"
+    folders = (path, path / "checkpoints")
+    has_file = any((folder / name).is_file() for folder in folders for name in CHECKPOINT_NAMES)
+    return has_file or (path / "runs" / "report.json").is_file()
 
 
 def find_checkpoint(folder: Path, name: str | None) -> Path:
@@ -80,8 +118,19 @@ def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.Path
 
 
 def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike[str] | None) -> Tokenizer:
-    """The tokenizer of `folder` if given, else of the folder of dict.txt, of the one above, or of the checkpoint's."""
-    return load_tokenizer(folder) if folder is not None else load_tokenizer(tokenizer_folder(checkpoint, dictionary))
+    """The tokenizer of `folder` if given, else that of `tokenizer_folder`, or GPT-2's for fairseq's released models.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    if folder is not None:
+        return load_tokenizer(folder)
+    try:
+        return load_tokenizer(tokenizer_folder(checkpoint, dictionary))
+    except FileNotFoundError:
+        if not is_of_gpt2(Vocabulary.load(dictionary)):
+            raise
+    return gpt2_tokenizer(checkpoint.parent)
 
 
 def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
@@ -139,3 +188,61 @@ def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
         "labels": [name for line in names if not (name := line.rpartition(" ")[0]).startswith("madeupword")],
     }
     return {"task": "", "settings": settings}
+
+
+def is_of_gpt2(vocabulary: Vocabulary) -> bool:
+    """Whether the symbols are the 50,257 ids of GPT-2's encoder.json, as in fairseq's released models."""
+    listed = [symbol for symbol in vocabulary.symbols[len(SPECIALS) : vocabulary.num_binarized]]
+    numbers = {symbol for symbol in listed if symbol.isdigit()}
+    return len(numbers) > 50_000 and all(symbol in numbers or symbol.startswith((MADE_UP, "<")) for symbol in listed)
+
+
+def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
+    """The tokenizer of fairseq's released models.
+
+    Args:
+        folder: where the model is, for the message.
+
+    Raises:
+        FileNotFoundError: if the files are neither in fairseq's cache nor can be downloaded; names both.
+    """
+    found: list[Path] = []
+    for name in FILES:
+        try:
+            found.append(gpt2_file_of_cache(name) or _download(name))
+        except (OSError, ValueError) as error:  # no network, a cache that cannot be written, another file there
+            raise FileNotFoundError(
+                f"{folder} has no tokenizer: fairseq's archives lack GPT-2's encoder.json and vocab.bpe, and {name} "
+                f"could not be downloaded ({error}). Download {GPT2_FILES}/encoder.json and {GPT2_FILES}/vocab.bpe "
+                "on a machine that can, and put both beside the unpacked model.pt and dict.txt; or give a folder with "
+                "these two and dict.txt as --data."
+            ) from error
+    return read_files(*found)
+
+
+def gpt2_file_of_cache(name: str) -> Path | None:
+    """One of the two files in fairseq's cache; None if the cache has no undamaged one."""
+    # fairseq appends the ETag of the server's answer, and writes a .json with the address beside each file.
+    path = _in_cache(name)
+    for found in sorted(path.parent.glob(f"{path.name}*")):
+        if found.suffix != ".json" and found.is_file() and sha256_of_file(found) == SHA256[name]:
+            return found
+    return None
+
+
+def _in_cache(name: str) -> Path:
+    from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
+    from fairseq import file_utils
+
+    return Path(os.fspath(file_utils.PYTORCH_FAIRSEQ_CACHE), file_utils.url_to_filename(f"{GPT2_FILES}/{name}"))
+
+
+def _download(name: str) -> Path:
+    path = _in_cache(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with urllib.request.urlopen(f"{GPT2_FILES}/{name}", timeout=_SECONDS) as answer, atomic_write(path) as file:
+        shutil.copyfileobj(answer, file)
+    if sha256_of_file(path) != SHA256[name]:
+        path.unlink()
+        raise ValueError("the answer of the server is another file")
+    return path
