@@ -59,6 +59,18 @@ class ExportSettings:
     max_shard_bytes: int = MAX_SHARD_BYTES
     """Most bytes of one file of weights (huggingface)."""
 
+    def __post_init__(self) -> None:
+        """Refuse options of another format.
+
+        Raises:
+            ValueError: naming the option and its format.
+        """
+        given = {"--layout 2019": self.layout != "today", "--half": self.half, "--int8": self.int8_sample is not None}
+        for name, is_given in given.items():
+            format_ = "onnx" if name == "--int8" else "fairseq"
+            if is_given and self.to != format_:
+                raise ValueError(f"{name} goes with --to {format_}, not {self.to}: leave it out.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSettings:

@@ -65,14 +65,16 @@ class PredictSettings:
         smallest=0,
         largest=1,
     )
-    num_sentences: int | None = setting(None, "sentences of a summary (3)")
+    num_sentences: int | None = setting(None, "sentences of a summary (3)", smallest=1)
     length_share: float | None = setting(
         None,
         "instead: the share of a text's words, from 0 to 1, that its summary has at least",
         metavar="SHARE",
+        smallest=0,
+        largest=1,
     )
     no_trigram_blocking: bool = setting(False, "let sentences of a summary share three words in a row")
-    max_length: int | None = setting(None, "most tokens of a sequence (default: as in training)", smallest=1)
+    max_length: int | None = setting(None, "most tokens of a sequence (default: as in training)", smallest=6)
     batch_tokens: int | None = setting(
         None, "most positions of a batch, padding included (2048 on a CPU, 32768 on a GPU)", smallest=1
     )

@@ -22,6 +22,16 @@ from roberta_plugin.tables import IN_MEMORY, Row
 
 DEFAULT_THRESHOLD = 0.5
 THRESHOLDS = {"threshold": "models of several labels", "null_threshold": "models that find answers"}
+OF_KINDS = {  # options of some kinds
+    "num_sentences": ("summary",),
+    "length_share": ("summary",),
+    "no_trigram_blocking": ("summary",),
+    "valid_sequences": ("tagging",),
+    "head": (
+        *("classification", "multi_label", "regression", "multiple_choice"),
+        *("question_answering", "tagging", "summary"),
+    ),
+}
 
 Answer = dict[str, Any] | ValueError
 """The answer to a record, or the reason why there is none."""
@@ -46,6 +56,10 @@ class Kind(ABC):
         for name, what in THRESHOLDS.items():
             if getattr(settings, name) is not None and name != self.threshold:
                 raise ValueError(f"--{name.replace('_', '-')} goes with {what}, and this one is for {self.name}.")
+        for name, kinds in OF_KINDS.items():
+            if getattr(settings, name) not in (None, False) and self.name not in kinds:
+                goes_with = " or ".join(kinds)
+                raise ValueError(f"--{name.replace('_', '-')} goes with {goes_with}, and this is {self.name}.")
         if settings.text_pair_column is not None and len(self.columns) == 1:
             raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {self.name}.")
         self.trained = hub.trained_on.get("settings", {})

@@ -415,6 +415,22 @@ def test_thresholds_of_other_kinds_are_refused(models):
         answers(models["regression"], PAIRS[:1], null_threshold=0.4)
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [
+        ("fill_mask", {"num_sentences": 2}, "--num-sentences goes with summary, and this is fill_mask"),
+        ("single", {"no_trigram_blocking": True}, "--no-trigram-blocking goes with summary"),
+        ("fill_mask", {"valid_sequences": True}, "--valid-sequences goes with tagging"),
+        ("fill_mask", {"head": "x"}, "--head goes with classification or"),
+        ("classification", {"max_length": 5}, "--max-length must be 6 or more"),
+        ("summary", {"length_share": 1.5}, "--length-share must be from 0 to 1"),
+    ],
+)
+def test_options_of_other_kinds_are_refused(models, name, option, message):
+    with pytest.raises(ValueError, match=message):
+        answers(models[name], PAIRS[:1], **option)
+
+
 TABLE = [{"text": "good bad", "text_pair": "bad, good"}, {"text": "good", "text_pair": "bad bad"}]
 AS_JSON = "".join(json.dumps(row) + "\n" for row in TABLE).encode()
 AS_CSV = b'text,text_pair\ngood bad,"bad, good"\ngood,bad bad\n'
