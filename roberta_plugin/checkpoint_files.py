@@ -1,8 +1,9 @@
-"""Checkpoint files: find damage, explain refusals, remove the remains of killed processes.
+"""Checkpoint files: read them safely, find damage, explain refusals, remove the remains of killed processes.
 
 Two places read checkpoints and share these checks and messages: fairseq's own loading
-(`fairseq_workarounds/checkpoint_loading.py`), and ours (`models/checkpoints/loading.py`) for files from unknown
-sources. Both read with `weights_only=True`: tensors, plain values and argparse.Namespace, nothing that can run.
+(`fairseq_workarounds/checkpoint_loading.py`), and `load_state` for files from unknown sources. Both read with
+`weights_only=True`: tensors, plain values and argparse.Namespace, nothing that can run. What may be built from the
+values is decided in `models/checkpoints/building.py`.
 
 Since torch 1.6 a checkpoint is a zip archive with a CRC-32 of every tensor, which `torch.load` does not compare.
 Checking them all costs 0.3 s of CPU time per GB (measured with zlib of CPython 3.11), and no extra reading, as loading
@@ -11,6 +12,7 @@ reads the file anyway: less than a second for a base model with Adam's state, tw
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import os
@@ -18,14 +20,123 @@ import pickle
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.locks import try_lock
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _ZIP_START = b"PK\x03\x04"
+_OPTIMIZER = "last_optimizer_state"
+_ADVICE = "Give a .pt file that fairseq-train wrote."
+_IMPORT = "Turn its folder into a checkpoint with `roberta import`."
 REMEDY = "Use another checkpoint, or bring this one back from a copy."
+
+
+def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> dict[str, Any]:
+    """The content of a checkpoint file, with tensors on the CPU; no code of the file runs.
+
+    Args:
+        checkpoint: its path.
+        for_use: skip the optimizer's state, two thirds of a file, without reading it.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a complete checkpoint in fairseq's layout.
+    """
+    path = Path(checkpoint)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no checkpoint {path}: give the path of a .pt file that fairseq-train wrote.")
+    with open(path, "rb") as file:
+        head = file.read(9)
+    if not head:
+        raise ValueError(f"{path} is empty: it was not written or copied to the end. {_ADVICE}")
+    if head[8:] == b"{":
+        raise ValueError(f"{path} is a safetensors file, which lacks the options of the model. {_IMPORT}")
+    is_mapped = for_use and head.startswith(_ZIP_START)  # files before torch 1.6 cannot be mapped
+    state = read_tensors(path, advice=_ADVICE, is_mapped=is_mapped)
+    is_partial = is_mapped and isinstance(state, dict)
+    if is_partial:
+        state = {name: value for name, value in state.items() if name != _OPTIMIZER}
+    check_checkpoint(path, _bytes_of_tensors(state) if is_partial else None)
+    _check_content(path, state)
+    if for_use:
+        state.pop(_OPTIMIZER, None)
+        state["model"] = _copied(state["model"]) if is_mapped else state["model"]
+    return dict(state)
+
+
+def read_tensors(path: Path, *, advice: str, is_mapped: bool = False) -> Any:
+    """The tensors and plain values in a file of `torch.save`, on the CPU; no code of the file runs.
+
+    Args:
+        path: the file.
+        advice: what to do about another file, as a sentence.
+        is_mapped: whether the tensors are read from the file when they are used.
+
+    Raises:
+        ValueError: if it holds other objects, is damaged or of another format.
+    """
+    import torch
+
+    try:
+        # Not torch's context manager: it removes the class from the process-wide list at its end.
+        torch.serialization.add_safe_globals([argparse.Namespace])
+        content = torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_mapped)
+    except Exception as error:  # damage raises nearly anything: KeyError, EOFError, RuntimeError, OSError ...
+        raise ValueError(f"{explain_refusal(path, error)} {advice}") from error
+    check_claims(path, content)
+    return content
+
+
+def _bytes_of_tensors(content: Any) -> Iterator[Any]:
+    """The bytes of all tensors in nested dictionaries and lists, of each storage once, as arrays of uint8."""
+    import torch
+
+    seen: set[int] = set()
+    remaining = [content]
+    while remaining:
+        value = remaining.pop()
+        if isinstance(value, torch.Tensor):
+            storage = value.untyped_storage()
+            if storage.nbytes() and storage.data_ptr() not in seen:
+                seen.add(storage.data_ptr())
+                yield torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+        elif isinstance(value, dict):
+            remaining += value.values()
+        elif isinstance(value, list | tuple):
+            remaining += value
+
+
+def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy the tensors into new memory; shared ones stay shared.
+
+    A process that uses mapped memory dies of SIGBUS once the file is overwritten, as by saving the model again.
+    """
+    copies: dict[Any, Tensor] = {}
+    result = {}
+    for name, tensor in tensors.items():
+        key = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+        if key not in copies or not tensor.numel():
+            copies[key] = tensor.clone()
+        result[name] = copies[key]
+    return result
+
+
+def _check_content(path: Path, state: Any) -> None:
+    import torch
+
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        is_foreign = isinstance(state, dict) and any(str(name).startswith(("roberta.", "lm_head.")) for name in state)
+        what = "is a state dict of Hugging Face" if is_foreign else "has no entry `model`"
+        advice = _IMPORT if is_foreign else _ADVICE
+        raise ValueError(f"{path} {what}, not a checkpoint in fairseq's layout. {advice}")
+    strange = [name for name, value in state["model"].items() if not isinstance(value, torch.Tensor)]
+    if strange:
+        raise ValueError(f"{path}: the entry {strange[0]!r} of `model` is not a tensor: the file is damaged. {_ADVICE}")
 
 
 def fault_of(path: str | os.PathLike[str], used: Iterable[Any] | None = None) -> str | None:

@@ -27,6 +27,7 @@ from typing import IO, Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.model_files import (
@@ -44,8 +45,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.building import model_arguments
-from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.models.checkpoints.building import model_arguments, model_options
 from roberta_plugin.models.checkpoints.names import (
     CLASSIFICATION,
     SENTENCE,
@@ -54,8 +54,8 @@ from roberta_plugin.models.checkpoints.names import (
     TOKENS,
     VERSION,
     from_older_fairseq,
+    saved_options,
 )
-from roberta_plugin.models.checkpoints.options import model_options, saved_options
 
 Layout = Literal["today", "2019"]
 MODEL = "model.pt"

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from roberta_plugin.data.vocabulary import SPECIALS
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.names import CLASSIFICATION, SENTENCE, SPAN, TOKEN
-from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.models.checkpoints.names import CLASSIFICATION, SENTENCE, SPAN, TOKEN, saved_options
 
 Kind = Literal[
     "masked_lm", "classification", "regression", "multi_label", "multiple_choice", "question_answering", "tagging"

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.checkpoint_files import check_claims, explain_refusal
+from roberta_plugin.checkpoint_files import read_tensors
 from roberta_plugin.conversion.heads import MASKED_LM, Head, Kind
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
@@ -319,11 +319,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damage raises nearly anything
-        raise ValueError(f"{explain_refusal(path, error)} {_ADVICE}") from error
+    state = read_tensors(path, advice=_ADVICE)
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path} is not a state dict: {_ADVICE}")
-    check_claims(path, state)
     return state

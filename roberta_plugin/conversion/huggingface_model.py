@@ -27,8 +27,15 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
-from roberta_plugin.models.checkpoints.names import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, VERSION
-from roberta_plugin.models.checkpoints.options import model_options, saved_options
+from roberta_plugin.models.checkpoints.building import model_options
+from roberta_plugin.models.checkpoints.names import (
+    ALL_HEADS,
+    POSITIONS,
+    ROWS_BEFORE_POSITIONS,
+    TOKENS,
+    VERSION,
+    saved_options,
+)
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.models.cpu.activations import ACTIVATIONS
 

@@ -16,7 +16,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
-from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.models.checkpoints.names import saved_options
 from roberta_plugin.models.flops import training_flops
 
 CARD = "README.md"

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.names import CLASSIFICATION
-from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.models.checkpoints.names import CLASSIFICATION, saved_options
 
 
 def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:

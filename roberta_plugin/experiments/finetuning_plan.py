@@ -240,8 +240,7 @@ class Start(NamedTuple):
 def starting_model(path: Path) -> Start:
     """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
     from roberta_plugin.experiments.inference import load_state
-    from roberta_plugin.models.checkpoints.building import model_arguments
-    from roberta_plugin.models.checkpoints.options import model_options
+    from roberta_plugin.models.checkpoints.building import model_arguments, model_options
 
     checkpoint = checkpoint_of(path)
     state = load_state(checkpoint)
@@ -331,7 +330,7 @@ def check_model(start: Start, prepared: Prepared) -> None:
         ValueError: naming both.
     """
     from roberta_plugin.finetuning.identity import check_words
-    from roberta_plugin.models.checkpoints.options import num_symbols
+    from roberta_plugin.models.checkpoints.building import num_symbols
 
     if num_symbols(start.state) != len(prepared.vocabulary):
         raise ValueError(

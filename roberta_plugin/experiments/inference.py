@@ -19,6 +19,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from numpy.typing import NDArray
 
 import roberta_plugin
+from roberta_plugin.checkpoint_files import load_state as load_state
 from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
 from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
@@ -26,9 +27,7 @@ from roberta_plugin.finetuning.benchmarks import fairseq_task_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
-from roberta_plugin.models.checkpoints.loading import load_state as load_state
-from roberta_plugin.models.checkpoints.names import ALL_HEADS
-from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
 from roberta_plugin.progress import terminal_bar
 
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads

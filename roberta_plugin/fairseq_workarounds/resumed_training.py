@@ -11,8 +11,7 @@ from fairseq.trainer import Trainer
 
 from roberta_plugin.fairseq_workarounds.training_loop import when_loaded, wrap
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.names import ALL_HEADS
-from roberta_plugin.models.checkpoints.options import saved_options
+from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,12 @@ from torch import Tensor, nn
 from roberta_plugin.models.attention.registry import describe_choice
 from roberta_plugin.models.attention.sequences import first_of_predicted
 from roberta_plugin.models.attention.torch_flash import MAX_DIM, is_exact
-from roberta_plugin.models.checkpoints.heads import check_sizes, reconcile_heads
+from roberta_plugin.models.checkpoints.fitting import check_sizes, reconcile_heads, reconcile_pairs
 from roberta_plugin.models.checkpoints.names import (
     from_older_fairseq,
     name_heads_as_in_files,
     name_heads_as_in_model,
 )
-from roberta_plugin.models.checkpoints.pairs import reconcile_pairs
 from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
 from roberta_plugin.models.device_peaks import peak_flops

@@ -13,10 +13,10 @@ from typing import Any, Optional
 from fairseq.tasks import register_task
 from omegaconf import II
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.kinds.documents import Documents, check_rouge
-from roberta_plugin.models.checkpoints.loading import load_state
-from roberta_plugin.models.checkpoints.pairs import SEGMENTS
+from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 

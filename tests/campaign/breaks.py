@@ -144,12 +144,12 @@ BREAKS = (
     ),
     Break(
         "pickled objects are loaded",
-        "models/checkpoints/loading.py",
+        "checkpoint_files.py",
         "weights_only=True, mmap=is_mapped)",
         "weights_only=False, mmap=is_mapped)",
         HOSTILE,
     ),
-    Break("memory is not measured", "models/checkpoints/loading.py", "    check_claims(path, state)\n", "", HOSTILE),
+    Break("memory is not measured", "checkpoint_files.py", "    check_claims(path, content)\n", "", HOSTILE),
     Break(
         "a torn status file is taken for none",
         "json_files.py",

@@ -1,11 +1,17 @@
-"""Damage of any kind is found, and only what nobody is writing is removed."""
+"""What is no checkpoint is refused, damage is found, nothing in a file is run, and only what nobody is writing is removed."""
 
+import argparse
 import fcntl
+import pickle
+from functools import partial
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from roberta_plugin.checkpoint_files import check_checkpoint, fault_of, remove_unfinished
+from roberta_plugin.checkpoint_files import check_checkpoint, fault_of, load_state, remove_unfinished
+from roberta_plugin.fairseq_workarounds.checkpoint_loading import load_checked
+from tests.tiny_checkpoints import PICKLE_PAYLOADS, write_pickle_payload
 
 
 @pytest.fixture
@@ -70,3 +76,163 @@ def test_unfinished_files_are_removed_unless_another_process_writes_them(tmp_pat
     assert remove_unfinished(tmp_path) == [".crash.pt.00000000.tmp"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
     assert remove_unfinished(tmp_path / "no folder") == []
+
+
+def test_a_checkpoint_of_either_form_is_read(tmp_path):
+    saved = {"model": {"weight": torch.ones(2)}, "args": argparse.Namespace(arch="roberta_base")}
+    for is_zip in (True, False):
+        torch.save(saved, tmp_path / "model.pt", _use_new_zipfile_serialization=is_zip)
+        state = load_state(tmp_path / "model.pt")
+        assert state["args"].arch == "roberta_base"
+        assert state["model"]["weight"].tolist() == [1, 1]
+
+
+def test_a_missing_checkpoint_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint .*model\.pt: give the path of a \.pt file"):
+        load_state(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("kind", PICKLE_PAYLOADS)
+def test_no_payload_is_run(tmp_path, kind):
+    sentinel = tmp_path / "ran"
+    write_pickle_payload(tmp_path / "model.pt", kind, sentinel)
+    with pytest.raises(ValueError, match=r"model\.pt (holds the Python object|cannot be read as a checkpoint)"):
+        load_state(tmp_path / "model.pt")
+    assert not sentinel.exists()
+
+
+@pytest.mark.parametrize("kind", ["zip", "raw pickle", "namespace attribute", "eval"])
+def test_the_payloads_run_where_they_are_trusted(tmp_path, kind):
+    """Otherwise the test above would prove nothing."""
+    sentinel, path = tmp_path / "ran", tmp_path / "model.pt"
+    write_pickle_payload(path, kind, sentinel)
+    if kind == "raw pickle":
+        pickle.loads(path.read_bytes())
+    else:
+        torch.load(path, weights_only=False)
+    assert sentinel.exists()
+
+
+def test_the_object_that_is_refused_is_named(tmp_path):
+    write_pickle_payload(tmp_path / "model.pt", "zip", tmp_path / "ran")
+    with pytest.raises(ValueError, match=r"holds the Python object posix\.system, .* could run code"):
+        load_state(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("load", [load_state, partial(load_state, for_use=True), load_checked])
+def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path, load, is_sparse):
+    huge = torch.zeros(1).expand(10**9, 32)
+    huge = torch.sparse_coo_tensor([[3]], [1.0], (10**12,)) if is_sparse else huge
+    path = tmp_path / "model.pt"
+    state = {"cfg": None, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {"train_iterator": {}}}
+    endless: list[object] = []
+    endless.append(endless)  # and is looked at once
+    torch.save({**state, "model": {"weight": torch.ones(2), "huge": huge}, "endless": endless}, path)
+    with pytest.raises(ValueError, match=r"model\.pt has [\d,]+ bytes, .* claims [\d,]+,000,000 bytes.* Use another"):
+        load(str(path))
+
+
+def write_trained(path):
+    """Weights and an optimizer's state, whose bytes are easy to find."""
+    shared = torch.full((999,), 60.0)
+    model = {
+        "weight": shared,
+        "tied": shared,
+        "part": torch.full((20, 50), 70.0, dtype=torch.bfloat16)[5:],
+        "none": torch.ones(0),
+    }
+    optimizer = {"state": {0: {"exp_avg": torch.full((2000,), 80.0)}}}
+    torch.save({"model": model, "extra": {"lists": [torch.full((9,), 90.0)]}, "last_optimizer_state": optimizer}, path)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "is_refused"),
+    [(None, False), (torch.full((3,), 60.0), True), (torch.full((3,), 90.0), True), (torch.full((3,), 80.0), False)],
+)
+def test_what_is_used_is_whole_and_the_rest_is_not_read(tmp_path, damaged, is_refused):
+    path = tmp_path / "model.pt"
+    write_trained(path)
+    content = bytearray(path.read_bytes())
+    if damaged is not None:
+        content[content.index(damaged.numpy().tobytes()) + 5] ^= 1
+        path.write_bytes(content)
+    if is_refused:
+        with pytest.raises(ValueError, match=r"model\.pt is damaged: the checksum of its part .* is wrong"):
+            load_state(path, for_use=True)
+    else:
+        state = load_state(path, for_use=True)
+        assert sorted(state) == ["extra", "model"]
+        assert state["model"]["part"].shape == (15, 50)
+        assert state["model"]["weight"].data_ptr() == state["model"]["tied"].data_ptr()
+    if damaged is not None:
+        with pytest.raises(ValueError, match="is damaged"):  # a training needs all of it
+            load_state(path)
+
+
+def test_options_that_are_damaged_are_refused_before_use(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"model": {"weight": torch.ones(2)}, "cfg": {"model": {"_name": "fast_roberta"}}}, path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"fast_roberta", b"lost_roberta"))
+    with pytest.raises(ValueError, match=r"model\.pt is damaged"):
+        load_state(path, for_use=True)
+
+
+def write_junk(path):
+    path.write_bytes(b"junk\n" * 100)
+
+
+def write_empty(path):
+    path.touch()
+
+
+def write_cut_off(path):
+    torch.save({"model": {"weight": torch.ones(1000)}}, path)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def write_cut_off_legacy(path):
+    torch.save({"model": {"weight": torch.ones(1000)}}, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def write_hugging_face(path):
+    torch.save({"roberta.embeddings.word_embeddings.weight": torch.ones(3)}, path)
+
+
+def write_safetensors(path):
+    save_file({"roberta.embeddings.word_embeddings.weight": torch.ones(3)}, path)
+
+
+def write_list(path):
+    torch.save([torch.ones(3)], path)
+
+
+def write_no_tensors(path):
+    torch.save({"model": {"weight": "a text"}}, path)
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (write_junk, "cannot be read as a checkpoint"),
+        (write_empty, "is empty"),
+        (write_cut_off, "cannot be read as a checkpoint .* cut off"),
+        (write_cut_off_legacy, "cannot be read as a checkpoint"),
+        (write_hugging_face, "is a state dict of Hugging Face"),
+        (write_safetensors, "is a safetensors file"),
+        (write_list, "has no entry `model`"),
+        (write_no_tensors, "the entry 'weight' of `model` is not a tensor"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_in_one_sentence_that_names_it(tmp_path, write, words):
+    path = tmp_path / "model.pt"
+    write(path)
+    with pytest.raises(ValueError, match=words) as found:
+        load_state(path)
+    assert str(path) in str(found.value)
+    assert "\n" not in str(found.value)
+    advice = ("Give a .pt file that fairseq-train wrote.", "Turn its folder into a checkpoint with `roberta import`.")
+    assert str(found.value).endswith(advice)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
@@ -45,7 +46,6 @@ from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.models.checkpoints.building import build_model
-from roberta_plugin.models.checkpoints.loading import load_state
 from roberta_plugin.tasks.block_task import load_vocabulary
 
 MASK_SEED = 20190726

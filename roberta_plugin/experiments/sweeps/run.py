@@ -386,7 +386,7 @@ def drop_optimizer(path: Path) -> None:
     """Rewrite a checkpoint without the optimizer's state, as with fairseq's --no-save-optimizer-state."""
     import torch
 
-    from roberta_plugin.models.checkpoints.loading import load_state
+    from roberta_plugin.checkpoint_files import load_state
 
     state = load_state(path)
     if _OPTIMIZER not in state:

@@ -1,9 +1,6 @@
-"""Checkpoints: reading them safely, and building and filling models from them.
+"""Checkpoints -> models; `roberta_plugin/checkpoint_files.py` reads the files.
 
-loading    a file -> tensors and plain values, nothing run
-building   these -> a model, from an allow-list of names and options
-options    these -> the options that build a model like it
-heads      heads and sizes beside those of the model that loads it
-pairs      segment embeddings and next-sentence prediction, which only one of the two may have
-names      parameter names: older fairseq -> ours
+building   a checkpoint -> its model, from an allow-list of names and options
+fitting    heads, sizes and segments that only one of checkpoint and model has
+names      names of parameters and options, in files of any year
 """

@@ -1,9 +1,12 @@
-"""A checkpoint -> its model, built only from the classes and options listed here.
+"""A checkpoint -> its model, built only from the classes and options listed here; or the options of such a model.
 
 fairseq builds any registered model, task, criterion or BPE that a checkpoint names, and some of them `eval` strings of
 its options: wav2vec2's conv_feature_layers, fconv's encoder_layers, and xformers_att_config, which fairseq's own
 roberta passes to its attention. So a file that torch reads safely can still run code. Therefore we accept only listed
 models and listed options, each a number, a switch or the name of an activation, and ignore everything else.
+
+fairseq takes the architecture from the command line and does not compare it with the checkpoint until torch refuses the
+shapes. Here sizes come from the parameters; the number of heads and the activations come from the saved options.
 """
 
 from __future__ import annotations
@@ -21,10 +24,18 @@ from fairseq.tasks import FairseqTask
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from roberta_plugin.models.checkpoints.names import ROWS_BEFORE_POSITIONS, positions_of, sizes_of
-from roberta_plugin.models.checkpoints.options import saved_options
-from roberta_plugin.models.checkpoints.pairs import SEGMENTS
+from roberta_plugin.models.checkpoints.fitting import SEGMENTS
+from roberta_plugin.models.checkpoints.names import (
+    POSITIONS,
+    ROWS_BEFORE_POSITIONS,
+    TOKENS,
+    from_older_fairseq,
+    positions_of,
+    saved_options,
+    sizes_of,
+)
 from roberta_plugin.models.config import SIZES, FastRobertaConfig
+from roberta_plugin.models.cpu.activations import ACTIVATIONS
 
 OUR_MODELS = ("fast_roberta", *(f"fast_roberta_{size}" for size in SIZES))
 FAIRSEQ_MODELS = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
@@ -53,6 +64,7 @@ _SWITCHES = (
     "spectral_norm_classification_head",
 )
 _NAMES = ("activation_fn", "pooler_activation_fn")
+_DEFAULT_NAMES = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}  # of fairseq's roberta
 
 
 class ModelOnlyTask(FairseqTask):  # type: ignore[misc]
@@ -83,7 +95,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """The checked options of a checkpoint's model, for `build_model` of a fairseq task.
 
     Args:
-        state: result of `loading.load_state`.
+        state: result of `checkpoint_files.load_state`.
         path: its file, for errors.
 
     Raises:
@@ -111,11 +123,63 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     return argparse.Namespace(arch=name, max_positions=num_positions, **options)
 
 
+def model_options(state: Mapping[str, Any]) -> dict[str, str]:
+    """Options of fairseq-train, without leading dashes, for the model of a checkpoint.
+
+    Example: {"arch": "fast_roberta", "encoder-layers": "12", "encoder-embed-dim": "768", ...}
+
+    Args:
+        state: content of a checkpoint file: "model", and "cfg" or, in older files, "args".
+
+    Raises:
+        ValueError: if it is not a checkpoint of a RoBERTa.
+    """
+    try:
+        parameters = from_older_fairseq(state["model"])
+        dim = parameters[TOKENS].size(1)
+        num_positions = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
+        ffn_dim = len(parameters["encoder.sentence_encoder.layers.0.fc1.weight"])
+    except KeyError as error:
+        raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
+    except (TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:  # parameters of odd shapes
+        raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error}.") from error
+    numbers = {name.split(".")[3] for name in parameters if name.startswith("encoder.sentence_encoder.layers.")}
+    _, kept = saved_options(state)
+    if "encoder_attention_heads" not in kept:
+        raise ValueError("The checkpoint lacks its number of attention heads (encoder_attention_heads).")
+    num_heads = kept["encoder_attention_heads"]
+    if not isinstance(num_heads, int) or num_heads < 1:
+        raise ValueError(f"encoder_attention_heads of the checkpoint must be a whole number, got {num_heads!r}.")
+    activations = {name: kept.get(name) or default for name, default in _DEFAULT_NAMES.items()}
+    for name, value in activations.items():
+        if value not in ACTIVATIONS:
+            raise ValueError(f"{name} of the checkpoint must be one of {', '.join(ACTIVATIONS)}, got {value!r}.")
+    eps = kept.get("layer_norm_eps", 1e-5)
+    if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
+        raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
+    return {
+        "arch": "fast_roberta",
+        "encoder-layers": str(len(numbers)),
+        "encoder-embed-dim": str(dim),
+        "encoder-ffn-embed-dim": str(ffn_dim),
+        "encoder-attention-heads": str(num_heads),
+        "max-positions": str(num_positions),
+        **{name.replace("_", "-"): value for name, value in activations.items()},
+        **({} if eps == 1e-5 else {"layer-norm-eps": str(eps)}),
+        **({"untie-weights-roberta": "true"} if kept.get("untie_weights_roberta") else {}),
+    }
+
+
+def num_symbols(state: Mapping[str, Any]) -> int:
+    """Vocabulary size of such a checkpoint, special symbols included."""
+    return len(from_older_fairseq(state["model"])[TOKENS])
+
+
 def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.Module:
     """Build the checkpoint's model with its parameters and heads, in evaluation mode, on the CPU.
 
     Args:
-        state: result of `loading.load_state`.
+        state: result of `checkpoint_files.load_state`.
         path: its file, for errors.
         dictionary: fairseq's, with <mask>.
 

@@ -1,13 +1,15 @@
-"""Names of parameters in files: ours, which are those of fairseq's `roberta`, and those of older versions of it.
+"""Names in files: of parameters, in fairseq's `roberta` of any year, and of saved options in its two formats.
 
-A head NAME of a kind is `heads.NAME` in our model, and KIND_heads.NAME in its state dict, so that fairseq's `roberta`
-finds its classification heads and a file says the kind of each head.
+Our names of parameters are those of fairseq's `roberta`. A head NAME of a kind is `heads.NAME` in our model, and
+KIND_heads.NAME in its state dict, so that fairseq's `roberta` finds its classification heads and a file says the kind
+of each head.
 
 Functions take and return state dicts; tensors are shared, not copied.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -93,3 +95,22 @@ def positions_of(state: Mapping[str, Tensor]) -> Tensor:
     if found is None:
         raise ValueError("There are no position embeddings: this is not a checkpoint of a RoBERTa.")
     return found
+
+
+def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Saved options of the task and of the model, from either of fairseq's formats.
+
+    `_name` is the name of the task or of the model. The values come unchecked from the file: check them before use.
+    """
+    args = state.get("args")
+    if args is not None:  # until 2020; fairseq also reads these first
+        options = _as_dict(args)
+        return {**options, "_name": options.get("task")}, {**options, "_name": options.get("arch")}
+    config = state.get("cfg") or {}
+    return _as_dict(config.get("task")), _as_dict(config.get("model"))
+
+
+def _as_dict(options: Any) -> dict[str, Any]:
+    if isinstance(options, argparse.Namespace):
+        return dict(vars(options))
+    return {str(name): options[name] for name in options} if isinstance(options, Mapping) else {}

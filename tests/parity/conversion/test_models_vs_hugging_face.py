@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from tokenizers import ByteLevelBPETokenizer
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.loading import load_state
-from roberta_plugin.models.checkpoints.options import model_options
+from roberta_plugin.models.checkpoints.building import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import HEAD, TASKS, batch, write_checkpoint

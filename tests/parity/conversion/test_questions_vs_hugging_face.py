@@ -9,10 +9,10 @@ import json
 import pytest
 import torch
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.loading import load_state
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import write_checkpoint
 

@@ -11,6 +11,7 @@ import torch
 import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
@@ -20,7 +21,6 @@ from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.loading import load_state
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_conversions import write_checkpoint
 

@@ -10,12 +10,14 @@ import torch
 from fairseq import checkpoint_utils
 
 from roberta_plugin import cli, register
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.building import FAIRSEQ_MODELS, OUR_MODELS, model_arguments
-from roberta_plugin.models.checkpoints.loading import load_state
+from roberta_plugin.models.checkpoints.building import FAIRSEQ_MODELS, OUR_MODELS, model_arguments, model_options
+from roberta_plugin.models.roberta import FastRobertaModel
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_checkpoints import change_options, state_of
+from tests.tiny_models import TinyTask, fairseq_model, options, our_model
 
 register()  # fairseq reads the files below as a training with our plugin does
 
@@ -209,3 +211,36 @@ def test_opening_a_model_draws_no_numbers_and_imports_no_compiler(tmp_path, fold
     count, has_compiler = done.stdout.split()[-2:]
     assert has_compiler == "False", done.stderr
     assert int(count) < 100
+
+
+@pytest.mark.parametrize("build", [our_model, fairseq_model])
+@pytest.mark.parametrize("form", ["cfg", "args"])
+def test_a_model_built_from_the_options_loads_the_checkpoint(build, form):
+    model = build(activation_fn="gelu", untie_weights_roberta=build is our_model)
+    kept = options(untie_weights_roberta=build is our_model, activation_fn="gelu")
+    state = {"model": model.state_dict(), "cfg": None, "args": None}
+    state[form] = kept if form == "args" else {"model": kept if build is fairseq_model else vars(kept)}
+    found = model_options(state)
+    assert found.pop("arch") == "fast_roberta"
+    values = {name.replace("-", "_"): value for name, value in found.items()}
+    for name in (
+        "encoder_layers",
+        "encoder_embed_dim",
+        "encoder_ffn_embed_dim",
+        "encoder_attention_heads",
+        "max_positions",
+    ):
+        values[name] = int(values[name])
+    values["untie_weights_roberta"] = values.get("untie_weights_roberta") == "true"
+    again = FastRobertaModel.build_model(argparse.Namespace(**values), TinyTask())
+    again.load_state_dict(model.state_dict())
+    assert again.cfg.encoder_attention_heads == 4
+    tokens = torch.randint(4, 70, (2, 9))
+    torch.testing.assert_close(again.eval()(tokens)[0], model.eval()(tokens)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_no_roberta_is_refused():
+    with pytest.raises(ValueError, match=r"not a checkpoint of a RoBERTa.*embed_tokens\.weight"):
+        model_options({"model": {"decoder.weight": torch.zeros(2)}})
+    with pytest.raises(ValueError, match="encoder_attention_heads"):
+        model_options({"model": our_model().state_dict(), "cfg": None, "args": None})

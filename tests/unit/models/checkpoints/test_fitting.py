@@ -1,4 +1,4 @@
-"""Heads and sizes of a checkpoint beside those of the model that loads it; heads read <s> alone, packed or not."""
+"""A checkpoint with other heads, sizes or segments than the model's loads what fits, or is refused by name."""
 
 import copy
 import logging
@@ -7,7 +7,8 @@ import pickle
 import pytest
 import torch
 
-from tests.tiny_models import make_batch, our_model
+from tests.tiny_models import TinyTask, make_batch, our_model
+from tests.tiny_pairs import PairTask, pair_model
 
 
 def packed(tokens, lengths, *, room=5):
@@ -126,3 +127,56 @@ def test_another_vocabulary_and_another_length_are_refused_with_both_numbers():
     name = "encoder.sentence_encoder.embed_positions.weight"
     with pytest.raises(ValueError, match="has 64 positions, and this model 40: give --max-positions 64"):
         model.load_state_dict({**state, name: torch.zeros(66, 24)})
+
+
+class PlainTask(TinyTask):
+    def __init__(self):
+        super().__init__(num_symbols=120)
+
+
+def test_a_model_without_segments_gives_what_the_first_segment_gave(caplog):
+    theirs, ours = pair_model().eval(), pair_model(PlainTask(), seed=4).eval()
+    state = theirs.state_dict()
+    with caplog.at_level(logging.INFO):
+        ours.load_state_dict(state)
+    assert "added to the positions" in caplog.text and "this model has none" in caplog.text
+    assert set(theirs.state_dict()) - set(ours.state_dict()) == {
+        "encoder.sentence_encoder.segment_embeddings.weight",
+        *(f"encoder.next_sentence_head.{name}" for name in ("dense.weight", "dense.bias")),
+        *(f"encoder.next_sentence_head.{name}" for name in ("out_proj.weight", "out_proj.bias")),
+    }
+    tokens, _, _ = make_batch()
+    is_token = tokens.ne(1)
+    torch.testing.assert_close(ours(tokens)[0][is_token], theirs(tokens)[0][is_token], atol=1e-5, rtol=1e-5)
+    assert ours.encoder.sentence_encoder.embed_positions.weight[1].abs().max() == 0  # padding stays
+
+
+def test_a_model_with_them_begins_with_the_checkpoint_s_function(caplog):
+    theirs, ours = pair_model(PlainTask(), seed=4).eval(), pair_model().eval()
+    head = ours.encoder.next_sentence_head.dense.weight.clone()
+    with caplog.at_level(logging.INFO):
+        ours.load_state_dict(theirs.state_dict())
+    assert "begin at zero" in caplog.text and "begins untrained" in caplog.text
+    tokens, _, _ = make_batch()
+    segments = torch.ones_like(tokens)
+    torch.testing.assert_close(ours(tokens, segments=segments)[0], theirs(tokens)[0], atol=1e-6, rtol=1e-6)
+    assert torch.equal(ours.encoder.next_sentence_head.dense.weight, head)
+
+
+def test_models_of_one_kind_exchange_everything(caplog):
+    theirs, ours = pair_model(seed=2), pair_model()
+    with caplog.at_level(logging.INFO):
+        ours.load_state_dict(theirs.state_dict())
+    assert not caplog.text
+    assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
+
+
+@pytest.mark.parametrize("segments", [0, 2])
+def test_parameters_follow_from_the_task(segments):
+    class Task(PairTask):
+        num_segments = segments
+        predicts_next_sentence = segments == 0
+
+    names = set(pair_model(Task()).state_dict())
+    assert ("encoder.sentence_encoder.segment_embeddings.weight" in names) == (segments == 2)
+    assert ("encoder.next_sentence_head.dense.weight" in names) == (segments == 0)
