@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     report = functools.partial(print, flush=True)
     if args.folds is not None:
-        from roberta_plugin.experiments.cross_validation import cross_validate
+        from roberta_plugin.experiments.finetune import cross_validate
 
         with terminated_like_interrupted():
             validated = cross_validate(settings_of(args), num_folds=args.folds, report=report)

@@ -11,7 +11,7 @@ from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
-    from roberta_plugin.experiments.settings import StudySettings
+    pass
 
 FAILURES = 1
 
@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     folder = args.output_dir or Path("runs") / Path(args.study).stem
     settings = from_arguments(StudySettings, vars(args), output_dir=folder)
     if args.dry_run:
+        from roberta_plugin.experiments.studies.costs import dry_run
+
         print(dry_run(settings, tflops=args.tflops))
         return 0
     with terminated_like_interrupted():  # else SIGTERM would leave the trainings running
@@ -64,16 +66,3 @@ def run(args: argparse.Namespace) -> int:
     for name, reason in outcome.failures.items():
         print(f"failed: {name}: {reason}")
     return FAILURES if outcome.failures else 0
-
-
-def dry_run(settings: StudySettings, *, tflops: float | None) -> str:
-    """The plan as text; fine-tuning data is prepared in a temporary folder, to be checked and counted."""
-    from roberta_plugin.experiments.studies.costs import describe_plan
-    from roberta_plugin.experiments.studies.study import planned_costs
-
-    if tflops is not None and tflops <= 0:
-        raise ValueError(f"--tflops must be more than 0, got {tflops:g}.")
-    planned, costs, speed, source = planned_costs(settings, flops_per_second=None if tflops is None else 1e12 * tflops)
-    hours = costs.hours(speed, parallel=settings.parallel)
-    described = f"{settings.parallel} run(s) at a time at {speed / 1e12:.3g} TFLOP/s each ({source})"
-    return describe_plan(planned.study, planned.plans, costs, hours=hours, speed=described)

@@ -3,8 +3,7 @@
 settings          what the commands can be told
 sweeps/           a grid of runs on this machine or as one SLURM job array, resumable
 finetuning_plan   settings                       -> model, data and grid that fit each other
-finetune          plan                           -> sweep, evaluation of the best cell
-cross_validation  folds of own data              -> the procedure for each, mean and spread
+finetune          plan                           -> sweep, evaluation of the best cell; also for folds
 inference         checkpoint, a split            -> the model's raw outputs
 stored_outputs    raw outputs                    -> a file in the run's folder, and back
 evaluation        checkpoints, a prepared folder -> official metrics of each model, median, ensemble, baseline

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.experiments.studies.plan import VariantPlan, warnings_of
-from roberta_plugin.experiments.studies.probes import check_tuning, recipe_of
-from roberta_plugin.experiments.studies.settings import Study, TuningProbe
+from roberta_plugin.experiments.settings import StudySettings
+from roberta_plugin.experiments.studies.plan import (
+    VariantPlan,
+    check_data,
+    flops_of,
+    missing_data,
+    plan_study,
+    warnings_of,
+)
+from roberta_plugin.experiments.studies.probes import (
+    check_probes,
+    check_tuning,
+    is_prepared,
+    prepared_folder,
+    recipe_of,
+)
+from roberta_plugin.experiments.studies.settings import FINE_TUNING, PRETRAINING, Study, TuningProbe
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores
 from roberta_plugin.models.device_peaks import peak_of
-from roberta_plugin.models.flops import training_flops
 from roberta_plugin.training.log import curve
 
 START_UP_S = 12.0  # of a fairseq-train, and of its end; an assumption
@@ -82,18 +96,7 @@ def tuning_flops(probe: TuningProbe, prepared: Prepared, plans: Sequence[Variant
     sizes = np.asarray(prepared.split("train").sequences.sizes, dtype=np.float64)
     of_run, of_pass = (_updates(recipe_of(probe, prepared, epochs=epochs)) for epochs in (None, 1))
     epochs = min(of_run, int(probe.train.get("max-update", of_run))) / of_pass
-    return epochs * statistics.fmean(
-        training_flops(
-            num_layers=plan.shape.num_layers,
-            dim=plan.shape.dim,
-            ffn_dim=plan.shape.ffn_dim,
-            vocab_size=plan.shape.vocab_size,
-            num_tokens=int(sizes.sum()),
-            num_pairs=int((sizes**2).sum()),
-            num_predicted=0,
-        )
-        for plan in plans
-    )
+    return epochs * statistics.fmean(flops_of(plan.shape, tokens=sizes.sum(), pairs=(sizes**2).sum()) for plan in plans)
 
 
 def _updates(recipe: PaperRecipe) -> int:
@@ -143,6 +146,46 @@ def assumed_speed(*, num_ranks: int, parallel: int, is_cpu: bool) -> float:
         return SHARE_OF_MATMUL * count * 2 * _MATMUL**3 / (time.perf_counter() - started)
     finally:
         torch.set_num_threads(before)
+
+
+def dry_run(settings: StudySettings, *, tflops: float | None = None) -> str:
+    """The plan of a study as text, its data checked and counted. Nothing is kept.
+
+    Where pretraining data or official files are not here, they are left out, so that a study can be planned anywhere.
+
+    Args:
+        settings: of the study.
+        tflops: speed of a run in TFLOP/s; None: that of finished runs, or a share of this machine's peak.
+
+    Raises:
+        FileNotFoundError: as `run_study`, for what is needed to plan.
+        ValueError: as `run_study`.
+    """
+    if tflops is not None and tflops <= 0:
+        raise ValueError(f"--tflops must be more than 0, got {tflops:g}.")
+    planned = plan_study(settings)
+    study, plans, parallel = planned.study, planned.plans, settings.parallel
+    if not missing_data(plans):
+        check_data(study, plans)
+        check_probes(study, plans)
+    with tempfile.TemporaryDirectory() as scratch:
+        prepared = {}
+        for probe in study.tuning:
+            if probe.raw.exists() and probe.tokenizer.exists():
+                kept = settings.output_dir / FINE_TUNING / probe.name
+                prepared[probe.name] = prepared_folder(probe, kept if is_prepared(kept) else Path(scratch) / probe.name)
+        costs = costs_of(study, plans, prepared)
+    speed, source = 1e12 * (tflops or 0.0), "as given"
+    if tflops is None:
+        logs = sorted((settings.output_dir / PRETRAINING).glob("*/seed-*/log.txt"))
+        measured, source = measured_speed(logs), "measured in this study's runs"
+        if measured is None:
+            source = "assumed: a share of this machine's peak"
+            measured = assumed_speed(num_ranks=planned.num_ranks, parallel=parallel, is_cpu=not planned.has_gpus)
+        speed = measured
+    hours = costs.hours(speed, parallel=parallel)
+    described = f"{parallel} run(s) at a time at {speed / 1e12:.3g} TFLOP/s each ({source})"
+    return describe_plan(study, plans, costs, hours=hours, speed=described)
 
 
 def describe_plan(study: Study, plans: Sequence[VariantPlan], costs: StudyCosts, *, hours: float, speed: str) -> str:

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 import roberta_plugin
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
+from roberta_plugin.experiments.settings import StudySettings
+from roberta_plugin.experiments.studies.settings import Budget, Study, Variant, read_study
+from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.flops import Shape
@@ -96,6 +98,57 @@ class VariantPlan:
         return {"tokens": self.tokens, "updates": float(self.num_updates), "flops": self.flops}[equal]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlannedStudy:
+    """A study, and what its variants take; nothing that can be known before it runs speaks against it."""
+
+    study: Study
+    plans: Sequence[VariantPlan]
+    num_ranks: int
+    """Processes of a pretraining on GPUs."""
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether the pretrainings compute on GPUs."""
+        return not any(plan.parsed.cpu for plan in self.plans)
+
+    def pretraining(self) -> dict[str, Any]:
+        """All pretrainings as the content of a grid file, whose axis are the variants."""
+        split = str(self.plans[0].parsed.valid_subset).split(",")[0]
+        return {
+            "train": {"data": self.plans[0].options["data"]},
+            "axes": {VARIANT: {plan.variant.name: dict(plan.options) for plan in self.plans}},
+            "seeds": list(self.study.seeds),
+            "metric": {"log": split, "value": "loss", "goal": "min", "at": "last"},
+        }
+
+
+def plan_study(settings: StudySettings, *, num_ranks: int | None = None) -> PlannedStudy:
+    """Read a study, and work out what it takes.
+
+    Args:
+        settings: names the study file, and where the runs are done.
+        num_ranks: processes of a pretraining, if an earlier start has recorded them; None: as many as there are GPUs.
+
+    Raises:
+        FileNotFoundError: if a file that it names does not exist.
+        ValueError: for what cannot work, or what claims to be equal and is not; nothing has run then.
+    """
+    import torch
+
+    roberta_plugin.register()
+    study = read_study(settings.study)
+    if num_ranks is None:
+        has_slurm = settings.slurm is not None
+        num_ranks = (
+            study.resources(settings.slurm or {}).gpus_per_node
+            if has_slurm
+            else settings.gpus_per_run or torch.cuda.device_count()
+        )
+    num_ranks = max(1, num_ranks)
+    return PlannedStudy(study=study, plans=plan_variants(study, num_ranks=num_ranks), num_ranks=num_ranks)
+
+
 def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
     """The plans of all variants.
 
@@ -131,18 +184,23 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
     return plans
 
 
-def flops_of_update(shape: Shape, size: UpdateSize) -> float:
-    """FLOPs of forward and backward of an average update."""
+def flops_of(shape: Shape, *, tokens: float, pairs: float, predicted: float = 0.0, sequences: float = 0.0) -> float:
+    """FLOPs of forward and backward for these numbers of tokens, pairs of positions, predicted positions, sequences."""
     return training_flops(
         num_layers=shape.num_layers,
         dim=shape.dim,
         ffn_dim=shape.ffn_dim,
         vocab_size=shape.vocab_size,
-        num_tokens=round(size.tokens),
-        num_pairs=round(size.pairs),
-        num_predicted=round(size.predicted),
-        num_next_sentences=round(size.sequences) if shape.predicts_next_sentence else 0,
+        num_tokens=round(tokens),
+        num_pairs=round(pairs),
+        num_predicted=round(predicted),
+        num_next_sentences=round(sequences) if shape.predicts_next_sentence else 0,
     )
+
+
+def flops_of_update(shape: Shape, size: UpdateSize) -> float:
+    """FLOPs of forward and backward of an average update."""
+    return flops_of(shape, tokens=size.tokens, pairs=size.pairs, predicted=size.predicted, sequences=size.sequences)
 
 
 def check_budget(plans: list[VariantPlan], study: Study) -> None:

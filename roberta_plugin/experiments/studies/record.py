@@ -16,13 +16,12 @@ from typing import Any
 from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.experiments.studies.plan import VariantPlan
 from roberta_plugin.experiments.studies.probes import MODEL_AXIS, block_length, data_of
-from roberta_plugin.experiments.studies.settings import FINE_TUNING, PERPLEXITY, PerplexityProbe, Study
+from roberta_plugin.experiments.studies.settings import FINE_TUNING, PERPLEXITY, PRETRAINING, PerplexityProbe, Study
 from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 
 NAME = "study.json"
-PRETRAINING = "pretraining"
 _PROCESSES = "processes"
 _DIGITS = 16  # of a hash
 _NAMED = {"variants": "variant", "probes": "probe", "ranks": "pretraining of"}  # in messages

@@ -13,18 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds
+from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds, resources_of
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.planner.equal_compute import RULES
 from roberta_plugin.settings import REQUIRED, check_names, check_values, convert, is_null, setting
 from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml
-from roberta_plugin.training.resources import Resources, read_resources
+from roberta_plugin.training.resources import Resources
 
 T = TypeVar("T")
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
-PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"
+PRETRAINING, PERPLEXITY, FINE_TUNING = "pretraining", "perplexity", "fine-tuning"  # also folders
 PAPER: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "table1": {  # BERT base, static against dynamic masking (section 4.1)
         "reference": {"squad2": 76.3, "MNLI": 84.3, "SST-2": 92.8},
@@ -204,12 +204,8 @@ class Study:
         return [probe for probe in self.probes if isinstance(probe, TuningProbe)]
 
     def resources(self, given: Mapping[str, Any]) -> Resources:
-        """The section slurm with other settings that win over it.
-
-        Raises:
-            ValueError: for an unknown name or a value of another type.
-        """
-        return read_resources({**self.slurm, **given}, where=f"{self.path}: slurm", kind=Resources)
+        """The section slurm with other settings that win over it; see `resources_of`."""
+        return resources_of(self.slurm, given, self.path) or Resources()
 
 
 def read_study(path: Path) -> Study:

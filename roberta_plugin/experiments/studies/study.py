@@ -18,25 +18,16 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import roberta_plugin
 from roberta_plugin.experiments.settings import StudySettings as StudySettings
 from roberta_plugin.experiments.settings import SweepSettings
-from roberta_plugin.experiments.studies.costs import (
-    StudyCosts,
-    assumed_speed,
-    costs_of,
-    machine,
-    measured_costs,
-    measured_speed,
-)
-from roberta_plugin.experiments.studies.plan import VariantPlan, check_data, missing_data, plan_variants, warnings_of
+from roberta_plugin.experiments.studies.costs import costs_of, machine, measured_costs
+from roberta_plugin.experiments.studies.plan import PlannedStudy, VariantPlan, check_data, plan_study, warnings_of
 from roberta_plugin.experiments.studies.probes import (
     Model,
     check_probes,
@@ -48,17 +39,12 @@ from roberta_plugin.experiments.studies.probes import (
     results_of,
     tuning_grid,
 )
-from roberta_plugin.experiments.studies.record import (
-    PRETRAINING,
-    all_contents,
-    check_record,
-    recorded_ranks,
-    settings_of,
-)
+from roberta_plugin.experiments.studies.record import all_contents, check_record, recorded_ranks, settings_of
 from roberta_plugin.experiments.studies.report import write_report
 from roberta_plugin.experiments.studies.settings import (
     FINE_TUNING,
     PERPLEXITY,
+    PRETRAINING,
     PerplexityProbe,
     Study,
     TuningProbe,
@@ -92,49 +78,6 @@ class StudyOutcome:
     """Why runs have failed, by their folders."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedStudy:
-    """A study that nothing speaks against."""
-
-    study: Study
-    plans: Sequence[VariantPlan]
-    num_ranks: int
-
-    @property
-    def has_gpus(self) -> bool:
-        """Whether the pretrainings compute on GPUs."""
-        return not any(plan.parsed.cpu for plan in self.plans)
-
-    def pretraining(self) -> dict[str, Any]:
-        """All pretrainings as the content of a grid file, whose axis are the variants."""
-        split = str(self.plans[0].parsed.valid_subset).split(",")[0]
-        return {
-            "train": {"data": self.plans[0].options["data"]},
-            "axes": {VARIANT: {plan.variant.name: dict(plan.options) for plan in self.plans}},
-            "seeds": list(self.study.seeds),
-            "metric": {"log": split, "value": "loss", "goal": "min", "at": "last"},
-        }
-
-
-def plan_study(settings: StudySettings) -> PlannedStudy:
-    """Read a study, and work out what it takes.
-
-    Raises:
-        FileNotFoundError: if a file that it names does not exist.
-        ValueError: for what cannot work, or what claims to be equal and is not; nothing has run then.
-    """
-    roberta_plugin.register()
-    study = read_study(settings.study)
-    num_ranks = recorded_ranks(settings.output_dir) if settings.report_only else None
-    if num_ranks is None and settings.slurm is not None:
-        num_ranks = max(1, study.resources(settings.slurm).gpus_per_node)
-    elif num_ranks is None:
-        import torch
-
-        num_ranks = max(1, settings.gpus_per_run or torch.cuda.device_count())
-    return PlannedStudy(study=study, plans=plan_variants(study, num_ranks=num_ranks), num_ranks=num_ranks)
-
-
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     """Do what is left of a study, and write its report; with `report_only`, write the report of what is there.
 
@@ -152,7 +95,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     root = settings.output_dir.resolve()
     if settings.report_only and not (root / "study.json").exists() and (root / "results.json").exists():
         return report_again(read_study(settings.study), root)
-    planned = plan_study(settings)
+    planned = plan_study(settings, num_ranks=recorded_ranks(root) if settings.report_only else None)
     study, plans = planned.study, planned.plans
     check_data(study, plans)
     check_probes(study, plans)
@@ -199,38 +142,6 @@ def report_again(study: Study, root: Path) -> StudyOutcome:
             )
     full, text = write_report(study, results, root)
     return StudyOutcome(results=full, report=text, failures=full["failures"])
-
-
-def planned_costs(
-    settings: StudySettings, *, flops_per_second: float | None = None
-) -> tuple[PlannedStudy, StudyCosts, float, str]:
-    """For --dry-run: the plan, its costs, the speed of a run, and where that speed comes from. Nothing is kept.
-
-    Where pretraining data or official files are not here, they are left out, so that a study can be planned anywhere.
-
-    Raises:
-        FileNotFoundError: as `run_study`, for what is needed to plan.
-        ValueError: as `run_study`.
-    """
-    planned = plan_study(settings)
-    study, plans = planned.study, planned.plans
-    if not missing_data(plans):
-        check_data(study, plans)
-        check_probes(study, plans)
-    with tempfile.TemporaryDirectory() as scratch:
-        prepared = {}
-        for probe in study.tuning:
-            if probe.raw.exists() and probe.tokenizer.exists():
-                kept = settings.output_dir / FINE_TUNING / probe.name
-                prepared[probe.name] = prepared_folder(probe, kept if is_prepared(kept) else Path(scratch) / probe.name)
-        costs = costs_of(study, plans, prepared)
-    if flops_per_second is not None:
-        return planned, costs, flops_per_second, "as given"
-    measured = measured_speed(sorted((settings.output_dir / PRETRAINING).glob("*/seed-*/log.txt")))
-    if measured is not None:
-        return planned, costs, measured, "measured in this study's runs"
-    assumed = assumed_speed(num_ranks=planned.num_ranks, parallel=settings.parallel, is_cpu=not planned.has_gpus)
-    return planned, costs, assumed, "assumed: a share of this machine's peak"
 
 
 @contextmanager

@@ -16,12 +16,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from roberta_plugin.launch.recipe import recipe_files
-from roberta_plugin.settings import is_null
+from roberta_plugin.settings import check_values, convert, is_null
 from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
+from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml, to_arguments
 from roberta_plugin.training.resources import Resources, read_resources
 
 T = TypeVar("T")
@@ -49,10 +49,17 @@ class Metric:
     """
 
     value: str
-    goal: str  # "min" or "max"
+    goal: Literal["min", "max"]
     log: str = ""
-    at: str = "best"  # the best validation, or the last one
+    at: Literal["best", "last"] = "best"
+    """Which validation counts."""
     file: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_values(self)
+        if bool(self.log) == bool(self.file):
+            raise ValueError("there must be either log, the split as in fairseq's log, or file, a JSON file.")
 
     @property
     def options(self) -> list[str]:
@@ -165,7 +172,7 @@ def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str
             for arguments in [tuple(to_arguments(cell.options, where=str(path)))]
             for seed in seeds
         ),
-        slurm=_slurm_of(content.get("slurm"), slurm or {}, path),
+        slurm=resources_of(content.get("slurm"), slurm or {}, path),
     )
 
 
@@ -271,43 +278,30 @@ def _plain(text: str) -> str:
 
 
 def _metric_of(content: Any, path: Path) -> Metric:
-    fields = {"log", "file", "value", "goal", "at"}
-    if isinstance(content, dict):
-        content = {name: value for name, value in content.items() if not is_null(value)}
-    if (
-        not isinstance(content, dict)
-        or set(content) - fields
-        or not {"value", "goal"} <= set(content)
-        or not all(isinstance(value, str) for value in content.values())
-    ):
-        raise ValueError(
-            f"{path}: metric must be as {{log: valid, value: ppl, goal: min, at: best}} or {{file: result.json, value: "
-            f"f1, goal: max}}, got {content!r}."
-        )
-    metric = Metric(**content)
-    if metric.goal not in ("min", "max"):
-        raise ValueError(f"{path}: metric, goal must be min or max, got {metric.goal!r}.")
-    if metric.at not in ("best", "last"):
-        raise ValueError(f"{path}: metric, at must be best or last, got {metric.at!r}.")
-    if bool(metric.log) == bool(metric.file):
-        raise ValueError(f"{path}: metric must have either log, the split as in fairseq's log, or file, a JSON file.")
-    return metric
+    with in_section(path, "metric"):
+        if not isinstance(content, dict):
+            raise ValueError(f"must be as {{log: valid, value: ppl, goal: min}}, got {content!r}.")
+        return convert(Metric, content, where=str(path))
 
 
-def _slurm_of(content: Any, given: Mapping[str, str], path: Path) -> Resources | None:
-    """Section `slurm`, in which the settings `given` elsewhere win."""
+def resources_of(content: Any, given: Mapping[str, Any], path: Path) -> Resources | None:
+    """What a run asks SLURM for: the section slurm of a file, in which the settings `given` elsewhere win.
+
+    Raises:
+        ValueError: for an unknown name, a value of another type, or several nodes.
+    """
     if content is None and not given:
         return None
-    if not isinstance(content, dict | None):
+    if not isinstance(content, Mapping | None):
         raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
     where = f"{path}: slurm"
     try:
-        found = read_resources({**(content or {}), **given}, where=where, kind=Resources)
-        if found.nodes != 1:
-            raise ValueError(f"{where}: --nodes is {found.nodes}: a run of a sweep has one node; leave it out.")
+        resources = read_resources({**(content or {}), **given}, where=where, kind=Resources)
+        if resources.nodes != 1:
+            raise ValueError(f"{where}: --nodes is {resources.nodes}: a run of a sweep has one node; leave it out.")
     except ValueError as error:
         raise ValueError(str(error).replace(str(path), locate(path, str(error)), 1)) from error
-    return found
+    return resources
 
 
 def finite(value: Any) -> float | None:

@@ -80,7 +80,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing():
         (
             "finetune",
             ["RTE", "--output-dir", "out", "--model", "a.pt", "--folds", "2"],
-            "roberta_plugin.experiments.cross_validation.cross_validate",
+            "roberta_plugin.experiments.finetune.cross_validate",
         ),
         ("demo", ["--output-dir", "demo"], "roberta_plugin.cli.demo.run_steps"),
     ],

@@ -1,11 +1,21 @@
-"""The settings of the procedure from Python; the procedure itself is in unit/cli and integration/test_finetune.py."""
+"""The settings of the procedure from Python, and folds; the procedure itself is in unit/cli and integration/test_finetune.py."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from roberta_plugin.experiments.finetune import FinetuneSettings, is_finished
-from roberta_plugin.finetuning.options import RaceOptions
+from roberta_plugin.experiments import finetune as procedure
+from roberta_plugin.experiments.evaluation import Evaluation
+from roberta_plugin.experiments.finetune import (
+    FinetuneSettings,
+    cross_validate,
+    folds_as_markdown,
+    is_finished,
+    rows_of_folds,
+    settings_of_folds,
+)
+from roberta_plugin.finetuning.options import CustomOptions, RaceOptions
 from roberta_plugin.training.resources import Resources
 
 REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
@@ -45,3 +55,61 @@ def test_a_grid_with_failed_runs_is_finished_and_one_with_waiting_runs_is_not():
 def test_squeue_shows_the_task_and_the_folder(task, folder, name):
     """And not `runs`, the folder below it that the sweep writes to."""
     assert FinetuneSettings(task=task, model=Path("model.pt"), output_dir=Path(folder)).job_name == name
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return FinetuneSettings(
+        task="custom", model=tmp_path / "model.pt", output_dir=tmp_path / "out", options=CustomOptions(train="my.csv")
+    )
+
+
+def evaluation(split, **median):
+    return Evaluation(task="custom", split=split, members=[], median=median, ensemble={})
+
+
+def test_each_fold_has_its_part_and_its_folder(settings):
+    folds = settings_of_folds(settings, 3)
+    assert [fold.options.part() for fold in folds] == [(1, 3), (2, 3), (3, 3)]
+    assert [fold.output_dir.name for fold in folds] == ["fold-1-of-3", "fold-2-of-3", "fold-3-of-3"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "number", "message"),
+    [
+        ({"task": "RTE", "options": None}, {}, 5, "--folds goes with custom: RTE has"),
+        ({}, {}, 1, "--folds must be 2 or more, got 1"),
+        ({}, {"valid": "dev.csv"}, 5, "leave --valid, --valid-share and --fold out"),
+        ({}, {"fold": "1/3"}, 5, "leave --valid, --valid-share and --fold out"),
+    ],
+)
+def test_what_does_not_go_with_folds_is_refused(settings, changes, options, number, message):
+    given = {"options": CustomOptions(train="my.csv", **options), **changes}
+    with pytest.raises(ValueError, match=message):
+        settings_of_folds(dataclasses.replace(settings, **given), number)
+
+
+def test_mean_and_spread_are_those_of_the_folds():
+    folds = [
+        [evaluation("valid", accuracy=80.0), evaluation("test", accuracy=70.0)],
+        [evaluation("valid", accuracy=90.0)],
+    ]
+    (row,) = rows_of_folds(folds)
+    assert (row["split"], row["mean"], row["smallest"], row["largest"], row["folds"]) == ("valid", 85.0, 80.0, 90.0, 2)
+    assert row["deviation"] == pytest.approx(7.0711, abs=1e-4)
+    assert "| valid | accuracy | 85.0 | 7.1 | 80.0 to 90.0 | 2 |" in folds_as_markdown([row])
+
+
+def test_all_folds_are_prepared_before_one_is_trained(settings, monkeypatch):
+    """Else a fold without rows would be found after hours of training the others."""
+    calls = []
+
+    def finetune(each, report=None):
+        calls.append((each.options.fold, each.grid_only))
+        if each.options.fold == "3/3":
+            raise ValueError("none is left")
+
+    monkeypatch.setattr(procedure, "finetune", finetune)
+    with pytest.raises(ValueError, match="none is left"):
+        cross_validate(settings, num_folds=3)
+    assert calls == [("1/3", True), ("2/3", True), ("3/3", True)]

@@ -108,7 +108,7 @@ def test_a_list_in_train_is_several_words(tmp_path):
         ("at: last", "at: end", "at must be best or last, got 'end'"),
         ("log: valid", "log: valid, file: a.json", "either log"),
         ("log: valid, ", "", "either log"),
-        ("metric: {log: valid, value: ppl", "metric: {log: valid, values: ppl", "metric must be as"),
+        ("metric: {log: valid, value: ppl", "metric: {log: valid, values: ppl", "unknown key 'values'"),
         (
             "partition: gpu",
             "partitions: gpu",
@@ -118,8 +118,8 @@ def test_a_list_in_train_is_several_words(tmp_path):
         ("bf16: true", "bf16: on", "line 6: --bf16 is 'on': write true"),
         ("bf16: true", "adam_eps: 1e-8", "line 5: train: --adam-eps is given twice"),
         ("[1, 2, 3]", "[1, 1]", "line 14: seeds must be a list of different whole numbers"),
-        ("value: ppl", "value: ~", "line 15: metric must be as"),
-        ("log: valid", "log: [valid]", "line 15: metric must be as"),
+        ("value: ppl", "value: ~", "metric: value is missing"),
+        ("log: valid", "log: [valid]", "line 15: metric: log must be one value"),
         ("train:", "train: [", "is not valid YAML"),
     ],
 )
