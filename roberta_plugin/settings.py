@@ -30,12 +30,21 @@ _KINDS = {int: "a whole number", float: "a number"}
 def setting(default: Any, help_text: str, **more: Any) -> Any:
     """A field with a default (REQUIRED: none; dict: an empty one) and the help text that the command line shows.
 
-    `more` may have `flag`, the option's name if it is not the field's (without dashes: an argument without a name),
-    `choices`, `smallest`, `largest`, and argparse's `metavar` and `nargs`.
+    `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument),
+    `choices`, the limits `smallest`, `largest` and `above` (itself excluded), which apply to each value of a tuple,
+    `default_text`, which the help shows for the default, and argparse's `metavar`, `nargs` and `action`.
     """
     if default is dict:
         return dataclasses.field(default_factory=dict, metadata={"help": help_text, **more})
     return dataclasses.field(default=default, metadata={"help": help_text, **more})
+
+
+class Checked:
+    """Base of settings that check their `choices` and limits when they are made."""
+
+    def __post_init__(self) -> None:
+        """Refuse invalid values, naming the option."""
+        check_values(self)
 
 
 def flag(item: dataclasses.Field[Any]) -> str:
@@ -58,8 +67,7 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
     """Add the option of one field, whose type is `hint`, to a parser or group; returns argparse's action."""
     name, has = flag(item), item.metadata
     kind, choices = _plain(hint), has.get("choices") or _choices_of(hint) or None
-    is_shown = "help" not in more and item.default not in (None, "", (), dataclasses.MISSING)
-    given = {"help": has["help"] + (f" (default: {item.default})" if is_shown and kind is not bool else ""), **more}
+    given = {"help": has["help"] + _default_text(item), **more}
     if name.startswith("-"):
         given = {"dest": item.name, "required": not _has_default(item), **given}
     if kind is bool:
@@ -68,7 +76,7 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
     if "metavar" in has or not choices:
         given["metavar"] = has.get("metavar", metavar)
     if "nargs" in has:
-        return parser.add_argument(name, nargs=has["nargs"], choices=choices, **given)
+        return parser.add_argument(name, nargs=has["nargs"], action=has.get("action"), choices=choices, **given)
     if typing.get_origin(kind) in (*_MANY, Mapping):
         return parser.add_argument(name, action="append", **given)
     return parser.add_argument(name, choices=choices, **given)
@@ -125,23 +133,25 @@ def is_null(value: Any) -> bool:
 
 
 def check_values(settings: Any) -> None:
-    """Check every field's `choices`, `smallest` and `largest`.
+    """Check every field's `choices`, `smallest`, `largest` and `above`.
 
     Raises:
         ValueError: naming the option, the bad value and what would be right.
     """
     hints = typing.get_type_hints(type(settings))
     for item in dataclasses.fields(settings):
-        value, least, most = getattr(settings, item.name), item.metadata.get("smallest"), item.metadata.get("largest")
-        choices = item.metadata.get("choices") or _choices_of(hints[item.name])
-        if value is None:
-            continue
-        if choices and value not in choices:
-            raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {value!r}.")
-        if most is not None and not least <= value <= most:
-            raise ValueError(f"{flag(item)} must be from {least:g} to {most:g}, got {value}.")
-        if least is not None and not value >= least:
-            raise ValueError(f"{flag(item)} must be {least} or more, got {value}.")
+        value, has = getattr(settings, item.name), item.metadata
+        least, most, above = has.get("smallest"), has.get("largest"), has.get("above")
+        choices = has.get("choices") or _choices_of(hints[item.name])
+        for one in () if value is None else value if isinstance(value, tuple) else (value,):
+            if choices and one not in choices:
+                raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {one!r}.")
+            is_low = (least is not None and not one >= least) or (above is not None and not one > above)
+            if is_low or (most is not None and not one <= most):
+                right = f"{least} or more" if above is None else f"greater than {above}"
+                if most is not None:
+                    right = f"from {least:g} to {most:g}" if above is None else f"{right} and at most {most:g}"
+                raise ValueError(f"{flag(item)} must be {right}, got {one}.")
 
 
 def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint: str = "") -> None:
@@ -182,6 +192,14 @@ def parse_pairs(texts: Iterable[str], *, option: str) -> dict[str, Any]:
 
 def _has_default(item: dataclasses.Field[Any]) -> bool:
     return item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
+
+
+def _default_text(item: dataclasses.Field[Any]) -> str:
+    """The default, as the end of the option's help."""
+    text = item.metadata.get("default_text", item.default)
+    if text in (None, "", (), dataclasses.MISSING) or isinstance(text, bool):
+        return ""
+    return f" (default: {' '.join(map(str, text)) if isinstance(text, tuple) else text})"
 
 
 def _plain(hint: Any) -> Any:

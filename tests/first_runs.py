@@ -5,10 +5,9 @@ So that importing everything is paid for once.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from roberta_plugin.cli import finetune
+from roberta_plugin.cli import build_parser
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.sweeps.grid import read_grid
@@ -27,9 +26,7 @@ def finetune_first_run(work: Path, task: str, folder: Path, *options: str, raw: 
     """
     words = [task, "--raw", work / raw, "--tokenizer", work / "tokenizer", "--model", work / "model.pt"]
     words += ["--output-dir", folder, "--seeds", "1", "--grid-only", *options]
-    parser = argparse.ArgumentParser()
-    finetune.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["finetune", *map(str, words)])
+    args = build_parser("finetune").parse_args(["finetune", *map(str, words)])
     assert args.run(args) == 0
     grid = read_grid(folder / GRID)
     first = grid.runs[0]

@@ -1,8 +1,9 @@
 """The `roberta` command: one module of this folder per verb, imported only when the verb is called.
 
-A verb's module has `add_parser(subparsers)`, which adds its options and sets `run`, a function from the parsed
-arguments to an exit code. An error that the user can fix (a wrong option, a missing or broken file) is printed as one
-line on stderr, with exit code 2; `--debug` shows the traceback.
+A verb's module has `define(parser)`, which adds a description and options, and `run(arguments)`, which returns the exit
+code. Options are the fields of a settings dataclass (`roberta_plugin/settings.py`). An error that the user can fix (a
+wrong option, a missing or broken file) is printed as one line on stderr, with exit code 2; `--debug` shows the
+traceback.
 
     doctor  demo                      check the installation; a first pretraining
     tokenizer  binarize  inspect      text -> data-bin, and what is in it
@@ -114,7 +115,11 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
         if name == verb:
-            importlib.import_module(f"{__name__}.{MODULES.get(name, name)}").add_parser(subparsers)
+            module = importlib.import_module(f"{__name__}.{MODULES.get(name, name)}")
+            # "resolve": verbs with a TASK have a --help of their own
+            of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
+            of_verb.set_defaults(run=module.run)
+            module.define(of_verb)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

@@ -1,45 +1,33 @@
-"""`roberta demo`: everything from text to filled masks in a few minutes, resumable.
-
-`roberta_plugin/demo` does the work; this module parses the options and prints.
-"""
+"""`roberta demo`: everything from text to filled masks in a few minutes, resumable."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.demo.report import most_frequent, summary
+from roberta_plugin.demo.steps import STEPS, DemoFolder, DemoSettings, Step
 from roberta_plugin.settings import add_options, from_arguments
 
-if TYPE_CHECKING:
-    from roberta_plugin.demo.run_folder import DemoFolder
-    from roberta_plugin.demo.steps import Step
 
-
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta demo`; its options are the fields of `DemoSettings`."""
-    from roberta_plugin.demo.run_folder import DemoSettings
-
-    parser = subparsers.add_parser(
-        "demo",
-        help="pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
-        description="Builds a corpus from the documentation inside the installed Python, numpy and torch, trains a "
-        "tokenizer on it, pretrains a small RoBERTa with fairseq-train, and reports what it learned. Nothing is "
-        "downloaded. After an interruption, the same command resumes where it stopped.",
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta demo`; its options are the fields of `DemoSettings`."""
+    parser.description = (
+        "Builds a corpus from the documentation inside the installed Python, numpy and torch, trains a tokenizer on "
+        "it, pretrains a small RoBERTa with fairseq-train, and reports what it learned. Nothing is downloaded. After "
+        "an interruption, the same command resumes where it stopped."
     )
     parser.add_argument(
         "--output-dir", type=Path, default=Path("runs/demo"), help="folder for all files of the run (runs/demo)"
     )
     add_options(parser, DemoSettings)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the steps that are not done yet, then show the results."""
-    from roberta_plugin.demo.run_folder import DemoFolder, DemoSettings
-
     folder = DemoFolder(args.output_dir, from_arguments(DemoSettings, vars(args)))
     with terminated_like_interrupted(), folder.locked():
         run_steps(folder)
@@ -49,18 +37,19 @@ def run(args: argparse.Namespace) -> int:
 
 def run_steps(folder: DemoFolder) -> None:
     """Run the steps in order, printing each and the time left."""
-    from roberta_plugin.demo.steps import STEPS
-
-    to_do = [step for step in STEPS if folder.result_of(step.name, depends_on=step.depends_on) is None]
-    first = STEPS.index(to_do[0]) if to_do else len(STEPS)  # a step that runs makes all later steps run
-    show_plan(folder, STEPS, first)
-    names = [step.name for step in STEPS]
+    undone = [number for number, step in enumerate(STEPS) if not folder.has_done(step)]
+    first = undone[0] if undone else len(STEPS)  # a step that runs makes all later steps run
+    say(
+        "A small RoBERTa, trained on the documentation inside this Python. "
+        f"About {time_of(STEPS[first:], folder)} in all:"
+    )
     for number, step in enumerate(STEPS):
-        if number < first:
-            continue
-        folder.forget(names[number:])
-        left = sum(seconds_of(later, folder) for later in STEPS[number:])
-        say(f"[{number + 1}/{len(STEPS)}] {step.name}: {step.what} (about {as_time(left)} left)")
+        when = "done before" if number < first else f"about {time_of([step], folder)}"
+        say(f"  {number + 1}. {step.name:<11} {when:<17} {step.what}")
+    say(f"Everything goes to {folder.path}; the same command resumes a run that was stopped.\n")
+    for number, step in list(enumerate(STEPS))[first:]:
+        folder.forget(STEPS[number:])
+        say(f"[{number + 1}/{len(STEPS)}] {step.name}: {step.what} (about {time_of(STEPS[number:], folder)} left)")
         started = time.monotonic()
         try:
             result = step.run(folder)
@@ -68,45 +57,29 @@ def run_steps(folder: DemoFolder) -> None:
             say(f"\nStopped in the step {step.name}. The same command resumes from here.")
             raise
         seconds = time.monotonic() - started
-        folder.mark_done(step.name, result, depends_on=step.depends_on, seconds=seconds)
+        folder.mark_done(step, result, seconds=seconds)
         say(f"      {step.describe(result)} ({as_time(seconds)})")
-
-
-def show_plan(folder: DemoFolder, steps: tuple[Step, ...], first: int) -> None:
-    """Print the steps that will run, and how long each takes."""
-    total = sum(seconds_of(step, folder) for step in steps[first:])
-    say(f"A small RoBERTa, trained on the documentation inside this Python. About {as_time(total)} in all:")
-    for number, step in enumerate(steps):
-        when = "done before" if number < first else f"about {as_time(seconds_of(step, folder))}"
-        say(f"  {number + 1}. {step.name:<11} {when:<17} {step.what}")
-    say(f"Everything goes to {folder.path}; the same command resumes a run that was stopped.\n")
 
 
 def show_results(folder: DemoFolder) -> None:
     """Print the filled masks and the scores."""
-    from roberta_plugin.demo.report import summary
-
     results = folder.results()
     evaluation = results["evaluation"]
     say("\nHeld-out sentences, one word masked in each; the model's five best answers:\n")
     for answer in evaluation["answers"]:
+        mark = "*" if answer["word"] == answer["words"][0] else "+" if answer["word"] in answer["words"] else " "
         guesses = zip(answer["words"], answer["probabilities"], strict=True)
         shown = ", ".join(f"{word} {probability:.0%}" for word, probability in guesses)
-        mark = "*" if answer["word"] == answer["words"][0] else "+" if answer["word"] in answer["words"] else " "
         say(f"  {mark} {answer['text']}\n      {shown}   (true: {answer['word']})")
-    say(f"\n  (* first answer right, + among the five; the baseline always answers: {unigram_words(evaluation)})\n")
+    say(f"\n  (* first answer right, + among the five; the baseline always answers: {most_frequent(evaluation)})\n")
     say(summary(evaluation) + ".")
     say(f"Training speed {results['report']['tokens_per_second']:,} tokens/s. Report: {folder.path / 'report.md'}")
 
 
-def unigram_words(evaluation: dict[str, Any]) -> str:
-    """The five most frequent tokens, which are the unigram baseline's answers."""
-    return ", ".join(word.strip() for word in evaluation["most_frequent"])
-
-
-def seconds_of(step: Step, folder: DemoFolder) -> float:
-    """Estimated time of a step; that of the pretraining is its start-up and its budget."""
-    return step.seconds + (60 * folder.settings.minutes if step.name == "pretrain" else 0.0)
+def time_of(steps: Sequence[Step], folder: DemoFolder) -> str:
+    """Estimated time of steps; that of the pretraining is its start-up and its budget."""
+    budget_s = 60 * folder.settings.minutes
+    return as_time(sum(step.seconds + (budget_s if step.name == "pretrain" else 0.0) for step in steps))
 
 
 def as_time(seconds: float) -> str:

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roberta_plugin.machine import num_cores
 
@@ -51,20 +51,16 @@ class Finding(NamedTuple):
     what: str
     found: str
     remedy: str = ""
-    is_needed: bool = True
-    """Whether the plugin itself needs it; otherwise the finding is a note."""
+    is_needed: bool = True  # by the plugin itself; otherwise the finding is a note
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta doctor` and its options."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="check the installation, and say how to fix what is wrong",
-        description="Checks Python, packages, fairseq, device, registered names and commands, and prints a remedy for "
-        "each fault. Exit code 1 if something that the plugin needs is missing or broken.",
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta doctor` and add its option."""
+    parser.description = (
+        "Checks Python, packages, fairseq, device, registered names and commands, and prints a remedy for each fault. "
+        "Exit code 1 if something that the plugin needs is missing or broken."
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,10 +79,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"\n{finding.what}: {finding.found}\n    {finding.remedy}")
     is_noted = any(finding.remedy for finding in findings)
     fine = "Everything the plugin needs works." if is_noted else "Everything works."
-    number = (
-        "1 fault: see its remedy above." if len(faults) == 1 else f"{len(faults)} faults: see their remedies above."
-    )
-    print(f"\n{number if faults else fine}")
+    count = "1 fault: see its remedy" if len(faults) == 1 else f"{len(faults)} faults: see their remedies"
+    print(f"\n{count} above." if faults else f"\n{fine}")
     return int(bool(faults))
 
 
@@ -105,8 +99,14 @@ def examine() -> Iterator[Finding]:
     for name in BESIDE_TORCH:
         if _is_installed(name):
             yield check_beside_torch(name)
-    if _is_installed("transformers"):
-        yield check_transformers()
+    if _is_installed("transformers"):  # which opens exported models
+        yield check_import(
+            "transformers.pipelines",
+            found=metadata.version("transformers"),
+            remedy=f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, follow its remedy. Otherwise: pip install "
+            "-c .constraints.txt --force-reinstall --no-deps transformers",
+            is_needed=True,
+        )
 
 
 def guarded(what: str, check: Callable[[], Finding]) -> Finding:
@@ -190,35 +190,23 @@ def check_beside_torch(name: str) -> Finding:
     """Whether a package that is compiled against torch works with the installed torch."""
     import torch
 
-    found = f"{metadata.version(name)} with torch {torch.__version__}"
+    build = "cpu" if torch.version.cuda is None else "cu" + torch.version.cuda.replace(".", "")
+    remedy = (
+        f"Nothing here needs it, but transformers imports it wherever it is installed. Remove it: pip uninstall -y "
+        f"{name}; or install the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
+        f"https://download.pytorch.org/whl/{build}"
+    )
+    return check_import(name, found=f"{metadata.version(name)} with torch {torch.__version__}", remedy=remedy)
+
+
+def check_import(name: str, *, found: str, remedy: str, is_needed: bool = False) -> Finding:
+    """Whether an installed package can be imported."""
     try:
         importlib.import_module(name)
-    except Exception as error:  # an undefined symbol or a missing CUDA library: it was built for another torch
-        build = "cpu" if torch.version.cuda is None else "cu" + torch.version.cuda.replace(".", "")
-        return Finding(
-            name,
-            f"{found} cannot be loaded ({type(error).__name__})",
-            f"Nothing here needs it, but transformers imports it wherever it is installed. Remove it: pip uninstall -y "
-            f"{name}; or install the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
-            f"https://download.pytorch.org/whl/{build}",
-            is_needed=False,
-        )
-    return Finding(name, found)
-
-
-def check_transformers() -> Finding:
-    """Whether transformers, which opens exported models, can be imported."""
-    found = metadata.version("transformers")
-    try:
-        importlib.import_module("transformers.pipelines")
-    except Exception as error:  # of any package that it finds installed
-        return Finding(
-            "transformers",
-            f"{found} cannot be imported: {type(error).__name__}: {error}".splitlines()[0],
-            f"If one of {', '.join(BESIDE_TORCH)} cannot be loaded, follow its remedy. Otherwise: pip install -c "
-            ".constraints.txt --force-reinstall --no-deps transformers",
-        )
-    return Finding("transformers", found)
+    except Exception as error:  # such as an undefined symbol or a missing CUDA library
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Finding(name.partition(".")[0], f"{found} cannot be imported: {why}", remedy, is_needed)
+    return Finding(name.partition(".")[0], found)
 
 
 def _is_installed(name: str) -> bool:

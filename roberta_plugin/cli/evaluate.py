@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.cli.prepare import add_task_options, given_task_options, task_options
 from roberta_plugin.settings import add_options, from_arguments
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta evaluate`; its options are the fields of `EvaluateSettings` and of the task's options."""
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta evaluate`; its options are the fields of `EvaluateSettings` and of the task's options."""
     from roberta_plugin.experiments.evaluation import EvaluateSettings
     from roberta_plugin.finetuning.benchmarks import TASKS
 
-    parser = subparsers.add_parser(
-        "evaluate",
-        add_help=False,
-        usage="roberta evaluate (--data FOLDER --checkpoint FILE ... | --results FOLDER ...) --output-dir FOLDER "
-        "[options]",
-        help="evaluate fine-tuned models by the official metrics, beside the paper's numbers",
-        description="With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction "
-        "files into --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one "
-        "table of everything that was evaluated in these folders, as results.md and results.json in "
-        "--output-dir; and with --submission the zip file for a leaderboard.",
+    parser.usage = (
+        "roberta evaluate (--data FOLDER --checkpoint FILE ... | --results FOLDER ...) --output-dir FOLDER [options]"
+    )
+    parser.description = (
+        "With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction files into "
+        "--output-dir; several checkpoints are also averaged, as an ensemble. With --results: one table of all "
+        "evaluations in these folders, as results.md and results.json in --output-dir; and with --submission the zip "
+        "file for a leaderboard."
     )
     parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help="with --help: whose options to show")
     add_options(parser, EvaluateSettings, optional=("data", "checkpoints"))
@@ -45,7 +42,6 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     add_task_options(parser, stages=("score",))
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.cli.prepare import add_task_options, task_options
@@ -14,23 +14,20 @@ if TYPE_CHECKING:
     from roberta_plugin.experiments.finetune import FinetuneResult, FinetuneSettings
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta finetune`; its options are the fields of `FinetuneSettings` and of the task's options."""
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta finetune`; its options are the fields of `FinetuneSettings` and of the task's options."""
     from roberta_plugin.experiments.settings import FinetuneSettings
 
-    parser = subparsers.add_parser(
-        "finetune",
-        add_help=False,
-        usage="roberta finetune TASK --model MODEL --output-dir FOLDER [options]",
-        help="fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
-        description="Prepares the task's official files if needed, trains every cell of the paper's grid with every "
-        "seed from a pretrained checkpoint, chooses the cell with the best median on the development set, evaluates "
-        "its runs by the official metric and writes the predictions of their ensemble. Run the same command again: it "
-        "resumes where it stopped. With more seeds or more cells of the grid, it trains only the new runs: the raw "
-        "outputs of every evaluated run are stored, so that medians and ensembles do not need its weights. TASK custom "
-        "is your own table: its grid depends on the number of examples. Below 1,000: lr 1e-5, 2e-5, 3e-5, batch 16, 20 "
-        "epochs, 5 seeds; below 10,000: the same lr, batch 16 and 32, 10 epochs, 3 seeds; below 100,000: batch 32, 5 "
-        "epochs, 3 seeds; above: lr 1e-5 and 3e-5, batch 32, 3 epochs, 3 seeds.",
+    parser.usage = "roberta finetune TASK --model MODEL --output-dir FOLDER [options]"
+    parser.description = (
+        "Prepares the task's official files if needed, trains every cell of the paper's grid with every seed from a "
+        "pretrained checkpoint, chooses the cell with the best median on the development set, evaluates its runs by "
+        "the official metric and writes the predictions of their ensemble. Run the same command again: it resumes "
+        "where it stopped. With more seeds or more cells of the grid, it trains only the new runs: the raw outputs of "
+        "every evaluated run are stored, so that medians and ensembles do not need its weights. TASK custom is your "
+        "own table: its grid depends on the number of examples. Below 1,000: lr 1e-5, 2e-5, 3e-5, batch 16, 20 epochs, "
+        "5 seeds; below 10,000: the same lr, batch 16 and 32, 10 epochs, 3 seeds; below 100,000: batch 32, 5 epochs, "
+        "3 seeds; above: lr 1e-5 and 3e-5, batch 32, 3 epochs, 3 seeds."
     )
     add_options(parser, FinetuneSettings)
     parser.add_argument(
@@ -48,7 +45,6 @@ def add_parser(subparsers: Any) -> None:
         "partition=gpu gpus_per_node=1 sbatch.OPTION=VALUE env.NAME",
     )
     add_task_options(parser, stages=("prepare", "score"))
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
+from roberta_plugin.conversion.convert import ImportSettings
 from roberta_plugin.settings import add_options, from_arguments
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta import`; its options are the fields of `ImportSettings`."""
-    from roberta_plugin.conversion.convert import ImportSettings
-
-    parser = subparsers.add_parser(
-        "import",
-        help="read a model of Hugging Face or of fairseq",
-        description="Makes a folder with model.pt, dict.txt and the tokenizer, for `roberta finetune --model`, "
-        "fairseq-train --finetune-from-model and RobertaHub. No code of the files runs.",
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta import`; its options are the fields of `ImportSettings`."""
+    parser.description = (
+        "Makes a folder with model.pt, dict.txt and the tokenizer, for `roberta finetune --model`, fairseq-train "
+        "--finetune-from-model and RobertaHub. No code of the files runs."
     )
     add_options(parser, ImportSettings)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Import, and say where."""
-    from roberta_plugin.conversion.convert import ImportSettings, import_model
+    from roberta_plugin.conversion.convert import import_model
 
     done = import_model(from_arguments(ImportSettings, vars(args)))
     for note in done.notes:

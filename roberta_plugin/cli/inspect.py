@@ -3,66 +3,76 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from roberta_plugin.data.corpus_statistics import SplitStatistics
-    from roberta_plugin.data.mmap_tokens import MmapTokens
-    from roberta_plugin.data.vocabulary import Vocabulary
+import numpy as np
+
+from roberta_plugin.data.corpus_statistics import (
+    BREAK_MODES,
+    LENGTH_SHARES,
+    SplitStatistics,
+    block_use,
+    count_split,
+    find_faults,
+    percentiles,
+    save_histogram,
+)
+from roberta_plugin.data.manifest import read_manifest
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.prepared import NAME as PREPARED
+from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
 
 _FAULTY = 1
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta inspect` and its options."""
-    parser = subparsers.add_parser(
-        "inspect",
-        help="show and check the contents of a folder of binary files",
-        description="Counts documents and tokens, shows the blocks that each break mode makes and some decoded lines, "
-        "and checks sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta "
-        "binarize` and fairseq-preprocess; for folders of `roberta prepare`, it shows examples and labels.",
+@dataclass(frozen=True, kw_only=True)
+class InspectSettings(Checked):
+    """What to show; the fields are options of `roberta inspect`."""
+
+    folder: Path = setting(REQUIRED, "the data-bin", flag="folder")
+    split: tuple[str, ...] = setting((), "splits to inspect", nargs="+", metavar="NAME", default_text="all")
+    tokens_per_sample: tuple[int, ...] = setting(
+        (128, 512), "block lengths to compare, <s> included", nargs="+", metavar="N", smallest=2
     )
-    parser.add_argument("folder", type=Path, help="the data-bin")
-    parser.add_argument("--split", nargs="+", metavar="NAME", help="splits to inspect (default: all)")
-    parser.add_argument(
-        "--tokens-per-sample", type=int, nargs="+", default=[128, 512], help="block lengths to compare, <s> included"
+    histogram: Path | None = setting(
+        None, "write a histogram of the lengths of lines and documents to this file", metavar="PNG"
     )
-    parser.add_argument(
-        "--histogram",
-        type=Path,
-        metavar="PNG",
-        help="write a histogram of the lengths of lines and documents to this file",
+    samples: int = setting(3, "number of decoded lines to show from each split")
+    tokenizer: Path | None = setting(
+        None, "folder of the tokenizer that decodes the lines", default_text="the data-bin"
     )
-    parser.add_argument("--samples", type=int, default=3, help="number of decoded lines to show from each split (3)")
-    parser.add_argument(
-        "--tokenizer", type=Path, help="folder of the tokenizer that decodes the lines (default: the data-bin)"
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta inspect` and add its options."""
+    parser.description = (
+        "Counts documents and tokens, shows the blocks that each break mode makes and some decoded lines, and checks "
+        "sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta binarize` and "
+        "fairseq-preprocess; for folders of `roberta prepare`, it shows examples and labels."
     )
-    parser.set_defaults(run=run)
+    add_options(parser, InspectSettings)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show and check all splits."""
-    from roberta_plugin.data.corpus_statistics import count_split, find_faults, save_histogram
-    from roberta_plugin.data.manifest import read_manifest
-    from roberta_plugin.data.mmap_tokens import MmapTokens
-    from roberta_plugin.data.vocabulary import Vocabulary
-    from roberta_plugin.finetuning.prepared import NAME as PREPARED
-
-    if (args.folder / PREPARED).is_file():
-        return inspect_prepared(args)
-    if min(args.tokens_per_sample) < 2:
-        raise ValueError(f"--tokens-per-sample must be 2 or more, got {min(args.tokens_per_sample)}.")
-    vocabulary = Vocabulary.load(args.folder / "dict.txt")
-    manifest = read_manifest(args.folder)
-    print(f"{args.folder}: vocabulary of {len(vocabulary):,} symbols, <mask> included; manifest: {made_by(manifest)}")
+    settings = from_arguments(InspectSettings, vars(args))
+    folder = settings.folder
+    if (folder / PREPARED).is_file():
+        return inspect_prepared(settings)
+    vocabulary = Vocabulary.load(folder / "dict.txt")
+    manifest = read_manifest(folder)
+    print(f"{folder}: vocabulary of {len(vocabulary):,} symbols, <mask> included; manifest: {made_by(manifest)}")
     statistics: dict[str, SplitStatistics] = {}
-    all_faults = tokenizer_faults(args.folder, manifest)
+    all_faults = tokenizer_faults(folder, manifest)
     for fault in all_faults:
         print(f"fault: {fault}")
-    samples_from = args.tokenizer or (None if all_faults else args.folder)
-    for split in args.split or splits_in(args.folder, manifest):
-        faults = find_faults(args.folder, split, vocabulary, manifest)
+    samples_from = settings.tokenizer or (None if all_faults else folder)
+    for split in settings.split or splits_in(folder, manifest):
+        faults = find_faults(folder, split, vocabulary, manifest)
         print(f"\n{split}: {'sound' if not faults else 'NOT SOUND'}")
         for fault in faults:
             print(f"  fault: {fault}")
@@ -71,24 +81,24 @@ def run(args: argparse.Namespace) -> int:
             continue
         if manifest is not None and split not in manifest["splits"]:
             print("  not in manifest.json, so its hashes cannot be checked")
-        tokens = MmapTokens(args.folder / split)
+        tokens = MmapTokens(folder / split)
         statistics[split] = count_split(tokens, vocabulary)
         show_counts(statistics[split], vocabulary)
-        show_blocks(tokens, args.tokens_per_sample)
-        show_samples(tokens, vocabulary, samples_from, args.samples)
-    if args.histogram:
-        save_histogram(args.histogram, statistics)
-        print(f"\nhistogram of lengths: {args.histogram}")
+        show_blocks(tokens, settings.tokens_per_sample)
+        show_samples(tokens, vocabulary, samples_from, settings.samples)
+    if settings.histogram:
+        save_histogram(settings.histogram, statistics)
+        print(f"\nhistogram of lengths: {settings.histogram}")
     return _FAULTY if all_faults else 0
 
 
-def inspect_prepared(args: argparse.Namespace) -> int:
+def inspect_prepared(settings: InspectSettings) -> int:
     """Show and check the splits of a prepared folder."""
     from roberta_plugin.finetuning.inspection import describe, find_faults, settings_faults
     from roberta_plugin.finetuning.prepared import Prepared
 
-    prepared = Prepared.open(args.folder)
-    print(f"{args.folder}: prepared for {prepared.task}; vocabulary of {len(prepared.vocabulary):,} symbols")
+    prepared = Prepared.open(settings.folder)
+    print(f"{settings.folder}: prepared for {prepared.task}; vocabulary of {len(prepared.vocabulary):,} symbols")
     for name, value in prepared.settings.items():
         if value not in (None, []):
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
@@ -97,12 +107,12 @@ def inspect_prepared(args: argparse.Namespace) -> int:
     for fault in of_settings:
         print(f"fault: {fault}")
     is_sound = not of_settings
-    for name in args.split or prepared.splits:
+    for name in settings.split or prepared.splits:
         split = prepared.split(name)
         faults = find_faults(prepared, split)
         is_sound = is_sound and not faults
         print(f"\n{name}: {'NOT SOUND' if faults else 'sound'}")
-        for line in [f"fault: {fault}" for fault in faults] or describe(prepared, split, num_samples=args.samples):
+        for line in [f"fault: {fault}" for fault in faults] or describe(prepared, split, num_samples=settings.samples):
             print(f"  {line}")
     return 0 if is_sound else _FAULTY
 
@@ -119,8 +129,6 @@ def splits_in(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
 
 def tokenizer_faults(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
     """What is wrong with the tokenizer's files in the folder, compared with the manifest."""
-    from roberta_plugin.data.tokenizers import load_tokenizer
-
     if manifest is None:
         return []
     try:
@@ -145,8 +153,6 @@ def made_by(manifest: dict[str, Any] | None) -> str:
 
 def show_counts(counts: SplitStatistics, vocabulary: Vocabulary) -> None:
     """Print the numbers of documents, lines and tokens, and their lengths."""
-    from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, percentiles
-
     print(
         f"  {counts.document_lengths.total:,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
         f"{counts.num_tokens:,} tokens; {counts.num_unknown:,} unknown ({counts.unknown_rate:.4%}); "
@@ -159,10 +165,8 @@ def show_counts(counts: SplitStatistics, vocabulary: Vocabulary) -> None:
         print(f"  tokens of a {name}: {shown}")
 
 
-def show_blocks(tokens: MmapTokens, tokens_per_sample: list[int]) -> None:
+def show_blocks(tokens: MmapTokens, tokens_per_sample: tuple[int, ...]) -> None:
     """Print a table of the blocks that each break mode makes."""
-    from roberta_plugin.data.corpus_statistics import BREAK_MODES, block_use
-
     print("  break mode     tokens per sample       blocks   mean tokens   padding   lines cut   lost by fairseq")
     for length in tokens_per_sample:
         for break_mode in BREAK_MODES:
@@ -178,10 +182,6 @@ def show_blocks(tokens: MmapTokens, tokens_per_sample: list[int]) -> None:
 
 def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer_folder: Path | None, num_samples: int) -> None:
     """Print some decoded lines, spread evenly over the split."""
-    import numpy as np
-
-    from roberta_plugin.data.tokenizers import load_tokenizer
-
     if tokenizer_folder is None:
         print("  no samples: the tokenizer's files differ from those that made the data")
         return

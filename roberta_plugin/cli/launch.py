@@ -5,29 +5,25 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, locate_in_recipe
 from roberta_plugin.settings import add_options
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta launch`; its options are the fields of `LaunchSettings`."""
-    parser = subparsers.add_parser(
-        "launch",
-        help="train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
-        usage="roberta launch [--config FILE] [options] [-- DATA-BIN fairseq-train options]",
-        description="Submits fairseq-train to SLURM, one process per GPU, and keeps it running: when the cluster stops "
-        "the job, it saves a checkpoint and resumes at the next update. Options given here win over the config file "
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta launch`; its options are the fields of `LaunchSettings`."""
+    parser.usage = "roberta launch [--config FILE] [options] [-- DATA-BIN fairseq-train options]"
+    parser.description = (
+        "Submits fairseq-train to SLURM, one process per GPU, and keeps it running: when the cluster stops the job, it "
+        "saves a checkpoint and resumes at the next update. Options given here win over the config file "
         "(slurm/README.md has its format). Arguments after -- are added to the file's fairseq-train options; a "
         "DATA-BIN in front of them replaces the file's data. Launching the same run folder again resumes from its "
-        "checkpoints, on as many GPUs as are given now.",
+        "checkpoints, on as many GPUs as are given now."
     )
     add_recipe_options(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the sbatch script and the commands, submit nothing"
     )
-    parser.set_defaults(run=run)
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +35,7 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
 
 def recipe_of(args: argparse.Namespace) -> LaunchSettings:
     """The recipe of the options that `add_recipe_options` has added."""
-    names = [item.name for item in dataclasses.fields(LaunchSettings) if item.name != "train"]
+    names = {item.name for item in dataclasses.fields(LaunchSettings)} - {"train"}
     return load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
 
 
@@ -50,14 +46,11 @@ def run(args: argparse.Namespace) -> int:
     recipe = recipe_of(args)
     try:
         submission = launch(recipe, dry_run=args.dry_run, config=args.config)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError, PermissionError) as error:
         if args.config is None:
             raise
-        raise ValueError(f"{locate_in_recipe(args.config, str(error))}: {error}") from error
-    except (FileNotFoundError, PermissionError) as error:
-        if args.config is None:
-            raise
-        raise type(error)(f"{args.config}: {error}") from error
+        where = locate_in_recipe(args.config, str(error)) if isinstance(error, ValueError) else args.config
+        raise type(error)(f"{where}: {error}") from error
     if args.dry_run:
         print(submission.script.rstrip())
         print("\n# commands: the first one submits the script above, the second is what each rank does")

@@ -6,80 +6,88 @@ import argparse
 import dataclasses
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from roberta_plugin.planner.goodput import Failures
+from roberta_plugin.files import NO_ROOM, atomic_write
+from roberta_plugin.planner.goodput import Failures
+from roberta_plugin.planner.inputs import Speed, training_of
+from roberta_plugin.planner.machines import MACHINES, Machine, machine_of
+from roberta_plugin.planner.plan import GPU_COUNTS, as_json, as_markdown, plan_table
+from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta plan` and its options."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="what a training costs: FLOPs, memory, hours, for any number of GPUs",
-        description="Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, "
-        "time of a step, of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. "
-        "The formulas and where they come from are in roberta_plugin/planner/{flops,memory,network,goodput,plan}.py.",
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings(Checked):
+    """What to plan; the fields are options of `roberta plan`, with those of `Speed`."""
+
+    config: Path = setting(REQUIRED, "recipe (YAML), as those in slurm/")
+    machine: str = setting(
+        REQUIRED,
+        f"kind of node: {', '.join(MACHINES)}, or a YAML file with a machine of your own "
+        "(roberta_plugin/planner/machines.py has its keys)",
     )
-    parser.add_argument("--config", type=Path, required=True, help="recipe (YAML), as those in slurm/")
-    parser.add_argument(
-        "--machine",
-        required=True,
-        help="kind of node: v100, v100-dgx2, a100, h100, h200 or b200, or "
-        "a YAML file with a machine of your own (roberta_plugin/planner/machines.py has its keys)",
+    price: float | None = setting(None, "also show what it costs, at this price", metavar="PER_GPU_HOUR", above=0)
+    write_gb_s: float | None = setting(
+        None, "speed at which rank 0 writes checkpoints, in GB/s", default_text=Machine.write_gb_s, above=0
     )
-    parser.add_argument("--price", type=float, metavar="PER_GPU_HOUR", help="also show what it costs, at this price")
-    parser.add_argument("--write-gb-s", type=float, help="speed at which rank 0 writes checkpoints, in GB/s (1)")
-    parser.add_argument("--tokens-per-second", type=float, help="speed of one GPU, measured with this recipe")
-    parser.add_argument("--log", type=Path, help="output of a run of this recipe on one GPU, with --log-format json")
-    parser.add_argument("--utilization", type=float, help="share of the peak to assume, where nothing was measured")
-    parser.add_argument("--gpus", type=int, nargs="+", help="numbers of GPUs (8 16 32 64 128 256 512 1024)")
-    parser.add_argument(
-        "--failures-per-day",
-        type=float,
-        metavar="N",
-        help="count failures as well: so many a day among 1,024 GPUs, in proportion for other numbers",
+    gpus: tuple[int, ...] = setting(GPU_COUNTS, "numbers of GPUs", nargs="+", metavar="N")
+    failures_per_day: float | None = setting(
+        None, "include failures: this many per day among 1,024 GPUs, in proportion for other numbers", above=0
     )
-    parser.add_argument(
-        "--restart-minutes",
-        type=float,
+    restart_minutes: float | None = setting(
+        None,
+        "from a failure until the job trains again: in the queue, starting, reading the checkpoint",
         metavar="MINUTES",
-        help="from a failure until the job trains again: in the queue, starting, reading the checkpoint (6)",
+        smallest=0,
+        default_text=f"{Failures.restart_s / 60:g}",
     )
-    parser.add_argument("--json", type=Path, help="also write the plan to this file")
-    parser.set_defaults(run=run)
+    json: Path | None = setting(None, "also write the plan to this file")
+
+    @property
+    def failures(self) -> Failures | None:
+        """The failures to include, if any.
+
+        Raises:
+            ValueError: for a time to restart without a rate.
+        """
+        if self.failures_per_day is None:
+            if self.restart_minutes is not None:
+                raise ValueError("--restart-minutes is for --failures-per-day: give the rate as well.")
+            return None
+        minutes = {} if self.restart_minutes is None else {"restart_s": 60 * self.restart_minutes}
+        return Failures(per_day=self.failures_per_day, **minutes)
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta plan` and add its options."""
+    parser.description = (
+        "Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, time of a "
+        "step, of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. The "
+        "formulas and their sources are in roberta_plugin/planner/{flops,memory,machines,goodput,plan}.py."
+    )
+    add_options(parser, PlanSettings)
+    add_options(parser, Speed)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan."""
     from roberta_plugin.launch.recipe import load_recipe
-    from roberta_plugin.planner.inputs import training_of
-    from roberta_plugin.planner.machines import machine_of
-    from roberta_plugin.planner.plan import GPU_COUNTS, plan_table
-    from roberta_plugin.planner.presentation import as_json, as_markdown
 
-    machine = machine_of(args.machine)
-    for option, name, value in (
-        ("price", "price_per_gpu_hour", args.price),
-        ("write-gb-s", "write_gb_s", args.write_gb_s),
-    ):
-        if value is not None:
-            if not 0 < value < float("inf"):
-                raise ValueError(f"--{option} must be positive, got {value}.")
-            machine = dataclasses.replace(machine, **{name: value})
-    training = training_of(
-        load_recipe(args.config, flags={}),
-        machine=machine,
-        tokens_per_second=args.tokens_per_second,
-        log=args.log,
-        utilization=args.utilization,
-    )
-    failures = failures_of(args)
-    rows = plan_table(training, counts=args.gpus or GPU_COUNTS, machine=machine, failures=failures)
+    settings = from_arguments(PlanSettings, vars(args))
+    machine = machine_of(settings.machine)
+    if settings.price is not None:
+        machine = dataclasses.replace(machine, price_per_gpu_hour=settings.price)
+    if settings.write_gb_s is not None:
+        machine = dataclasses.replace(machine, write_gb_s=settings.write_gb_s)
+    recipe = load_recipe(settings.config, flags={})
+    training = training_of(recipe, machine=machine, speed=from_arguments(Speed, vars(args)))
+    failures = settings.failures
+    rows = plan_table(training, counts=settings.gpus, machine=machine, failures=failures)
     print(as_markdown(training, rows, machine, failures), end="")
-    if args.json:
-        write_json(args.json, as_json(training, rows, machine))
+    if settings.json is not None:
+        write_json(settings.json, as_json(training, rows, machine))
     return 0
 
 
@@ -89,8 +97,6 @@ def write_json(path: Path, content: Any) -> None:
     Raises:
         OSError: naming the option, the path and the remedy, if it cannot be written.
     """
-    from roberta_plugin.files import NO_ROOM, atomic_write
-
     try:
         with atomic_write(path, "w") as file:
             json.dump(content, file, indent=2)
@@ -101,23 +107,3 @@ def write_json(path: Path, content: Any) -> None:
             f"--json {path} cannot be written ({os.strerror(error.errno or 0)}): name a file in a folder that exists "
             "and that you can write to."
         ) from error
-
-
-def failures_of(args: argparse.Namespace) -> Failures | None:
-    """The failures to count, if any.
-
-    Raises:
-        ValueError: for a bad number, or a time to restart without a rate.
-    """
-    from roberta_plugin.planner.goodput import Failures
-
-    if args.failures_per_day is None:
-        if args.restart_minutes is not None:
-            raise ValueError("--restart-minutes is for --failures-per-day: give the rate as well.")
-        return None
-    if not 0 < args.failures_per_day < float("inf"):
-        raise ValueError(f"--failures-per-day must be positive, got {args.failures_per_day}.")
-    if args.restart_minutes is not None and not 0 <= args.restart_minutes < float("inf"):
-        raise ValueError(f"--restart-minutes must not be negative, got {args.restart_minutes}.")
-    minutes = {} if args.restart_minutes is None else {"restart_s": 60 * args.restart_minutes}
-    return Failures(per_day=args.failures_per_day, **minutes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.prediction.kinds import KINDS
 from roberta_plugin.prediction.settings import PredictSettings
@@ -14,19 +13,17 @@ from roberta_plugin.settings import add_options, from_arguments
 _FILES = ("input", "output")  # where - is a standard stream
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta predict`; its options are the fields of `PredictSettings`."""
-    parser = subparsers.add_parser(
-        "predict",
-        help="a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
-        description="Reads JSON Lines, CSV, TSV, Parquet or plain text, and writes an answer for each record as JSON "
-        "Lines, in the order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills "
-        "masks.",
-        epilog="fields of a record, by kind: " + "; ".join(f"{name}: {kind.fields}" for name, kind in KINDS.items()),
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta predict`; its options are the fields of `PredictSettings`."""
+    parser.description = (
+        "Reads JSON Lines, CSV, TSV, Parquet or plain text, and writes an answer for each record as JSON Lines, in the "
+        "order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks."
+    )
+    parser.epilog = "fields of a record, by kind: " + "; ".join(
+        f"{name}: {kind.fields}" for name, kind in KINDS.items()
     )
     add_options(parser, PredictSettings)
     parser.add_argument("--no-progress", action="store_true", help="show no progress on stderr")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

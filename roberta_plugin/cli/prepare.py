@@ -13,22 +13,18 @@ if TYPE_CHECKING:
     from roberta_plugin.finetuning.options import Stage, TaskOptions
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta prepare`; its options are the fields of `PrepareSettings` and of the task's options."""
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta prepare`; its options are the fields of `PrepareSettings` and of the task's options."""
     from roberta_plugin.finetuning.preparation import PrepareSettings
 
-    parser = subparsers.add_parser(
-        "prepare",
-        add_help=False,
-        usage="roberta prepare TASK --output-dir FOLDER [options]",
-        help="turn official files of a task, or your own tables, into data for fine-tuning",
-        description="Reads the files as they are distributed, checks them, and writes the model's inputs with labels, "
-        "ids and offsets. TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer "
-        "must be that of the pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.",
+    parser.usage = "roberta prepare TASK --output-dir FOLDER [options]"
+    parser.description = (
+        "Reads the files as they are distributed, checks them, and writes the model's inputs with labels, ids and "
+        "offsets. TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer must be "
+        "that of the pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt."
     )
     add_options(parser, PrepareSettings)
     add_task_options(parser, stages=("prepare",))
-    parser.set_defaults(run=run)
 
 
 class HelpOfTask(argparse.Action):

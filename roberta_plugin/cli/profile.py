@@ -5,53 +5,59 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta profile` and its options."""
-    parser = subparsers.add_parser(
-        "profile",
-        help="show what a training step spends its time on",
-        description="Runs some updates of a fairseq-train command in this process, on one device, and writes a trace "
-        "(trace.json, for chrome://tracing or ui.perfetto.dev) and a table of the costliest operations (table.txt). "
-        "Nothing is saved.",
-        usage="roberta profile [--output-dir FOLDER] [--steps N] [--warm-up N] -- DATA-BIN [fairseq-train options]",
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileSettings(Checked):
+    """What to profile; the fields are options of `roberta profile`."""
+
+    output_dir: Path = setting(Path("runs/profile"), "folder to write to")
+    steps: int = setting(5, "updates to profile", smallest=1)
+    warm_up: int = setting(3, "updates before them that are not recorded", smallest=1)
+    rows: int = setting(10, "operations in the table", smallest=1)
+    training: tuple[str, ...] = setting(
+        REQUIRED, "what follows fairseq-train, after --", flag="training", nargs="+", metavar="..."
     )
-    parser.add_argument(
-        "--output-dir", type=Path, default=Path("runs/profile"), help="folder to write to (runs/profile)"
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta profile` and add its options."""
+    parser.description = (
+        "Runs some updates of a fairseq-train command in this process, on one device, and writes a trace (trace.json, "
+        "for chrome://tracing or ui.perfetto.dev) and a table of the costliest operations (table.txt). Nothing is "
+        "saved."
     )
-    parser.add_argument("--steps", type=int, default=5, help="updates to profile (5)")
-    parser.add_argument("--warm-up", type=int, default=3, help="updates before them that are not recorded (3)")
-    parser.add_argument("--rows", type=int, default=10, help="operations in the table (10)")
-    parser.add_argument("training", nargs="+", metavar="...", help="what follows fairseq-train, after --")
-    parser.set_defaults(run=run)
+    parser.usage = "roberta profile [--output-dir FOLDER] [--steps N] [--warm-up N] -- DATA-BIN [fairseq-train options]"
+    add_options(parser, ProfileSettings)
 
 
 def run(args: argparse.Namespace) -> int:
     """Profile, write both files and print the table."""
-    for option in ("steps", "warm_up", "rows"):
-        if getattr(args, option) < 1:
-            raise ValueError(f"--{option.replace('_', '-')} must be 1 or more, got {getattr(args, option)}.")
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    trainer, updates = prepare(args.training)
+    settings = from_arguments(ProfileSettings, vars(args))
+    folder = settings.output_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer, updates = prepare(settings.training)
     key = "self_device_time_total" if trainer.cuda else "self_cpu_time_total"
 
     def write(profiler: Any) -> None:
-        profiler.export_chrome_trace(str(args.output_dir / "trace.json"))
-        table = profiler.key_averages().table(sort_by=key, row_limit=args.rows, max_name_column_width=60)
-        (args.output_dir / "table.txt").write_text(table + "\n", encoding="utf-8")
+        profiler.export_chrome_trace(str(folder / "trace.json"))
+        table = profiler.key_averages().table(sort_by=key, row_limit=settings.rows, max_name_column_width=60)
+        (folder / "table.txt").write_text(table + "\n", encoding="utf-8")
         print(table)
 
-    seconds, num_tokens = profile_updates(trainer, updates, warm_up=args.warm_up, steps=args.steps, write=write)
-    speed = f"{args.steps} updates, {num_tokens / seconds:,.0f} tokens/s with the profiler on"
-    print(f"{speed}; trace and table in {args.output_dir}")
+    seconds, num_tokens = profile_updates(trainer, updates, warm_up=settings.warm_up, steps=settings.steps, write=write)
+    speed = f"{settings.steps} updates, {num_tokens / seconds:,.0f} tokens/s with the profiler on"
+    print(f"{speed}; trace and table in {folder}")
     return 0
 
 
-def prepare(argv: list[str]) -> tuple[Any, Any]:
+def prepare(argv: Sequence[str]) -> tuple[Any, Any]:
     """fairseq's trainer for the command line, and the samples of its updates, as fairseq-train would make them."""
     import numpy as np
     from fairseq import tasks, utils

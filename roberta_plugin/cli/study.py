@@ -5,28 +5,21 @@ from __future__ import annotations
 import argparse
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.experiments.settings import StudySettings
 from roberta_plugin.settings import add_options, from_arguments
-
-if TYPE_CHECKING:
-    pass
 
 FAILURES = 1
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta study`; its options are the fields of `StudySettings`."""
-    from roberta_plugin.experiments.settings import StudySettings
-
-    parser = subparsers.add_parser(
-        "study",
-        help="compare variants of pretraining, with seeds and tests, beside the paper's tables",
-        description="Pretrains every variant of a study file with every seed at an equal budget, measures held-out "
-        "perplexity, fine-tunes, and writes report.md, results.json and plots; examples/README.studies.md has the "
-        "format, examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it "
-        "stopped. More variants, seeds or probes in the file extend the study.",
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta study`; its options are the fields of `StudySettings`."""
+    parser.description = (
+        "Pretrains every variant of a study file with every seed at an equal budget, measures held-out perplexity, "
+        "fine-tunes, and writes report.md, results.json and plots; examples/README.studies.md has the format, "
+        "examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it stopped. "
+        "More variants, seeds or probes in the file extend the study."
     )
     add_options(parser, StudySettings, skip=["output_dir"])
     parser.add_argument("--output-dir", type=Path, help="where everything is written (runs/NAME of the file)")
@@ -41,7 +34,6 @@ def add_parser(subparsers: Any) -> None:
         help="for the hours of --dry-run: TFLOP/s that a run reaches (default: of finished runs, or a share of this "
         "machine's peak)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +41,6 @@ def run(args: argparse.Namespace) -> int:
     import roberta_plugin
 
     roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
-    from roberta_plugin.experiments.settings import StudySettings
     from roberta_plugin.experiments.studies.study import run_study
 
     folder = args.output_dir or Path("runs") / Path(args.study).stem

@@ -6,9 +6,10 @@ import argparse
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
@@ -17,16 +18,12 @@ if TYPE_CHECKING:
 FAILURES = 1
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta sweep`; its options are the fields of `SweepSettings`."""
-    from roberta_plugin.experiments.settings import SweepSettings
-
-    parser = subparsers.add_parser(
-        "sweep",
-        help="run a grid of trainings, and compare them",
-        description="Trains every cell of a grid file with every seed, and writes report.md, report.json and "
-        "report.png; slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes "
-        "where it stopped, leaves alone what is done or running, and repeats what failed.",
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta sweep`; its options are the fields of `SweepSettings`."""
+    parser.description = (
+        "Trains every cell of a grid file with every seed, and writes report.md, report.json and report.png; "
+        "slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes where it stopped, "
+        "leaves finished and running runs alone, and repeats failed ones."
     )
     add_options(parser, SweepSettings)
     parser.add_argument(
@@ -34,7 +31,6 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="check the options and data of all runs, show their commands, write nothing",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,64 +4,60 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
-from roberta_plugin.data.text_inputs import LineRules
-from roberta_plugin.data.text_inputs_files import FORMATS
+from roberta_plugin.data.text_inputs import InputSettings, LineRules
+from roberta_plugin.data.tokenizers import KINDS, load_tokenizer
+from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.training import TRAINERS
-from roberta_plugin.settings import add_options, from_arguments
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.settings import REQUIRED, add_options, from_arguments, setting
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta tokenizer train` and `roberta tokenizer show`."""
-    parser = subparsers.add_parser(
-        "tokenizer",
-        help="train a tokenizer, or show how it splits a text",
-        description="Trains a tokenizer, or shows how one splits a text.",
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings(InputSettings):
+    """How to train a tokenizer; the fields are options of `roberta tokenizer train`."""
+
+    kind: str = setting(
+        "byte_level_bpe",
+        "byte_level_bpe: as in RoBERTa, in GPT-2's format, encoder.json and vocab.bpe; sentencepiece: as in XLM-R, for "
+        "many languages, sentencepiece.bpe.model; character_bpe: on words, as in BERT and in section 4.4 of the paper, "
+        "character_bpe.json",
+        choices=tuple(TRAINERS),
     )
+    input: tuple[str, ...] = setting(
+        REQUIRED, "text files, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
+    )
+    output_dir: Path = setting(REQUIRED, "folder to write to")
+    vocab_size: int = setting(50000, "number of tokens, without <s> <pad> </s> <mask>")
+    sample_megabytes: float = setting(
+        200.0,
+        "train on this much text, spread evenly over the input, the same in every run; 0 for all of it. One MB of "
+        "English needs about 1 MB of memory, one MB of Chinese or other text without spaces up to 90 MB",
+        metavar="MB",
+        smallest=0,
+    )
+    min_frequency: int | None = setting(
+        None, "a pair must occur this often to become a token (not for sentencepiece)", default_text=2
+    )
+    no_progress: bool = setting(False, "show no progress")
+    overwrite: bool = setting(False, "replace an existing tokenizer")
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta tokenizer train` and `roberta tokenizer show`, and add their options."""
+    parser.description = "Trains a tokenizer, or shows how one splits a text."
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    train = actions.add_parser(
+    train_parser = actions.add_parser(
         "train",
         help="train a tokenizer on text files",
         description="Trains a tokenizer on text. Writes the tokenizer's files and dict.txt, which lists its tokens in "
         "the order of the model's ids. Give the folder to `roberta binarize --tokenizer`.",
     )
-    train.add_argument(
-        "--kind",
-        choices=list(TRAINERS),
-        default="byte_level_bpe",
-        help="byte_level_bpe: as in RoBERTa, in GPT-2's format, encoder.json and vocab.bpe (default); sentencepiece: "
-        "as in XLM-R, for many languages, sentencepiece.bpe.model; character_bpe: on words, as in BERT and in section "
-        "4.4 of the paper, character_bpe.json",
-    )
-    train.add_argument(
-        "--input", nargs="+", required=True, metavar="FILE", help="text files, quoted patterns, or - for standard input"
-    )
-    train.add_argument(
-        "--vocab-size", type=int, default=50000, help="number of tokens, without <s> <pad> </s> <mask> (50000)"
-    )
-    train.add_argument("--output-dir", type=Path, required=True, help="folder to write to")
-    train.add_argument(
-        "--sample-megabytes",
-        type=float,
-        default=200,
-        metavar="MB",
-        help="train on this much text, spread evenly over the input, the same in every run; 0 for all of it (200). One "
-        "MB of English needs about 1 MB of memory, one MB of Chinese or other text without spaces up to 90 MB",
-    )
-    train.add_argument(
-        "--min-frequency", type=int, help="a pair must occur this often to become a token (2; not for sentencepiece)"
-    )
-    train.add_argument(
-        "--format", choices=FORMATS, default="auto", help="format of the inputs: text or JSON Lines (auto: detect it)"
-    )
-    add_options(train, LineRules, skip=["keep_spaces", "split_sentences"])
-    train.add_argument("--no-progress", action="store_true", help="show no progress")
-    train.add_argument("--overwrite", action="store_true", help="replace an existing tokenizer")
-    train.set_defaults(run=run_train)
-
+    add_options(train_parser, TokenizerSettings)
+    add_options(train_parser, LineRules, skip=["keep_spaces", "split_sentences"])
     show = actions.add_parser(
         "show",
         help="show how a tokenizer splits a text",
@@ -69,49 +65,43 @@ def add_parser(subparsers: Any) -> None:
     )
     show.add_argument("folder", type=Path, help="folder with the tokenizer's files and dict.txt")
     show.add_argument("text", help="text to encode")
-    show.set_defaults(run=run_show)
 
 
-def run_train(args: argparse.Namespace) -> int:
-    """Train a tokenizer and print its size."""
-    from roberta_plugin.data.tokenizers import KINDS
-
+def run(args: argparse.Namespace) -> int:
+    """Train, or show."""
+    if args.action == "show":
+        return show_tokens(args.folder, args.text)
+    settings = from_arguments(TokenizerSettings, vars(args), rules=from_arguments(LineRules, vars(args)))
+    folder = settings.output_dir
     names = ("dict.txt", *(name for files, _ in KINDS for name in files))
-    present = [name for name in names if (args.output_dir / name).exists()]
-    if present and not args.overwrite:
-        raise FileExistsError(
-            f"{args.output_dir} already holds {present[0]}: write to another folder, or add --overwrite."
-        )
-    if args.sample_megabytes < 0:
-        raise ValueError(f"--sample-megabytes must be 0 (all) or more, got {args.sample_megabytes}.")
+    present = [name for name in names if (folder / name).exists()]
+    if present and not settings.overwrite:
+        raise FileExistsError(f"{folder} already holds {present[0]}: write to another folder, or add --overwrite.")
     with terminated_like_interrupted():
-        name, size = call_in_child(train, args, on_wait=(lambda _: None) if args.no_progress else Heartbeat())
-    print(f"{args.output_dir}: {name} of {size:,} tokens, and dict.txt")
-    if size < args.vocab_size:
+        name, size = call_in_child(train, settings, on_wait=(lambda _: None) if settings.no_progress else Heartbeat())
+    print(f"{folder}: {name} of {size:,} tokens, and dict.txt")
+    if size < settings.vocab_size:
         print(
-            f"WARNING: the tokenizer has only {size:,} tokens, --vocab-size asks for {args.vocab_size:,}: no more "
+            f"WARNING: the tokenizer has only {size:,} tokens, --vocab-size asks for {settings.vocab_size:,}: no more "
             "pairs occur often enough in the text. Give more text, or a smaller --vocab-size.",
             file=sys.stderr,
         )
     return 0
 
 
-def train(args: argparse.Namespace) -> tuple[str, int]:
+def train(settings: TokenizerSettings) -> tuple[str, int]:
     """Train a tokenizer; return its kind and its number of tokens."""
-    more: dict[str, Any] = {}
-    if args.min_frequency is not None:
-        if args.kind == "sentencepiece":
-            raise ValueError("--min-frequency is for byte_level_bpe and character_bpe; sentencepiece does not have it.")
-        more["min_frequency"] = args.min_frequency
-    tokenizer = TRAINERS[args.kind](
-        args.input,
-        vocab_size=args.vocab_size,
-        folder=args.output_dir,
-        rules=from_arguments(LineRules, vars(args)),
-        text_format=args.format,
-        sample_bytes=round(args.sample_megabytes * 1e6) or None,
-        progress=not args.no_progress,
-        **more,
+    if settings.min_frequency is not None and settings.kind == "sentencepiece":
+        raise ValueError("--min-frequency is for byte_level_bpe and character_bpe; sentencepiece does not have it.")
+    tokenizer = TRAINERS[settings.kind](
+        settings.input,
+        vocab_size=settings.vocab_size,
+        folder=settings.output_dir,
+        rules=settings.rules,
+        text_format=settings.text_format,
+        sample_bytes=round(settings.sample_megabytes * 1e6) or None,
+        progress=not settings.no_progress,
+        **({} if settings.min_frequency is None else {"min_frequency": settings.min_frequency}),
     )
     return tokenizer.name, len(tokenizer.symbols)
 
@@ -129,16 +119,12 @@ class Heartbeat:
             print(f"tokenizer: training for {seconds / 60:.0f} min", file=sys.stderr, flush=True)
 
 
-def run_show(args: argparse.Namespace) -> int:
+def show_tokens(folder: Path, text: str) -> int:
     """Print the tokens of a text with their ids."""
-    from roberta_plugin.data.tokenizers import load_tokenizer
-    from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-    from roberta_plugin.data.vocabulary import Vocabulary
-
-    tokenizer, vocabulary = load_tokenizer(args.folder), Vocabulary.load(args.folder / "dict.txt")
+    tokenizer, vocabulary = load_tokenizer(folder), Vocabulary.load(folder / "dict.txt")
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     print("tokenizer id   model id   token")
-    for index in tokenizer.encode(args.text):
+    for index in tokenizer.encode(text):
         token = repr(tokenizer.decode([index]))
         if "\ufffd" in token and isinstance(tokenizer, ByteLevelBpe):
             token = f"'{tokenizer.decode([index], errors='backslashreplace')}'"  # bytes of a character, such as \xc3

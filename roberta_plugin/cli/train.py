@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from roberta_plugin.cli.launch import add_recipe_options, recipe_of
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `roberta train`; its options are those of a recipe."""
-    parser = subparsers.add_parser(
-        "train",
-        help="train a recipe without SLURM: one rank, started by torchrun",
-        usage="torchrun [options] --no-python roberta train [--config FILE] [options] [-- DATA-BIN train options]",
-        description="Trains the recipe of `roberta launch` as one rank of torchrun, or alone without torchrun. Every "
-        "start begins at the newest whole checkpoint of the run folder, and the recipe's batch is shared out among the "
-        "ranks that there are; Ctrl-C and SIGTERM save a checkpoint first. Settings for SLURM are not used.",
+def define(parser: argparse.ArgumentParser) -> None:
+    """Describe `roberta train`; its options are those of a recipe."""
+    parser.usage = "torchrun [options] --no-python roberta train [--config FILE] [options] [-- DATA-BIN train options]"
+    parser.description = (
+        "Trains the recipe of `roberta launch` as one rank of torchrun, or alone without torchrun. Every start begins "
+        "at the newest whole checkpoint of the run folder, and the recipe's batch is shared out among the ranks; "
+        "Ctrl-C and SIGTERM save a checkpoint first. Settings for SLURM are not used."
     )
     add_recipe_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from roberta_plugin.data.text_inputs_compressed import CountedFile, decompressed_pieces, open_input, read_ahead
-from roberta_plugin.data.text_inputs_files import TextInput, looks_like_json_lines, unclear_format_error
-from roberta_plugin.settings import setting
+from roberta_plugin.data.text_inputs_files import TextFormat, TextInput, looks_like_json_lines, unclear_format_error
+from roberta_plugin.settings import Checked, setting
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 2**28  # bytes; a few megabytes of .gz may hold one line of gigabytes
@@ -60,6 +60,18 @@ class LineRules:
 
 
 FAIRSEQ_RULES = LineRules()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSettings(Checked):
+    """How text files are read: options of `roberta binarize` and `roberta tokenizer train`, besides `LineRules`."""
+
+    rules: LineRules = FAIRSEQ_RULES
+    text_format: TextFormat = setting(
+        "auto",
+        "format of the inputs, text or JSON Lines (auto: by file name, and by content for .json files)",
+        flag="--format",
+    )
 
 
 class BadLineError(ValueError):

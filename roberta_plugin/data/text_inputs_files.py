@@ -17,12 +17,11 @@ import stat
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from roberta_plugin.data.text_inputs_compressed import decompressed_pieces, open_input
 
 TextFormat = Literal["auto", "text", "jsonl"]
-FORMATS: tuple[TextFormat, ...] = get_args(TextFormat)
 STANDARD_INPUT = "-"
 COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
 _JSONL_NAMES = (".jsonl", ".ndjson")

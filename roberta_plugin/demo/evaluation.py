@@ -1,16 +1,18 @@
-"""Masked-token accuracy and perplexity on the test split, compared with a unigram baseline at the same positions.
+"""The trained model on held-out text: scores beside a unigram baseline, and filled masks.
 
-Stage of `roberta_plugin/demo/__init__.py`. The test split is cut into the same blocks as in training, but 15 % of the
-tokens are masked as in the paper, in several passes with different masks. `RobertaHub` loads the last checkpoint. The
-baseline only knows how often each token occurs in the training split.
+The test split is cut into the same blocks as in training, but 15 % of the tokens are masked as in the paper, in several
+passes with different masks. The baseline only knows how often each token occurs in the training split. Sentences and
+words for filled masks are chosen by hash, independent of the result.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,11 +24,17 @@ from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
-from roberta_plugin.hub import RobertaHub
+from roberta_plugin.hub import MASK, Filling, RobertaHub
 
 NUM_PASSES = 4  # masks per block: more predictions from the same text
 MASK_SEED = 20191107
 TOKENS_IN_BATCH = 8192
+NUM_EXAMPLES = 8  # sentences with a mask
+MIN_WORDS, MAX_WORDS = 8, 20  # of such a sentence
+MIN_LETTERS = 3  # of the masked word
+
+_SENTENCE = re.compile(r"[A-Z][a-z]*(?: [A-Za-z',-]+)+\.")
+_WORD = re.compile(rf"(?<= )[a-z]{{{MIN_LETTERS},}}(?=[ ,.])")
 
 
 class Score(NamedTuple):
@@ -109,3 +117,60 @@ def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, A
     for number in range(1, NUM_PASSES + 1):
         for batch in dataset.batches(number, max_tokens=TOKENS_IN_BATCH):
             yield dataset.__getitems__(batch)
+
+
+class Cloze(NamedTuple):
+    """A sentence with one masked word, and that word."""
+
+    text: str
+    word: str
+
+
+class Answer(NamedTuple):
+    """The model's answers for the mask, most probable first, with their probabilities."""
+
+    text: str
+    word: str
+    words: list[str]
+    probabilities: list[float]
+
+
+def choose_clozes(lines: Iterable[str], is_one_token: set[str], *, count: int = NUM_EXAMPLES) -> list[Cloze]:
+    """Mask one word that is a single token in each of `count` sentences; hashes decide which."""
+    clozes = []
+    for sentence in sorted({line.strip() for line in lines if _is_candidate(line)}, key=_hash):
+        spans = [match.span() for match in _WORD.finditer(sentence) if match.group() in is_one_token]
+        if spans:
+            start, end = min(spans, key=lambda span: _hash(f"{span[0]} {sentence}"))
+            clozes.append(Cloze(f"{sentence[:start]}{MASK}{sentence[end:]}", sentence[start:end]))
+        if len(clozes) == count:
+            break
+    return clozes
+
+
+def fill(hub: RobertaHub, test_file: Path, *, count: int = NUM_EXAMPLES) -> list[Answer]:
+    """The model's five best answers for sentences of the held-out file."""
+    lines = [line for line in test_file.read_text(encoding="utf-8").splitlines() if _is_candidate(line)]
+    lines = [line for line in lines if len(hub.encode(line)) <= hub.max_positions]
+    words = {match.group() for line in lines for match in _WORD.finditer(line)}
+    one_token = {word for word in words if len(hub.tokenizer.encode(f" {word}")) == 1}
+    answers = []
+    for cloze in choose_clozes(lines, one_token, count=count):
+        fillings = cast(list[Filling], hub.fill_mask(cloze.text, topk=5))  # one mask: one list
+        answers.append(
+            Answer(
+                text=cloze.text,
+                word=cloze.word,
+                words=[filling.token.strip() for filling in fillings],
+                probabilities=[filling.probability for filling in fillings],
+            )
+        )
+    return answers
+
+
+def _is_candidate(line: str) -> bool:
+    return MIN_WORDS <= len(line.split()) <= MAX_WORDS and _SENTENCE.fullmatch(line.strip()) is not None
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

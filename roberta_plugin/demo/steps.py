@@ -1,30 +1,116 @@
-"""The steps of the demo, in order: description, duration and function of each.
+"""The steps of the demo, in order, and the folder that records them.
 
-Each function takes the run folder and returns plain values, which are kept in steps.json and used by the report.
+Each step takes the run folder and returns plain values for steps.json and the report. A step is done if steps.json
+lists it with the current values of the settings it depends on. The file is replaced atomically after each step, so a
+killed run resumes with the step it was in.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.demo.run_folder import DemoFolder
+from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json
+from roberta_plugin.locks import try_lock
 from roberta_plugin.progress import progress_bar
+from roberta_plugin.settings import Checked, setting
 
+LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 TEXT = ("max_megabytes",)
 VOCABULARY = (*TEXT, "vocab_size")
 TRAINING = (*VOCABULARY, "minutes", "seed")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings(Checked):
+    """The fields are options of `roberta demo`; a change repeats the steps that depend on it."""
+
+    minutes: float = setting(5.0, "time limit of the pretraining, without start-up", smallest=0.05, largest=24 * 60)
+    vocab_size: int = setting(4000, "number of tokens of the tokenizer", smallest=300, largest=50000)
+    max_megabytes: float = setting(0.0, "limit on the text to use, 0: no limit", smallest=0)
+    seed: int = setting(1, "seed of weights, masks and order")
+
+
+class DemoFolder:
+    """Paths and finished steps of one demo run."""
+
+    def __init__(self, path: Path, settings: DemoSettings) -> None:
+        self.path = path.absolute()
+        self.settings = settings
+        self.corpus = self.path / "corpus"
+        self.tokenizer = self.path / "tokenizer"
+        self.data_bin = self.path / "data-bin"
+        self.checkpoints = self.path / "checkpoints"
+        self.train_log = self.path / "train.log"
+        self.lock_descriptor = -1
+        self._steps_file = self.path / "steps.json"
+
+    def has_done(self, step: Step) -> bool:
+        """Whether the step is done with the current settings."""
+        entry = self._read().get(step.name)
+        return entry is not None and entry["settings"] == self._settings_of(step)
+
+    def forget(self, steps: Sequence[Step]) -> None:
+        """Record that these steps must run again, because a step they depend on is about to run."""
+        names = [step.name for step in steps]
+        self._write({name: entry for name, entry in self._read().items() if name not in names})
+
+    def mark_done(self, step: Step, result: dict[str, Any], *, seconds: float) -> None:
+        """Record that the step is done."""
+        entry = {"settings": self._settings_of(step), "seconds": round(seconds, 1), "result": result}
+        self._write({**self._read(), step.name: entry})
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The results of all finished steps, and their times under "seconds"."""
+        entries = self._read()
+        return {name: entry["result"] for name, entry in entries.items()} | {
+            "seconds": {name: entry["seconds"] for name, entry in entries.items()}
+        }
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process and the training it starts.
+
+        Raises:
+            ValueError: if another run holds it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".lock", "w") as file:
+            deadline = time.monotonic() + LOCK_PATIENCE_S
+            while not try_lock(file.fileno()):
+                if time.monotonic() > deadline:
+                    raise ValueError(
+                        f"Another `roberta demo` is running in {self.path}: wait for it or choose another --output-dir."
+                    )
+                time.sleep(0.2)
+            self.lock_descriptor = file.fileno()
+            yield
+
+    def _settings_of(self, step: Step) -> dict[str, Any]:
+        return {name: getattr(self.settings, name) for name in step.depends_on}
+
+    def _read(self) -> dict[str, Any]:
+        return read_json(self._steps_file, keys=(), remedy="delete it, and the demo runs all steps again") or {}
+
+    def _write(self, entries: dict[str, Any]) -> None:
+        with atomic_write(self._steps_file, "w") as file:
+            json.dump(entries, file, indent=2)
+
+
 class Step(NamedTuple):
-    """One step of the demo."""
+    """One step of the demo: a function of the run folder, and what to print about it."""
 
     name: str
     what: str
-    seconds: float  # seconds on two cores of 2026; the pretraining also takes --minutes
+    seconds: float  # on two cores of 2026; the pretraining also takes --minutes
     depends_on: tuple[str, ...]
     run: Callable[[DemoFolder], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]
@@ -32,8 +118,7 @@ class Step(NamedTuple):
 
 def collect_corpus(run: DemoFolder) -> dict[str, Any]:
     """Write corpus/{train,valid,test}.txt."""
-    from roberta_plugin.demo.corpus import write_corpus
-    from roberta_plugin.demo.source_documents import find_documents
+    from roberta_plugin.demo.corpus import find_documents, write_corpus
 
     run.corpus.mkdir(parents=True, exist_ok=True)
     max_bytes = 1e6 * run.settings.max_megabytes or float("inf")
@@ -96,8 +181,7 @@ def evaluate_model(run: DemoFolder) -> dict[str, Any]:
     import torch
 
     import roberta_plugin
-    from roberta_plugin.demo.evaluation import evaluate
-    from roberta_plugin.demo.mask_filling import fill
+    from roberta_plugin.demo.evaluation import evaluate, fill
     from roberta_plugin.hub import RobertaHub
 
     roberta_plugin.register()

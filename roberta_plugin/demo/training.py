@@ -1,6 +1,6 @@
 """Pretraining with the real `fairseq-train`, its length fitted to a time budget, with a progress bar.
 
-Stage of `roberta_plugin/demo/__init__.py`. The learning rate has to reach zero when the time is up, so the number of
+The learning rate has to reach zero when the time is up, so the number of
 updates is fixed beforehand: a short run measures the speed, and the run folder keeps the plan made from it. The budget
 is for updates and validations; the start-up of fairseq-train comes on top, so a slow start does not shorten the
 training. A resumed run uses the same plan and command, and fairseq resumes from its last checkpoint.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import roberta_plugin
 from roberta_plugin.data.blocks import BreakMode
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.demo.run_folder import DemoFolder
+from roberta_plugin.demo.steps import DemoFolder
 from roberta_plugin.machine import num_cores
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.training.log import Record, parse_line, show_on
@@ -63,16 +63,8 @@ class Plan(NamedTuple):
     num_updates: int
     stop_after_s: float
     seconds_per_update: float
-    startup_s: float
     num_validations: int
     threads: int
-
-
-class Speed(NamedTuple):
-    """Result of the speed measurement; the start-up is the time before the first update."""
-
-    seconds_per_update: float
-    startup_s: float
 
 
 def train_command(run: DemoFolder, *, num_updates: int, extra: dict[str, str]) -> list[str]:
@@ -112,7 +104,7 @@ def plan_training(run: DemoFolder) -> Plan:
     seconds = min(CALIBRATION_S, 0.2 * budget)
     choices = thread_choices()
     speeds = {threads: measure_speed(run, threads=threads, seconds=seconds / len(choices)) for threads in choices}
-    threads = min(speeds, key=lambda threads: speeds[threads].seconds_per_update)
+    threads = min(speeds, key=lambda threads: speeds[threads])
     return make_plan(
         speeds[threads],
         budget_s=budget,
@@ -128,33 +120,31 @@ def thread_choices() -> list[int]:
     return sorted({min(MAX_THREADS, num_cores()), 1}, reverse=True)
 
 
-def measure_speed(run: DemoFolder, *, threads: int, seconds: float) -> Speed:
-    """Measure the time of an update and the start-up before the first one."""
+def measure_speed(run: DemoFolder, *, threads: int, seconds: float) -> float:
+    """Measure the seconds of an update."""
     log = run.path / "speed.log"
     command = train_command(run, num_updates=10**6, extra={"--save-dir": str(run.path / "unused")})
     command = [*command, "--no-save", "--disable-validation"]
-    started = time.monotonic()
-    seen: list[tuple[float, int]] = []  # (seconds since the start, updates done)
+    seen: list[tuple[float, int]] = []  # (time, updates done)
     with closing(train(run, command, log=log, threads=threads)) as records:
         for record in records:
-            seen.append((time.monotonic() - started, int(record.values["num_updates"])))
+            seen.append((time.monotonic(), int(record.values["num_updates"])))
             if seen[-1][0] - seen[0][0] >= seconds and len(seen) > 1:
                 break
     if len(seen) < 2:
         raise failure("The speed measurement ended before it had measured a speed", log)
     # The median ignores a short burst of other work on the machine.
-    seconds_per_update = statistics.median(
+    return statistics.median(
         (time_after - time_before) / (after - before)
         for (time_before, before), (time_after, after) in itertools.pairwise(seen)
     )
-    return Speed(seconds_per_update, max(0.0, seen[0][0] - seen[0][1] * seconds_per_update))
 
 
-def make_plan(speed: Speed, *, budget_s: float, valid_batches: float, threads: int) -> Plan:
+def make_plan(seconds_per_update: float, *, budget_s: float, valid_batches: float, threads: int) -> Plan:
     """The number of updates for which training and validations stay within the budget; at least `MIN_UPDATES`.
 
     Args:
-        speed: the measured speed.
+        seconds_per_update: the measured speed.
         budget_s: seconds for updates and validations; the start-up is not counted.
         valid_batches: size of the validation split, in batches of the training.
         threads: number of threads that the speed was measured with.
@@ -162,15 +152,14 @@ def make_plan(speed: Speed, *, budget_s: float, valid_batches: float, threads: i
     Example: 300 s, 0.05 s per update, 20 validation batches -> 8 validations of 0.4 s each, 5335 updates, and a stop
     after 291 s if the machine turns out slower.
     """
-    validation_s = FORWARD_SHARE * valid_batches * speed.seconds_per_update
+    validation_s = FORWARD_SHARE * valid_batches * seconds_per_update
     num_validations = max(1, min(MAX_VALIDATIONS, int(VALIDATION_SHARE * budget_s / validation_s)))
     training_s = SAFETY * (budget_s - (num_validations + 1) * validation_s)
     return Plan(
-        num_updates=max(MIN_UPDATES, int(training_s / speed.seconds_per_update)),
+        num_updates=max(MIN_UPDATES, int(training_s / seconds_per_update)),
         # fairseq's clock starts when the trainer is built, after most of the start-up.
-        stop_after_s=max((1 - END_SHARE) * budget_s, SLOWDOWN * MIN_UPDATES * speed.seconds_per_update),
-        seconds_per_update=speed.seconds_per_update,
-        startup_s=speed.startup_s,
+        stop_after_s=max((1 - END_SHARE) * budget_s, SLOWDOWN * MIN_UPDATES * seconds_per_update),
+        seconds_per_update=seconds_per_update,
         num_validations=num_validations,
         threads=threads,
     )

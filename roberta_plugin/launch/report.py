@@ -20,6 +20,7 @@ from typing import Any
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
+from roberta_plugin.pictures import picture
 from roberta_plugin.training.log import Curve, Record, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
@@ -33,7 +34,7 @@ def write_report(output_dir: Path) -> Path:
     curves = curves_of(_records(output_dir))
     if curves:
         with atomic_write(output_dir / PLOT) as file:
-            _draw(file, curves)
+            draw(file, curves)
     with atomic_write(output_dir / REPORT, "w") as file:
         file.write(_text(output_dir, curves))
     return output_dir / REPORT
@@ -102,26 +103,25 @@ def _gpus(launch: Launch, status: Status | None) -> str:
     return f"{launch.num_gpus:,}" if last in (None, launch.num_gpus) else f"{last:,}, of {launch.num_gpus:,} at most"
 
 
-def _draw(file: Any, curves: Mapping[tuple[str, str], Curve]) -> None:
-    """Losses above, tokens a second below, against updates."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 6.0), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for (kind, name), curve in curves.items():
-        if name == "loss":
-            label = "training" if kind == TRAINING else kind
-            marker = None if kind == TRAINING else "o"
-            above.plot(curve.updates, curve.values, label=label, linewidth=1.0, marker=marker, markersize=3)
-        elif name == "wps":
-            below.plot(curve.updates, curve.values, linewidth=0.8)
-    above.set_ylabel("loss in the log")
-    above.legend(fontsize=8)
-    below.set_ylabel("tokens/s")
-    below.set_xlabel("updates")
-    for axes in (above, below):
-        axes.grid(alpha=0.3)
-    figure.savefig(file, format="png", dpi=120)
+def draw(file: Any, curves: Mapping[tuple[str, str], Curve], *, baseline: tuple[str, float] | None = None) -> None:
+    """Losses above, tokens a second below, against updates; `baseline` is the label and loss of a horizontal line."""
+    with picture(file, width=7.5, height=6.0) as figure:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        for (kind, name), curve in curves.items():
+            if name == "loss":
+                label = "training" if kind == TRAINING else kind
+                marker = None if kind == TRAINING else "o"
+                above.plot(curve.updates, curve.values, label=label, linewidth=1.0, marker=marker, markersize=3)
+            elif name == "wps":
+                below.plot(curve.updates, curve.values, linewidth=0.8)
+        if baseline is not None:
+            above.axhline(baseline[1], color="#999999", linestyle="--", linewidth=1, label=baseline[0])
+        above.set_ylabel("loss in the log")
+        above.legend(fontsize=8)
+        below.set_ylabel("tokens/s")
+        below.set_xlabel("updates")
+        for axes in (above, below):
+            axes.grid(alpha=0.3)
 
 
 def launched_run(output_dir: Path) -> Launch:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
-from roberta_plugin.planner.memory import Precision
-from roberta_plugin.planner.network import Machine
-from roberta_plugin.planner.plan import Training
+from roberta_plugin.planner.machines import Machine
+from roberta_plugin.settings import Checked, setting
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.log import median_speed
 from roberta_plugin.training.option_checks import check_options
@@ -20,43 +20,108 @@ _SPECIALS = 5  # <s> <pad> </s> <unk>, which dict.txt never holds, and <mask>, w
 _DEVICES = re.compile(r"training on (\d+) devices")
 
 
-def training_of(
-    recipe: LaunchSettings,
-    *,
-    machine: Machine,
-    tokens_per_second: float | None = None,
-    log: Path | None = None,
-    utilization: float | None = None,
-) -> Training:
-    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU.
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Types of weights and optimizer state under fairseq's --fp16, --bf16 and --memory-efficient-*."""
 
-    Args:
-        recipe: as for `roberta launch`.
-        machine: its peak is the base of `utilization`.
-        tokens_per_second: measured on one GPU.
-        log: output of a run on one GPU; the median of its speeds is taken.
-        utilization: assumed share of the machine's peak.
+    is_half: bool = True
+    is_memory_efficient: bool = False
+    has_own_masters: bool = False  # roberta_adamw keeps fp32 weights in memory-efficient half too
+
+    @property
+    def size(self) -> int:
+        """Bytes of a weight, an activation, and an all-reduced gradient."""
+        return 2 if self.is_half else 4
+
+    @property
+    def state_size(self) -> int:
+        """Bytes per parameter for weights, gradients and Adam's two moments.
+
+            fp32                                        4 + 4 + 8
+            half                                        2 + 2 + 8, + 4 + 4 for fp32 copies of weights and gradients
+            memory-efficient half                       2 + 2 + 8
+            memory-efficient half with roberta_adamw    2 + 2 + 8, + 4 for an fp32 copy of the weights
+
+        fairseq's `FP16Optimizer.build_fp32_params` makes both copies; Rajbhandari et al. 2020 ("ZeRO", section 3.1)
+        count that of the weights only.
+        """
+        if not self.is_half:
+            return 16
+        if not self.is_memory_efficient:
+            return 20
+        return 16 if self.has_own_masters else 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training, and its speed on one GPU."""
+
+    shape: Shape
+    precision: Precision
+    batch_sequences: int  # per update, on all GPUs together
+    most_per_gpu: int  # sequences in one forward pass of a GPU
+    num_updates: int
+    tokens_per_second: float  # of one GPU alone
+    has_dropout: bool = True
+    has_eager_attention: bool = False
+    recompute: bool = False
+    save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
+    save_updates: int = 0  # between checkpoints by updates; 0: none
+    saves_in_background: bool = False
+    may_differ: bool = True  # whether the GPUs' batches may differ by a sequence, as those of the pretraining task
+    overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
+
+    @property
+    def tokens_per_update(self) -> int:
+        """Tokens per update on all GPUs together."""
+        return self.batch_sequences * self.shape.tokens_per_sample
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of the whole training, recomputation not counted."""
+        return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed(Checked):
+    """The speed of one GPU: exactly one of these; the fields are options of `roberta plan`."""
+
+    tokens_per_second: float | None = setting(None, "speed of one GPU, measured with this recipe", above=0)
+    log: Path | None = setting(None, "output of a run of this recipe on one GPU, with --log-format json")
+    utilization: float | None = setting(
+        None, "share of the peak to assume, where nothing was measured", above=0, largest=1
+    )
+
+    def of(self, shape: Shape, machine: Machine) -> float:
+        """Tokens per second.
+
+        Raises:
+            ValueError: if not exactly one is given.
+        """
+        if sum(value is not None for value in (self.tokens_per_second, self.log, self.utilization)) != 1:
+            raise ValueError(
+                "Give the speed of one GPU by exactly one of --tokens-per-second, --log (of a run on one GPU) and "
+                "--utilization."
+            )
+        if self.log is not None:
+            return speed_in_log(self.log)
+        if self.utilization is not None:
+            return self.utilization * machine.peak_tflops * 1e12 / flops_per_token(shape)
+        assert self.tokens_per_second is not None
+        return self.tokens_per_second
+
+
+def training_of(recipe: LaunchSettings, *, machine: Machine, speed: Speed) -> Training:
+    """The recipe's training; `machine` is for a speed that is a share of its peak.
 
     Raises:
-        ValueError: if not exactly one of the three is given, if the recipe has no batch size or no number of updates,
-            or if a training would refuse its options.
+        ValueError: if the recipe has no batch size or no number of updates, or `fairseq-train` would refuse its
+            options, or `speed` is invalid.
     """
     parsed = train_arguments.parse(complete(recipe))
     check_options(parsed)
     shape = shape_of(parsed)
-    if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:
-        raise ValueError(
-            "Give the speed of one GPU by exactly one of --tokens-per-second, --log (of a run on one GPU) and "
-            "--utilization."
-        )
-    if log is not None:
-        tokens_per_second = speed_in_log(log)
-    elif utilization is not None:
-        if not 0.0 < utilization <= 1.0:
-            raise ValueError(f"--utilization must lie between 0 and 1, got {utilization}.")
-        tokens_per_second = utilization * machine.peak_tflops * 1e12 / flops_per_token(shape)
-    if tokens_per_second is None or not 0.0 < tokens_per_second < float("inf"):
-        raise ValueError(f"--tokens-per-second must be greater than 0, got {tokens_per_second}.")
+    tokens_per_second = speed.of(shape, machine)
     if not parsed.max_update or parsed.max_update < 0:
         raise ValueError("The recipe has no --max-update, so the length of the training is unknown: add max_update.")
     if not parsed.batch_size:

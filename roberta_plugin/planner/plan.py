@@ -1,9 +1,9 @@
 """The speed of one GPU -> step time, days, GPU-hours and memory on many.
 
     shape (flops.py) + speed of one GPU ---> compute time of a step
-    gradients + network (network.py)    ---> time of the all-reduce, most of it hidden by the backward pass
+    gradients + network (machines.py)   ---> time of the all-reduce, most of it hidden by the backward pass
     shape + precision (memory.py)       ---> memory per GPU, and how long a checkpoint stops all of them
-    failures (goodput.py)               ---> time that is lost with them, where their rate is given
+    failures (goodput.py)               ---> time lost to failures, if their rate is given
 
 The result is a lower bound on the time: waiting for data, validation and slow nodes are not included, and a GPU is
 slower at smaller batches than in the measured run. The measured speed includes the optimizer's step as often as that
@@ -13,13 +13,15 @@ run made it: measure with --update-freq 1 to plan for many GPUs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from roberta_plugin.data.rounding import ceil_div
-from roberta_plugin.planner.flops import Shape, flops_per_token
-from roberta_plugin.planner.goodput import Failures, goodput
-from roberta_plugin.planner.memory import Memory, Precision, checkpoint_bytes, memory_of
-from roberta_plugin.planner.network import Machine, all_reduce_seconds
+from roberta_plugin.planner.flops import flops_per_token
+from roberta_plugin.planner.goodput import GPUS_OF_RATE, PUBLISHED, Failures, best_interval, goodput
+from roberta_plugin.planner.inputs import Training
+from roberta_plugin.planner.machines import Machine, all_reduce_seconds
+from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, checkpoint_bytes, largest_batch, memory_of
 from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
@@ -27,36 +29,6 @@ BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-re
 FILES_PER_SAVE = 2  # the checkpoint under its own name, and checkpoint_last.pt
 HOST_COPY_GB_S = 10.0  # of a state, from a GPU to page-locked memory; an assumption: PCIe 4.0 x16 has 32 nominally
 GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """A training, and its speed on one GPU."""
-
-    shape: Shape
-    precision: Precision
-    batch_sequences: int  # per update, on all GPUs together
-    most_per_gpu: int  # sequences in one forward pass of a GPU
-    num_updates: int
-    tokens_per_second: float  # of one GPU alone
-    has_dropout: bool = True
-    has_eager_attention: bool = False
-    recompute: bool = False
-    save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
-    save_updates: int = 0  # between checkpoints by updates; 0: none
-    saves_in_background: bool = False
-    may_differ: bool = True  # whether the GPUs' batches may differ by a sequence, as those of the pretraining task
-    overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
-
-    @property
-    def tokens_per_update(self) -> int:
-        """Tokens per update on all GPUs together."""
-        return self.batch_sequences * self.shape.tokens_per_sample
-
-    @property
-    def flops(self) -> float:
-        """FLOPs of the whole training, recomputation not counted."""
-        return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +85,7 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
         gpu_hours=24 * days * num_gpus,
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
-        memory=memory_on(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
+        memory=memory_of(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
     )
     if failures is None:
         return row
@@ -126,19 +98,6 @@ def batch_of(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPl
     """Split the batch of an update, with at most `most_per_gpu` blocks in a forward pass."""
     return plan_batch(
         training.batch_sequences, num_gpus=num_gpus, most_per_gpu=most_per_gpu, may_differ=training.may_differ
-    )
-
-
-def memory_on(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
-    """Memory of each of `num_gpus` GPUs with `per_gpu` blocks in a forward pass."""
-    return memory_of(
-        training.shape,
-        precision=training.precision,
-        batch_size=batch_size,
-        is_distributed=num_gpus > 1,
-        has_dropout=training.has_dropout,
-        has_eager_attention=training.has_eager_attention,
-        recompute=training.recompute,
     )
 
 
@@ -212,3 +171,104 @@ def plan_table(
     if not rows:
         raise ValueError(reason)
     return rows
+
+
+def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failures: Failures | None = None) -> str:
+    """The plan as text with a Markdown table."""
+    shape = training.shape
+    peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
+    per_token = flops_per_token(shape) / 1e9
+    table = [cells_of(row, machine) for row in rows]
+    lines = [
+        f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "
+        f"{training.tokens_per_update:,} tokens per update, {training.num_updates:,} updates: {training.flops:.3g} "
+        "FLOPs.",
+        f"One GPU: {training.tokens_per_second:,.0f} tokens/s, {peak:.1%} of {machine.peak_tflops:,.0f} TFLOP/s.",
+        "",
+        f"| {' | '.join(table[0])} |",
+        "| --- " * len(table[0]) + "|",
+        *(f"| {' | '.join(cells.values())} |" for cells in table),
+    ]
+    memory = rows[0].memory
+    lines += [
+        "",
+        f"Memory on {rows[0].num_gpus} GPUs: weights, gradients and optimizer {memory.states / 1e9:.1f} GB, buckets "
+        f"{memory.buckets / 1e9:.1f} GB, activations {memory.activations / 1e9:.1f} GB, CUDA about 1 GB.",
+        f"A checkpoint: {checkpoint_bytes(shape, training.precision) / 1e9:.1f} GB, written twice at "
+        f"{machine.write_gb_s:g} GB/s"
+        + (f" in the background, copied at {HOST_COPY_GB_S:g} GB/s." if training.saves_in_background else "."),
+        batch_advice(training, rows[0], machine=machine),
+    ]
+    if failures is not None:
+        lines.append(failure_advice(training, rows[-1], machine=machine, failures=failures))
+    return "\n".join(lines) + "\n"
+
+
+def cells_of(row: Row, machine: Machine) -> dict[str, str]:
+    """The cells of a row by their columns."""
+    fits = "" if row.memory.total <= machine.memory_gb * 1e9 else f" (of {machine.memory_gb:g}: too much)"
+    cells = {
+        "GPUs": f"{row.num_gpus:,}",
+        "batch x accumulated": f"{row.per_gpu} x {row.update_freq}",
+        "step s": f"{row.step:.3g}",
+        "all-reduce ms": f"{1e3 * row.all_reduce:.1f}",
+        "exposed ms": f"{1e3 * row.exposed:.1f}",
+        "tokens/s": f"{row.tokens_per_second:,.0f}",
+        "efficiency": f"{row.efficiency:.1%}",
+        "saving": f"{row.saving:.1%}",
+        "days": f"{row.days:.3g}",
+        "GPU-hours": f"{row.gpu_hours:,.0f}",
+        "GB per GPU": f"{row.memory.total / 1e9:.1f}{fits}",
+    }
+    if machine.price_per_gpu_hour is not None:
+        cells["cost"] = f"{row.gpu_hours * machine.price_per_gpu_hour:,.0f}"
+    if row.goodput is not None:
+        cells["goodput"] = f"{row.goodput:.2%}"
+    return cells
+
+
+def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
+    """A sentence on the `batch_size` that fills the GPU, for the number of GPUs of `row`."""
+    most = largest_batch(training, num_gpus=row.num_gpus, gpu_bytes=machine.memory_gb * 1e9)
+    if most == 0:
+        return (
+            f"Not even one block fits into {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB: try "
+            "checkpoint_activations, or memory_efficient_bf16 with roberta_adamw."
+        )
+    best = batch_of(training, num_gpus=row.num_gpus, most_per_gpu=most)
+    fits = f"By this estimate, {most:,} blocks in one forward pass fill {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB"
+    if best.per_gpu == row.per_gpu:
+        return f"{fits}; of the sizes that divide the batch, {row.per_gpu:,} is the largest."
+    return (
+        f"{fits}: with batch_size {best.per_gpu:,}, an update on {row.num_gpus:,} GPUs has {best.update_freq:,} "
+        f"forward passes instead of {row.update_freq:,}."
+    )
+
+
+def failure_advice(training: Training, row: Row, *, machine: Machine, failures: Failures) -> str:
+    """The assumed failures, and the best time between checkpoints for the number of GPUs of `row`."""
+    between = failures.between(row.num_gpus)
+    written, copied = write_seconds(training, machine=machine)
+    stall, delay = (copied, written) if training.saves_in_background else (written, 0.0)
+    best = max(best_interval(stall=stall, between_failures=between), delay)
+    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between, delay=delay)
+    return (
+        f"Failures: {failures.per_day:g} a day on {GPUS_OF_RATE:,} GPUs ("
+        + ", ".join(f"{name}: {rate:.2g}" for name, rate in PUBLISHED.items())
+        + f"), {failures.restart_s / 60:g} minutes for a restart. On {row.num_gpus:,} GPUs, one every "
+        f"{between / 3600:,.3g} hours: a checkpoint every {best / 60:.3g} minutes is best, with a goodput of "
+        f"{reached:.2%}."
+    )
+
+
+def as_json(training: Training, rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
+    """The plan as a JSON object."""
+    price = machine.price_per_gpu_hour
+    costs: list[dict[str, float]] = [{} if price is None else {"cost": row.gpu_hours * price} for row in rows]
+    return {
+        "training": asdict(training) | {"flops": training.flops, "num_parameters": training.shape.num_parameters},
+        "machine": asdict(machine),
+        "rows": [
+            asdict(row) | {"memory_bytes": row.memory.total} | cost for row, cost in zip(rows, costs, strict=True)
+        ],
+    }

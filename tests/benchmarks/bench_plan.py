@@ -18,10 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from roberta_plugin.planner.flops import Shape, flops_per_token
-from roberta_plugin.planner.inputs import vocabulary_size
-from roberta_plugin.planner.memory import Precision
-from roberta_plugin.planner.network import ACHIEVED, Machine
-from roberta_plugin.planner.plan import Training, plan
+from roberta_plugin.planner.inputs import Precision, Training, vocabulary_size
+from roberta_plugin.planner.machines import ACHIEVED, Machine
+from roberta_plugin.planner.plan import plan
 from roberta_plugin.training.log import curve
 from tests.benchmarks.report import Report, machine
 from tests.slurm_cluster import free_ports

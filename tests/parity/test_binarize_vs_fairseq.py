@@ -1,5 +1,6 @@
 """`binarize` writes the bytes of fairseq's own two steps: its BPE encoder, then fairseq-preprocess."""
 
+import dataclasses
 import lzma
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
@@ -103,8 +104,7 @@ def test_same_bytes(case, texts, shared_data, tmp_path, workers, part_bytes, fas
             tokenizer=tokenizer,
             vocabulary=vocabulary,
             destination=tmp_path / "ours",
-            workers=workers,
-            part_bytes=part_bytes,
+            settings=BinarizeSettings(workers=workers, part_bytes=part_bytes),
             progress=False,
         )
         for suffix in ("bin", "idx"):
@@ -131,7 +131,7 @@ def test_small_parts_are_cut_where_no_character_or_line_end_is_broken(case, text
             tokenizer=ByteLevelBpe.load(shared_data / "gpt2_bpe"),
             vocabulary=Vocabulary.load(dictionary),
             destination=tmp_path / str(part_bytes),
-            part_bytes=part_bytes,
+            settings=BinarizeSettings(part_bytes=part_bytes),
             progress=False,
         )
         outputs.append((tmp_path / str(part_bytes) / "train.bin").read_bytes())
@@ -150,18 +150,19 @@ def test_broken_utf8_stops_both_and_can_be_left_out(case, encoded, texts, shared
     assert done.returncode != 0
     assert b"UnicodeDecodeError" in done.stderr
 
-    settings = {
+    what = {
         "split": "train",
         "tokenizer": ByteLevelBpe.load(bpe),
         "vocabulary": Vocabulary.load(dictionary),
         "destination": tmp_path / "ours",
         "progress": False,
-        "part_bytes": 100_003,
     }
+    settings = BinarizeSettings(part_bytes=100_003)
     line = (texts / "real").read_bytes().count(b"\n") + 1
     with pytest.raises(BadLineError, match=rf"bad, line {line}: byte 0xff at column 0 .*--skip-bad-lines"):
-        binarize([bad], **settings)
-    manifest = binarize([bad], **settings, rules=LineRules(skip_bad_lines=True), overwrite=True)
+        binarize([bad], **what, settings=settings)
+    skipping = dataclasses.replace(settings, rules=LineRules(skip_bad_lines=True), overwrite=True)
+    manifest = binarize([bad], **what, settings=skipping)
     assert manifest["splits"]["train"]["counts"]["bad_lines"] == 2
     assert (tmp_path / "ours" / "train.bin").read_bytes() == (theirs / "train.bin").read_bytes()
 

@@ -24,9 +24,8 @@ PREPARED = (
 FLOORS = [
     {"cli"},
     {"experiments"},
-    {"planner"},
+    {"planner", "demo"},
     {"launch"},
-    {"demo"},
     {"training"},
     {"prediction"},
     {"hub"},

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from roberta_plugin.settings import REQUIRED, add_options, check_values, convert, from_arguments, parse_pairs, setting
+from roberta_plugin.settings import REQUIRED, Checked, add_options, convert, from_arguments, parse_pairs, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def test_pairs():
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(Checked):
     source: Path = setting(REQUIRED, "what to read", flag="source")
     output_dir: Path = setting(REQUIRED, "where to write")
     share: float | None = setting(None, "how much", smallest=0, largest=1)
@@ -69,9 +69,6 @@ class Command:
     column: str | None = setting(None, "which")
     is_on: bool = setting(False, "whether")
     inner: int = 3
-
-    def __post_init__(self):
-        check_values(self)
 
 
 def read(*words):
@@ -105,3 +102,26 @@ def test_a_dataclass_becomes_options_and_the_options_become_the_dataclass():
     for words in (["a"], ["a", "--output-dir", "b", "--keep", "none"], ["a", "--output-dir", "b", "--inner", "4"]):
         with pytest.raises(SystemExit):
             read(*words)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limited(Checked):
+    lengths: tuple[int, ...] = setting((128, 512), "lengths", nargs="+", smallest=2)
+    rate: float | None = setting(None, "rate", above=0, largest=1, default_text="measured")
+    files: tuple[str, ...] = setting((), "files", nargs="+", action="extend")
+
+
+def test_limits_apply_to_each_value_and_the_help_shows_defaults():
+    assert Limited(rate=1.0).rate == 1.0
+    for values, message in (
+        ({"lengths": (5, 1)}, "--lengths must be 2 or more, got 1"),
+        ({"rate": 0.0}, "--rate must be greater than 0 and at most 1, got 0.0"),
+        ({"rate": float("nan")}, "--rate must be greater than 0"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            Limited(**values)
+    parser = argparse.ArgumentParser()
+    add_options(parser, Limited)
+    assert "(default: 128 512)" in parser.format_help() and "(default: measured)" in parser.format_help()
+    found = from_arguments(Limited, vars(parser.parse_args(["--files", "a", "b", "--files", "c"])))
+    assert found == Limited(files=("a", "b", "c"))

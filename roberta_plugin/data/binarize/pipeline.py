@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,36 @@ from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_f
 from roberta_plugin.data.mmap_tokens import best_dtype
 from roberta_plugin.data.mmap_tokens_parts import SharedFiles
 from roberta_plugin.data.sentences import paragraphs_path
-from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
-from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
+from roberta_plugin.data.text_inputs import InputSettings
+from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import NO_ROOM, atomic_write
 from roberta_plugin.json_files import sha256_of_json
 from roberta_plugin.machine import num_cores
+from roberta_plugin.settings import setting
 
 _BLANK = "blank_line_after_files"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinarizeSettings(InputSettings):
+    """How to binarize; the fields are options of `roberta binarize`."""
+
+    workers: int | None = setting(None, "number of processes", smallest=1, default_text="the number of usable cores")
+    blank_line_after_files: bool = setting(
+        False, "end each text file with a blank line, so that its last document does not run into the next file"
+    )
+    max_unknown: float = setting(
+        MAX_UNKNOWN, "refuse a split if a larger share of its tokens is <unk>", metavar="SHARE"
+    )
+    overwrite: bool = setting(False, "replace existing splits, also those of another corpus")
+    part_bytes: int | None = setting(
+        None,
+        "bytes of text per part, the unit of work that a stopped run does not repeat",
+        smallest=1,
+        default_text="a sixteenth of the text, between 1 and 16 MiB",
+    )
 
 
 def binarize(
@@ -57,14 +78,8 @@ def binarize(
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     destination: str | os.PathLike[str],
-    workers: int | None = None,
+    settings: BinarizeSettings | None = None,
     progress: bool = True,
-    rules: LineRules = FAIRSEQ_RULES,
-    blank_line_after_files: bool = False,
-    overwrite: bool = False,
-    part_bytes: int | None = None,
-    text_format: TextFormat = "auto",
-    max_unknown: float = MAX_UNKNOWN,
 ) -> dict[str, Any]:
     """Write one split of a data-bin, or the rest of it after an interruption.
 
@@ -74,15 +89,8 @@ def binarize(
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
         destination: folder of the data-bin; it may contain other splits of the same vocabulary.
-        workers: number of processes; by default the number of usable cores.
+        settings: by default lines are read as fairseq reads them.
         progress: show MB/s and the time left, in a bar on a terminal, else in lines.
-        rules: of lines; by default as in fairseq.
-        blank_line_after_files: add a blank line, which separates documents, after each plain text file.
-        overwrite: make an existing split again, and replace one of another corpus, finished or not.
-        part_bytes: bytes of text per part, which a stopped run does not repeat; by default a sixteenth of all text,
-            between 1 and 16 MiB.
-        text_format: "text" or "jsonl" for all inputs; "auto" detects it.
-        max_unknown: refuse a split if a larger share of its tokens is unknown.
 
     Returns:
         The manifest.
@@ -94,22 +102,21 @@ def binarize(
             belong to the tokenizer.
         OSError: if the files cannot be written.
     """
-    workers = workers if workers is not None else num_cores()
-    if workers < 1:
-        raise ValueError(f"--workers must be 1 or more, got {workers}.")
+    settings = settings or BinarizeSettings()
+    workers, rules = settings.workers or num_cores(), settings.rules
     to_model = vocabulary.tokenizer_to_model(tokenizer).astype(best_dtype(vocabulary.num_binarized))
     if (to_model == vocabulary.unk_id).all():
         raise ValueError(
             "The dict.txt has none of the tokenizer's symbols: it is empty, or belongs to another tokenizer."
         )
     folder = Path(destination)
-    sources = find_inputs(inputs, text_format=text_format)
-    all_rules = {**asdict(rules), _BLANK: blank_line_after_files}
+    sources = find_inputs(inputs, text_format=settings.text_format)
+    all_rules = {**asdict(rules), _BLANK: settings.blank_line_after_files}
     if not rules.split_sentences:
         del all_rules["split_sentences"]  # as in the manifests of earlier versions
-    plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, part_bytes)
+    plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, settings.part_bytes)
     parts = folder / f"{split}.parts"
-    if not (overwrite or parts.exists() or leftovers(folder, split)) and is_made(folder, plan, workers):
+    if not (settings.overwrite or parts.exists() or leftovers(folder, split)) and is_made(folder, plan, workers):
         return read_manifest(folder) or {}
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -119,23 +126,23 @@ def binarize(
     with _full_disk_explained(folder), split_lock(folder, split, waits_if=another_makes_it):
         with folder_lock(folder):
             remove_leftovers(folder, split)
-        if not overwrite and is_made(folder, plan, workers):
+        if not settings.overwrite and is_made(folder, plan, workers):
             shutil.rmtree(parts, ignore_errors=True)
             return read_manifest(folder) or {}
         with folder_lock(folder):
             check_vocabulary(folder, read_manifest(folder), tokenizer, vocabulary)
-            prepare_parts(folder, parts, plan, overwrite=overwrite)
+            prepare_parts(folder, parts, plan, overwrite=settings.overwrite)
         job = Job(
             tokenizer=tokenizer,
             to_model=to_model,
             eos_id=vocabulary.eos_id,
             unk_id=vocabulary.unk_id,
             rules=rules,
-            blank_line_after_files=blank_line_after_files,
+            blank_line_after_files=settings.blank_line_after_files,
             folder=parts,
             part_bytes=plan.part_bytes,
         )
-        manifest = _run(job, plan, folder, vocabulary, workers, progress=progress, max_unknown=max_unknown)
+        manifest = _run(job, plan, folder, vocabulary, workers, progress=progress, max_unknown=settings.max_unknown)
         shutil.rmtree(parts)
     return manifest
 

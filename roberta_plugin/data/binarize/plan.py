@@ -62,10 +62,8 @@ def make_plan(
     """A plan to binarize `sources` as `split`.
 
     Raises:
-        ValueError: if the name of the split or `part_bytes` is invalid.
+        ValueError: if the name of the split is invalid.
     """
-    if part_bytes is not None and part_bytes < 1:
-        raise ValueError(f"--part-bytes must be 1 or more, got {part_bytes}.")
     if not re.fullmatch(r"[\w.-]+", split) or split.startswith("."):
         raise ValueError(f"The name of a split may contain letters, digits, '_', '-' and '.', got {split!r}.")
     inputs = [_identity(source) for source in sources]

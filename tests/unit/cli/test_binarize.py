@@ -1,17 +1,19 @@
 import pytest
 
 from roberta_plugin.cli import build_parser, main
-from roberta_plugin.cli.binarize import splits_of, summary
+from roberta_plugin.cli.binarize import Splits, splits_of, summary
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+from roberta_plugin.settings import from_arguments
 
 
-def parse(*words):
-    return build_parser("binarize").parse_args(["binarize", "--tokenizer", "t", "--output-dir", "d", *words])
+def splits(*words):
+    args = build_parser("binarize").parse_args(["binarize", "--tokenizer", "t", "--output-dir", "d", *words])
+    return splits_of(from_arguments(Splits, vars(args)), args.split)
 
 
 def test_splits_come_from_their_options():
-    args = parse("--train", "a", "b", "--valid", "c", "--train", "d", "--split", "extra", "e", "f")
-    assert splits_of(args) == {"train": ["a", "b", "d"], "valid": ["c"], "extra": ["e", "f"]}
+    found = splits("--train", "a", "b", "--valid", "c", "--train", "d", "--split", "extra", "e", "f")
+    assert found == {"train": ["a", "b", "d"], "valid": ["c"], "extra": ["e", "f"]}
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,7 @@ def test_splits_come_from_their_options():
 )
 def test_splits_that_make_no_sense(words):
     with pytest.raises(ValueError, match=r"--split|Nothing to binarize|can be read only once"):
-        splits_of(parse(*words))
+        splits(*words)
 
 
 def test_summary_tells_what_was_left_out():

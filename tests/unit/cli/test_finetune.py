@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.cli import finetune, main
+from roberta_plugin.cli import build_parser, finetune, main
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.experiments import finetune as procedure
 from roberta_plugin.experiments import finetuning_plan, inference
@@ -32,9 +32,7 @@ REAL_SWEEP = sweep.sweep
 
 
 def parse(*words):
-    parser = argparse.ArgumentParser()
-    finetune.add_parser(parser.add_subparsers())
-    return parser.parse_args(["finetune", *map(str, words)])
+    return build_parser("finetune").parse_args(["finetune", *map(str, words)])
 
 
 def edit(path, old, new):

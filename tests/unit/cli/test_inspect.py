@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 
@@ -19,7 +19,7 @@ def data_bin(tmp_path):
         tokenizer=tokenizer,
         vocabulary=Vocabulary([Row(symbol, 1) for symbol in tokenizer.symbols if symbol != str(ord("d"))]),
         destination=tmp_path / "data",
-        workers=1,
+        settings=BinarizeSettings(workers=1),
         progress=False,
     )
     return tmp_path / "data"

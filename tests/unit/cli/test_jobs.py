@@ -1,13 +1,12 @@
 """`roberta jobs`: a row for each launched run."""
 
-import argparse
 import json
 import socket
 import time
 
 import pytest
 
-from roberta_plugin.cli import jobs
+from roberta_plugin.cli import build_parser, jobs
 from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
 from roberta_plugin.launch.status import Launch, Status, read_status, write_launch, write_status
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
@@ -27,9 +26,7 @@ def run_jobs(monkeypatch, capsys):
             return {job_id: found[job_id] for job_id in job_ids & found.keys()}
 
         monkeypatch.setattr(slurm_commands, "jobs", ask)
-        parser = argparse.ArgumentParser()
-        jobs.add_parser(parser.add_subparsers())
-        args = parser.parse_args(["jobs", *map(str, folders)])
+        args = build_parser("jobs").parse_args(["jobs", *map(str, folders)])
         assert args.run(args) == 0
         return capsys.readouterr().out.splitlines()
 
@@ -185,7 +182,7 @@ def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
     assert pauses == [5, 5]
     assert [line.split()[2] for line in lines if line.startswith("7")] == ["2,500", "2,600"]
     assert "\x1b" not in "".join(lines), "no codes of a terminal in a file"
-    with pytest.raises(ValueError, match="--watch must be at least 1 second, got 0"):
+    with pytest.raises(ValueError, match="--watch must be 1 or more, got 0"):
         run_jobs(tmp_path, "--watch", "0", states={})
 
 
@@ -219,9 +216,7 @@ def test_a_run_shows_its_mfu_and_the_rank_that_the_others_wait_for(run_jobs, tmp
 
 
 def act(*words):
-    parser = argparse.ArgumentParser()
-    jobs.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["jobs", *map(str, words)])
+    args = build_parser("jobs").parse_args(["jobs", *map(str, words)])
     return args.run(args)
 
 

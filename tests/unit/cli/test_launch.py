@@ -1,11 +1,10 @@
 """`roberta launch`: options, config file and what stands after -- become one recipe."""
 
-import argparse
 import dataclasses
 
 import pytest
 
-from roberta_plugin.cli import launch
+from roberta_plugin.cli import build_parser
 from roberta_plugin.launch import submission
 from roberta_plugin.launch.recipe import LaunchSettings
 from tests.unit.launch.recipes import good_recipe
@@ -16,9 +15,7 @@ def run(monkeypatch):
     """Parse and run; returns the exit code."""
 
     def run(*words):
-        parser = argparse.ArgumentParser()
-        launch.add_parser(parser.add_subparsers())
-        args = parser.parse_args(["launch", *map(str, words)])
+        args = build_parser("launch").parse_args(["launch", *map(str, words)])
         return args.run(args)
 
     return run
@@ -44,9 +41,7 @@ def test_flags_config_and_train_options_reach_the_recipe(run, tmp_path, monkeypa
 
 
 def test_every_field_of_the_recipe_has_its_option():
-    parser = argparse.ArgumentParser()
-    launch.add_parser(parser.add_subparsers())
-    args = vars(parser.parse_args(["launch"]))
+    args = vars(build_parser("launch").parse_args(["launch"]))
     assert {item.name for item in dataclasses.fields(LaunchSettings)} <= set(args)
 
 

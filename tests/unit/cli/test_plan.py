@@ -1,18 +1,15 @@
 """`roberta plan`: the table and the JSON file."""
 
-import argparse
 import json
 
 import pytest
 
-from roberta_plugin.cli import plan
+from roberta_plugin.cli import build_parser
 from tests.conftest import REPOSITORY
 
 
 def run(*words):
-    parser = argparse.ArgumentParser()
-    plan.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["plan", *words])
+    args = build_parser("plan").parse_args(["plan", *words])
     return args.run(args)
 
 
@@ -63,7 +60,7 @@ def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
     fast = json.loads((tmp_path / "fast.json").read_text())["rows"][0]
     assert fast["saving"] == pytest.approx(row["saving"] / 10)
     for option in ("--price", "--write-gb-s"):
-        with pytest.raises(ValueError, match=f"{option} must be positive, got -1"):
+        with pytest.raises(ValueError, match=f"{option} must be greater than 0, got -1"):
             run(*words, option, "-1")
 
 
@@ -82,7 +79,9 @@ def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(tmp_path, capsy
     with pytest.raises(ValueError, match="--restart-minutes is for --failures-per-day"):
         run(*words, "--restart-minutes", "3")
     for number in ("-1", "0", "inf"):
-        with pytest.raises(ValueError, match=f"--failures-per-day must be positive, got {number}"):
+        with pytest.raises(
+            ValueError, match=f"--failures-per-day (must be greater than 0, got {number}|is '{number}')"
+        ):
             run(*words, "--failures-per-day", number)
     with pytest.raises(ValueError, match="nothing would be kept"):
         run(*words, "--failures-per-day", "1000000")

@@ -1,12 +1,11 @@
 """`roberta prepare`: raw files in, a folder out, refusals that say what is missing."""
 
-import argparse
 import json
 import re
 
 import pytest
 
-from roberta_plugin.cli import inspect, main, prepare
+from roberta_plugin.cli import build_parser, main
 from roberta_plugin.finetuning.prepared import Prepared
 from tests import tiny_glue, tiny_race, tiny_squad, tiny_summaries, tiny_superglue, tiny_tagging
 from tests.tiny_benchmarks import write_tokenizer
@@ -14,9 +13,7 @@ from tests.tiny_tables import rows_of, write_csv
 
 
 def run(*words):
-    parser = argparse.ArgumentParser()
-    prepare.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["prepare", *map(str, words)])
+    args = build_parser("prepare").parse_args(["prepare", *map(str, words)])
     return args.run(args)
 
 
@@ -73,7 +70,7 @@ def test_every_task_says_how_many_texts_do_not_fit_and_inspect_repeats_it(tmp_pa
     assert found, shown
     longer, number, longest = (int(each.replace(",", "")) for each in found.groups())
     assert 0 < longer <= number and longest > 12
-    inspect.run(argparse.Namespace(folder=tmp_path / "out", split=None, samples=0))
+    main(["inspect", str(tmp_path / "out"), "--samples", "0"])
     shown = capsys.readouterr().out
     assert found.group().removeprefix("train: ") in shown
     assert "  max length: 12\n" in shown and "None" not in shown and "[" not in shown

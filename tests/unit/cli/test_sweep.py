@@ -1,16 +1,12 @@
 """`roberta sweep`: options and what is printed; whole sweeps are in tests/integration/test_sweep.py."""
 
-import argparse
-
 import pytest
 
-from roberta_plugin.cli import sweep
+from roberta_plugin.cli import build_parser
 
 
 def run(*words):
-    parser = argparse.ArgumentParser()
-    sweep.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["sweep", *words])
+    args = build_parser("sweep").parse_args(["sweep", *words])
     return args.run(args)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.sentences import read_paragraphs, split_line, split_lines
 from roberta_plugin.data.text_inputs import LineRules
@@ -72,11 +72,13 @@ def make(text, destination, *, workers=1, split_sentences=True, part_bytes=700):
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         destination=destination,
-        workers=workers,
+        settings=BinarizeSettings(
+            workers=workers,
+            rules=LineRules(split_sentences=split_sentences),
+            part_bytes=part_bytes,
+            overwrite=True,
+        ),
         progress=False,
-        rules=LineRules(split_sentences=split_sentences),
-        part_bytes=part_bytes,
-        overwrite=True,
     )
 
 

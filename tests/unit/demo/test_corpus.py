@@ -1,7 +1,21 @@
+"""The demo's corpus: documents of source files, prose of docstrings, splits without repetition."""
+
 import pytest
 
-from roberta_plugin.demo.corpus import TEST_SHARE, VALID_SHARE, make_splits, split_of, write_corpus
-from roberta_plugin.demo.source_documents import Document
+from roberta_plugin.demo.corpus import (
+    TEST_SHARE,
+    VALID_SHARE,
+    Document,
+    find_documents,
+    find_package,
+    is_prose,
+    language_reference,
+    make_splits,
+    package_documents,
+    paragraphs_of,
+    split_of,
+    write_corpus,
+)
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
@@ -72,3 +86,119 @@ def test_max_bytes_limits_the_text(tmp_path):
 def test_too_little_text_is_refused_by_the_name_of_the_option(tmp_path):
     with pytest.raises(ValueError, match="--max-megabytes"):
         write_corpus(tmp_path, documents(1))
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_docstrings_come_in_the_order_of_the_source_and_nothing_is_run(tmp_path):
+    write(
+        tmp_path / "module.py",
+        '"""The module."""\nraise SystemExit("this file was run")\n'
+        'class A:\n    """The class."""\n    def f(self):\n        """The method."""\n'
+        'async def g():\n    """The coroutine."""\nx = "no docstring"\n',
+    )
+    (document,) = package_documents("made_up", tmp_path)
+    assert document.name == "made_up/module.py"
+    assert document.docstrings == ["The module.", "The class.", "The method.", "The coroutine."]
+
+
+def test_docstrings_set_by_a_call_are_found(tmp_path):
+    write(
+        tmp_path / "docs.py",
+        'add_docstr(thing, r"""\nfirst line\n    indented\n""" + "tail\\nof it")\nother("no\\ndoc")\n',
+    )
+    (document,) = package_documents("made_up", tmp_path)
+    assert document.docstrings == ["first line\n    indented", "tail\nof it"]
+
+
+def test_tests_broken_files_and_files_without_docstrings_are_left_out(tmp_path):
+    write(tmp_path / "good.py", '"""Good."""')
+    write(tmp_path / "broken.py", '"""Broken."""\ndef (')
+    write(tmp_path / "empty.py", "x = 1")
+    write(tmp_path / "tests" / "test_it.py", '"""A test."""')
+    write(tmp_path / "site-packages" / "other.py", '"""Another package."""')
+    assert [document.name for document in package_documents("p", tmp_path)] == ["p/good.py"]
+
+
+def test_names_do_not_depend_on_where_the_package_lies(tmp_path):
+    for folder in ("one", "two/deeper"):
+        write(tmp_path / folder / "sub" / "module.py", '"""Text."""')
+    names = [
+        [document.name for document in package_documents("p", tmp_path / folder)] for folder in ("one", "two/deeper")
+    ]
+    assert names[0] == names[1] == ["p/sub/module.py"]
+
+
+def test_topics_of_the_language_reference_are_documents_of_their_own(tmp_path):
+    write(tmp_path / "topics.py", "topics = {'while': 'The while statement.', 'assert': 'Assert statements.'}")
+    documents = list(language_reference(tmp_path / "topics.py"))
+    assert [document.name for document in documents] == ["topics/assert", "topics/while"]
+    assert documents[1].docstrings == ["The while statement."]
+    assert list(language_reference(tmp_path / "missing.py")) == []
+
+
+def test_this_python_has_documents():
+    documents = find_documents()
+    first = [next(documents) for _ in range(20)]
+    assert len({document.name for document in first}) == 20
+    assert sum(len(docstring) for document in first for docstring in document.docstrings) > 10_000
+
+
+def test_a_package_that_is_not_there_is_named():
+    with pytest.raises(FileNotFoundError, match="no_such_package_anywhere"):
+        find_package("no_such_package_anywhere")
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        (
+            "Return the sum of all the values.\n\nThe second line is\nwrapped over two of them.",
+            ["Return the sum of all the values.", "The second line is wrapped over two of them."],
+        ),
+        (
+            "Compute something useful from the input.\n\n>>> compute(1, 2)\n3\n\nIt works on lists of any length too.",
+            ["Compute something useful from the input.", "It works on lists of any length too."],
+        ),
+        (
+            "Use it as in the following example::\n\n    x = call(the, words, in, here, look, like, prose)\n\n"
+            "After the example the text goes on.",
+            ["Use it as in the following example:", "After the example the text goes on."],
+        ),
+        (
+            "Parameters\n----------\nx : array_like\n    The values to be sorted along the last axis.",
+            ["The values to be sorted along the last axis."],
+        ),
+        (
+            ":param name: the name of the file that will be read",
+            ["the name of the file that will be read"],
+        ),
+        (
+            "- the first point is made of several words\n- the second point has a few more of them",
+            ["the first point is made of several words", "the second point has a few more of them"],
+        ),
+        (
+            "See :class:`~torch.nn.Module` and ``forward`` for *all* the details you need [1]_.",
+            ["See torch.nn.Module and forward for all the details you need."],
+        ),
+        ("x1 = f(y_2) + g[3] {4} -> 5 ; 6 7 8", []),
+        ("Too short.", []),
+        ("", []),
+    ],
+)
+def test_only_prose_stays_and_it_is_clean(docstring, expected):
+    assert list(paragraphs_of(docstring)) == expected
+
+
+def test_a_paragraph_never_holds_a_line_break():
+    paragraphs = list(paragraphs_of("First line of a longer text\n  with a second line\n\tand a third one in it."))
+    assert paragraphs
+    assert not any("\n" in paragraph or "\t" in paragraph for paragraph in paragraphs)
+
+
+def test_prose_is_mostly_words():
+    assert is_prose("This is a sentence with quite enough words.")
+    assert not is_prose("0x00 0x01 0x02 0x03 this is the table of bytes 0x04 0x05 0x06 0x07 0x08")

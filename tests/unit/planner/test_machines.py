@@ -1,10 +1,10 @@
-"""Machines by name and from files."""
+"""Machines by name and from files; the time of an all-reduce, at its edges and by hand."""
 
 import pytest
 
-from roberta_plugin.planner.machines import machine_of
-from roberta_plugin.planner.network import MACHINES, Machine
+from roberta_plugin.planner.machines import ACHIEVED, LATENCY_S, MACHINES, Machine, all_reduce_seconds, machine_of
 
+TWO = Machine(name="two", peak_tflops=1, memory_gb=1, inside_gb_s=10, between_gb_s=1, gpus_per_node=2)
 OWN = "memory_gb: 80\ninside_gb_s: 64\nbetween_gb_s: 50\n"
 
 
@@ -32,8 +32,8 @@ def test_names_and_files(tmp_path):
         (OWN, "peak-tflops is missing"),
         (f"peak_tflops: 100\n{OWN}gpus: 8\n", "unknown key 'gpus'"),
         (f"peak_tflops: much\n{OWN}", "--peak-tflops is 'much', which is not a number"),
-        (f"peak_tflops: 0\n{OWN}", "peak_tflops must be positive, got 0"),
-        (f"peak_tflops: 1\nprice_per_gpu_hour: -1\n{OWN}", "price_per_gpu_hour must not be negative"),
+        (f"peak_tflops: 0\n{OWN}", "--peak-tflops must be greater than 0, got 0"),
+        (f"peak_tflops: 1\nprice_per_gpu_hour: -1\n{OWN}", "--price-per-gpu-hour must be 0 or more, got -1"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(tmp_path, text, message):
@@ -41,3 +41,24 @@ def test_a_file_that_is_wrong_is_named(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=f"ours.yaml.*{message}"):
         machine_of(str(path))
+
+
+def test_one_gpu_waits_for_no_other():
+    assert all_reduce_seconds(1e9, num_gpus=1, machine=TWO) == 0
+
+
+def test_by_hand():
+    """2 GPUs pass the data once; 4 nodes of them pass 2 x 3/4 of it between the nodes as well."""
+    inside = 1e9 / (10e9 * ACHIEVED)
+    assert all_reduce_seconds(1e9, num_gpus=2, machine=TWO) == pytest.approx(inside)
+    between = 1.5 * 1e9 / (1e9 * ACHIEVED) + 6 * LATENCY_S
+    assert all_reduce_seconds(1e9, num_gpus=8, machine=TWO) == pytest.approx(inside + between)
+
+
+def test_time_grows_with_gpus_and_bytes_and_stays_bounded():
+    for machine in MACHINES.values():
+        times = [all_reduce_seconds(7e8, num_gpus=2**k, machine=machine) for k in range(11)]
+        assert times == sorted(times)
+        limit = 2 * 7e8 * (1 / machine.inside_gb_s + 1 / machine.between_gb_s) / (1e9 * ACHIEVED)
+        assert limit / 2 < times[-1] < limit + 256 * LATENCY_S
+        assert all_reduce_seconds(14e8, num_gpus=1024, machine=machine) > 1.5 * times[-1]

@@ -6,9 +6,9 @@ import torch
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from roberta_plugin.planner.flops import Shape
+from roberta_plugin.planner.inputs import Precision, Training
 from roberta_plugin.planner.memory import (
     CUDA_CONTEXT,
-    Precision,
     activation_bytes_per_token,
     joined_projection_bytes,
     largest_batch,
@@ -19,6 +19,12 @@ from tests.unit.planner.test_flops import LARGE, shape_of
 
 BLOCKS, LENGTH = 4, 32
 SIZES = {"encoder_layers": 3, "encoder_embed_dim": 128, "encoder_ffn_embed_dim": 512, "max_positions": LENGTH}
+
+
+def trained(shape, **changes):
+    """A training of the model; only its memory matters here."""
+    sizes = {"batch_sequences": 1, "most_per_gpu": 1, "num_updates": 1, "tokens_per_second": 1.0}
+    return Training(**{"shape": shape, "precision": Precision(), **sizes, **changes})
 
 
 def kept_bytes(model, run):
@@ -46,10 +52,10 @@ def test_activations_are_what_autograd_keeps(dtype, size, backend):
     tokens = torch.randint(4, 70, (BLOCKS, LENGTH))
     kept = kept_bytes(model, lambda: model(tokens, features_only=True, has_padding=False)[0])
     shape = shape_of(model, tokens_per_sample=LENGTH, predicted_share=0.0)
-    per_token = activation_bytes_per_token(
-        shape, size=size, has_dropout=False, has_eager_attention=backend == "eager", recompute=False
+    training = trained(
+        shape, precision=Precision(is_half=size == 2), has_dropout=False, has_eager_attention=backend == "eager"
     )
-    expected = BLOCKS * LENGTH * per_token + joined_projection_bytes(shape, size=size, recompute=False)
+    expected = BLOCKS * LENGTH * activation_bytes_per_token(training) + joined_projection_bytes(training)
     assert expected == pytest.approx(kept, rel=0.05)
 
 
@@ -76,11 +82,12 @@ def test_fp32_states_are_those_of_the_optimizer():
 
 def test_half_precision_by_hand():
     """Weights and gradients in 2 bytes, fp32 copies of both, two moments; 2 more for DDP's buckets."""
-    memory = memory_of(LARGE, precision=Precision(), batch_size=8, is_distributed=True)
+    memory = memory_of(trained(LARGE), batch_size=8, num_gpus=8)
     assert memory.states == (2 + 2 + 4 + 4 + 4 + 4) * LARGE.num_parameters
     assert memory.buckets == 2 * LARGE.num_parameters
     assert memory.total == memory.states + memory.buckets + memory.activations + CUDA_CONTEXT
-    efficient = memory_of(LARGE, precision=Precision(is_memory_efficient=True), batch_size=8, is_distributed=False)
+    in_half = Precision(is_memory_efficient=True)
+    efficient = memory_of(trained(LARGE, precision=in_half), batch_size=8, num_gpus=1)
     assert (efficient.states, efficient.buckets) == ((2 + 2 + 4 + 4) * LARGE.num_parameters, 0)
 
 
@@ -102,13 +109,7 @@ def test_memory_efficient_states_are_those_of_the_optimizer():
 def test_a_layer_is_korthikantis_34_s_b_h():
     """Section 4.1 of Korthikanti et al. 2022, for f = 4 h, 2 bytes and dropout."""
     two, one = (
-        activation_bytes_per_token(
-            Shape(num_layers=layers, dim=1024, ffn_dim=4096, num_heads=16),
-            size=2,
-            has_dropout=True,
-            has_eager_attention=False,
-            recompute=False,
-        )
+        activation_bytes_per_token(trained(Shape(num_layers=layers, dim=1024, ffn_dim=4096, num_heads=16)))
         for layers in (2, 1)
     )
     assert two - one == 34 * 1024 + 4 * 16
@@ -117,8 +118,8 @@ def test_a_layer_is_korthikantis_34_s_b_h():
 @pytest.mark.parametrize("gpu_bytes", [16e9, 32e9, 80e9])
 def test_one_block_more_than_the_largest_batch_does_not_fit(gpu_bytes):
     def memory(batch_size):
-        return memory_of(LARGE, precision=Precision(), batch_size=batch_size, is_distributed=True)
+        return memory_of(trained(LARGE), batch_size=batch_size, num_gpus=8)
 
-    most = largest_batch(memory, gpu_bytes=gpu_bytes)
+    most = largest_batch(trained(LARGE), num_gpus=8, gpu_bytes=gpu_bytes)
     assert most > 0
     assert memory(most).total <= 0.9 * gpu_bytes < memory(most + 1).total

@@ -16,7 +16,7 @@ from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
@@ -319,8 +319,8 @@ def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
     vocabulary = Vocabulary.load(tmp_path / "vocabulary" / "dict.txt")
     tokenizer = load_tokenizer(tmp_path / "vocabulary")
     folder = tmp_path / "data"
-    options = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder, "workers": 1, "progress": False}
-    binarize([tmp_path / "text.txt"], split="train", **options)
+    options = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder, "progress": False}
+    binarize([tmp_path / "text.txt"], split="train", settings=BinarizeSettings(workers=1), **options)
     dataset = load(make_task(folder, mask_whole_words=True, tokens_per_sample=128))
     starts = vocabulary.word_starts(tokenizer)
     num_predicted = num_partial = 0

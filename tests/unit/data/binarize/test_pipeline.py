@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.binarize.part_files import read_counts, read_part, text_sha256, write_part_file
-from roberta_plugin.data.binarize.pipeline import binarize
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.mmap_tokens_parts import SharedFiles
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
@@ -45,15 +45,15 @@ def make(tmp_path):
         if not path.exists() or path.read_bytes() != (text.encode() if isinstance(text, str) else text):
             path.write_bytes(text.encode() if isinstance(text, str) else text)
         tokenizer = options.pop("tokenizer", tokenizer_of())
-        settings = {
+        what = {
             "split": "train",
             "tokenizer": tokenizer,
             "vocabulary": vocabulary_of(tokenizer),
             "destination": tmp_path / "data",
-            "workers": 1,
-            "progress": False,
         }
-        return binarize(options.pop("inputs", [path]), **{**settings, **options})
+        inputs = options.pop("inputs", [path])
+        what |= {name: options.pop(name) for name in list(options) if name in what}
+        return binarize(inputs, **what, settings=BinarizeSettings(**{"workers": 1, **options}), progress=False)
 
     return call
 
