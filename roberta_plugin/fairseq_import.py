@@ -18,7 +18,7 @@ from typing import Any
 
 
 class OwnGroup:
-    """For tasks, criterions and optimizers: their options stand in a group of their own in `fairseq-train --help`."""
+    """Show the options of a task, criterion or optimizer in a group of its own in `fairseq-train --help`."""
 
     @classmethod
     def add_args(cls, parser: Any) -> None:

@@ -64,7 +64,7 @@ def add_options(parser: Any, kind: type[Any], *, skip: Collection[str] = (), opt
 
 
 def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any) -> Any:
-    """Add the option of one field, whose type is `hint`, to a parser or group; returns argparse's action."""
+    """Add the option of a field of type `hint` to a parser or group; returns argparse's action."""
     name, has = flag(item), item.metadata
     kind, choices = _plain(hint), has.get("choices") or _choices_of(hint) or None
     given = {"help": has["help"] + _default_text(item), **more}

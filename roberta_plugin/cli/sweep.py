@@ -35,7 +35,6 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what is left of the sweep and show the report; 1 if a run has failed."""
-    from roberta_plugin.experiments.settings import SweepSettings
     from roberta_plugin.experiments.sweeps.grid import read_grid
     from roberta_plugin.experiments.sweeps.sweep import check_options, summary_of, sweep
 

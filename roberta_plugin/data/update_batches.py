@@ -24,7 +24,7 @@ from typing import overload
 
 
 class UpdateStarts(Sequence[int]):
-    """Where each batch begins, computed when it is asked for.
+    """The first block of each batch, computed on demand.
 
     Args:
         start: first block.

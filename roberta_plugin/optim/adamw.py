@@ -104,7 +104,7 @@ def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dic
 
 
 class _ScalingAdamW(torch.optim.AdamW):
-    """AdamW whose fused step divides the gradients by a scale: that saves a pass over them."""
+    """AdamW that divides the gradients by a scale inside the fused step, which saves a pass over them."""
 
     supports_step_with_scale = True  # fairseq's wrappers for half precision ask for it
 

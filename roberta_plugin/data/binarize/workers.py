@@ -173,7 +173,7 @@ def _end_soon(*_: Any) -> None:
 
 
 def _exit_in_time(parent: int) -> None:
-    """End a worker whose parent was killed, or that cannot notice the stop because it waits for a pipe."""
+    """End a worker if its parent was killed, or if it waits for a pipe and cannot notice the stop."""
     while os.getppid() == parent and not _shared.is_stopped.is_set():
         time.sleep(0.2)
     if os.getppid() == parent:

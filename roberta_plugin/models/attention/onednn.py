@@ -25,7 +25,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: f
     """softmax(q k^T / sqrt(K)) v of q (B, H, Q, K), k and v (B, H, T, K); see `AttentionBackend`."""
     sequences = mask.sequences
     if sequences is None:
-        # A row of nothing but padding has no weights: zeros, as of sdpa, and no softmax of minus infinity
+        # A row with only padding gets zero weights, as in sdpa, instead of the softmax of minus infinity
         is_empty = [False] * len(q) if mask.is_padding is None else mask.is_padding.all(dim=1).tolist()
         whole = slice(0, q.size(2)), slice(0, k.size(2))
         segments = [Segment(block, *whole) for block in range(len(q)) if not is_empty[block]]

@@ -1,6 +1,6 @@
 """Attention backends for packed rows: sequences of different lengths end to end, without padding.
 
-They need `sequences`; see `base`. `torch_flash`, which needs nothing but torch, has its own file.
+They need `sequences`; see `base`. `torch_flash`, which needs only torch, has its own file.
 
 Shapes: H heads, N positions of the row, K head dimension.
 """

@@ -39,7 +39,7 @@ class EagerAttention(AttentionBackend):
         logits = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
         allowed = mask.allowed(q, k)
         if allowed is not None:
-            # Not minus infinity, of which a row of nothing but padding would become NaN
+            # Not minus infinity, which would make a row with only padding NaN
             logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
         weights = F.softmax(logits, dim=-1, dtype=torch.float32).to(v.dtype)
         return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
