@@ -60,7 +60,7 @@ def in_our_words(model: nn.Module, arguments: tuple[Any, ...], named: dict[str, 
 
 
 def _tokens_per_sample(task: Any) -> int | None:
-    """The option that counts where a fairseq task returns None from max_positions(), as multilingual_masked_lm."""
+    """--tokens-per-sample, for fairseq tasks without max_positions, such as multilingual_masked_lm."""
     options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args only
     return getattr(options, "tokens_per_sample", None)
 
