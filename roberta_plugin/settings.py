@@ -116,9 +116,9 @@ def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
     Raises:
         ValueError: for an unknown name or a value of another type; names the option.
     """
-    values = {name: value for name, value in values.items() if value is not None and not is_null(value)}
     hints = typing.get_type_hints(kind)
-    check_names(values, known=hints, where=where)
+    check_names((name for name, value in values.items() if value is not None), known=hints, where=where)
+    values = {name: value for name, value in values.items() if value is not None and not is_null(value)}
     for needed in dataclasses.fields(kind):  # type: ignore[arg-type]
         if needed.init and not _has_default(needed) and needed.name not in values:
             raise ValueError(f"{where}: {needed.name.replace('_', '-')} is missing: give it a value.")

@@ -197,7 +197,8 @@ def _splits(prepared: Prepared, settings: EvaluateSettings) -> list[str]:
 
 def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> Iterator[RawOutputs]:
     """The raw outputs of each checkpoint for a split: the stored ones, or else what the model computes now."""
-    from roberta_plugin.experiments.inference import default_device, load_model, run_model
+    from roberta_plugin.experiments.inference import load_model, run_model
+    from roberta_plugin.prediction.opening import usable_device
 
     part = prepared.split(split)
     folders: Sequence[Path | None] = settings.stored or [None] * len(settings.checkpoints)
@@ -216,7 +217,7 @@ def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> I
                 task,
                 part,
                 max_tokens=settings.max_tokens,
-                device=settings.device or default_device(),
+                device=usable_device(settings.device),
                 show_progress=settings.show_progress,
             )
             if folder:

@@ -99,8 +99,11 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
 
     import roberta_plugin
     from roberta_plugin.experiments.sweeps.sweep import check_options
+    from roberta_plugin.prediction.opening import usable_device
 
     roberta_plugin.register()
+    if settings.device is not None and settings.slurm is None:
+        usable_device(settings.device)  # it is needed after the trainings only
     has_gpus = torch.cuda.is_available()
     gpus_per_run = int(has_gpus) if settings.gpus_per_run is None else settings.gpus_per_run
     num_gpus = max(has_gpus, gpus_per_run) if settings.slurm is None else settings.slurm.gpus_per_node
@@ -475,6 +478,8 @@ def _restricted(name: str, choices: Any, label: str) -> Any:
         if not choices.keys() >= set(labels):
             raise ValueError(f"--only {name}={label}: the axis has the labels {', '.join(choices)}.")
         return {label: choices[label] for label in labels}
+    if not all(labels):
+        raise ValueError(f"--only {name}={label}: a value is empty. Give one, or several as {name}=1e-5,3e-5.")
     return labels
 
 

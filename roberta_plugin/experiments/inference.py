@@ -108,11 +108,6 @@ def _task_like(name: str, options: Mapping[str, Any]) -> Any:
     return TASK_REGISTRY[name].setup_task(config)
 
 
-def default_device() -> str:
-    """A GPU if there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 @torch.no_grad()
 def run_model(
     model: Any,

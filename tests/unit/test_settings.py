@@ -40,6 +40,7 @@ def test_every_type_is_read_and_nulls_leave_the_default():
         ({"names": [{"A": "1"}]}, r"each value of names \(--names\) must be one text"),
         ({"count": ["1"]}, r"count \(--count\) must be one value"),
         ({"is_on": "yes"}, r"is_on \(--is-on\) must be true or false"),
+        ({"counts": "null"}, "f has the unknown key 'counts'"),
         ({"counts": "1"}, "f has the unknown key 'counts' .*: use count, is_on"),
     ],
 )

@@ -211,15 +211,13 @@ class Work:
 
     def measure(self, probe: PerplexityProbe) -> None:
         """Perplexity of every model that has none yet."""
-        from roberta_plugin.experiments.inference import default_device
-
         text = None
         for model in self.models:
             path = self.root / PERPLEXITY / probe.name / model.variant / f"seed-{model.seed}.json"
             score = read_json(path, keys=("value",), remedy="delete it and run the same command again")
             if score is None and self._is_there(model) and not self.settings.report_only:
                 text = text or held_out(probe, self.planned.plans)
-                score = perplexity_of(model.checkpoint, text, device=self.settings.device or default_device())
+                score = perplexity_of(model.checkpoint, text, device=usable_device(self.settings.device))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path, "w") as file:
                     json.dump(score, file, indent=2)

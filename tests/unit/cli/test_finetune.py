@@ -109,6 +109,19 @@ def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
     assert "--valid-sequences goes with --data and --checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--device", "nowhere"), "--device nowhere cannot be used here"),
+        (("--only", "lr="), "--only lr=: a value is empty"),
+        (("--only", "lr=1e-3,"), "--only lr=1e-3,: a value is empty"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_trained(words, option, message):
+    with pytest.raises(ValueError, match=message):
+        write_grid(parse(*words, *option))
+
+
 def test_epochs_change_the_schedule(words):
     args = parse(*words, "--epochs", 3, "--only", "batch=16")
     write_grid(args)

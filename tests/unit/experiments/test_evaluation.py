@@ -94,6 +94,12 @@ def two_runs(tmp_path, monkeypatch):
     return folders, computed
 
 
+def test_a_device_that_is_not_there_is_named(questions, two_runs, tmp_path):
+    (tmp_path / "model.pt").write_text("")
+    with pytest.raises(ValueError, match="--device nowhere cannot be used here"):
+        evaluate(settings(questions, tmp_path / "results", [tmp_path / "model.pt"], device="nowhere"))
+
+
 def test_any_set_of_runs_is_evaluated_from_stored_outputs_when_the_weights_are_gone(questions, two_runs, tmp_path):
     (one, two), computed = two_runs
 
