@@ -45,7 +45,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.building import model_arguments, model_options
+from roberta_plugin.models.checkpoints.building import architecture, model_arguments
 from roberta_plugin.models.checkpoints.names import (
     CLASSIFICATION,
     SENTENCE,
@@ -148,22 +148,16 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     Raises:
         ValueError: if it is of another model, or one that normalizes before its layers.
     """
-    arguments = vars(model_arguments(state, path))
+    options = {**vars(model_arguments(state, path)), "_name": "fast_roberta"}
+    del options["arch"]
     task, saved = saved_options(state)
     if saved.get("encoder_normalize_before"):
         raise ValueError(f"{path} normalizes before each layer (encoder_normalize_before), and RoBERTa after it.")
     content = {**state, "model": from_older_fairseq(state["model"])}
     try:
-        sizes = model_options(content)
+        options = {**architecture(content), **options}
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    options: dict[str, Any] = {
-        name: value for name, value in arguments.items() if name not in ("arch", "load_checkpoint_heads")
-    }
-    for name, text in sizes.items():
-        options.setdefault(name.replace("-", "_"), int(text) if text.isdigit() else text == "true" or text)
-    options |= {"_name": "fast_roberta"}
-    del options["arch"]
     known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
     if known.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
         known["_name"] = "roberta_sentence_prediction"

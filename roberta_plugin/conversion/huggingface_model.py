@@ -27,7 +27,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
-from roberta_plugin.models.checkpoints.building import model_options
+from roberta_plugin.models.checkpoints.building import architecture
 from roberta_plugin.models.checkpoints.names import (
     ALL_HEADS,
     POSITIONS,
@@ -103,24 +103,23 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     Raises:
         ValueError: if Hugging Face's classes cannot compute this model.
     """
-    options, saved = model_options(model.state), saved_options(model.state)[1]
+    options, saved = architecture(model.state), saved_options(model.state)[1]
     _check_expressible(model, options, saved)
     kind = model.head.kind
-    num_positions = int(options["max-positions"])
     config: dict[str, Any] = {
         "architectures": [MODEL_TYPES[model_type] + FORMATS[kind].suffix],
         "model_type": model_type,
-        **{theirs: int(options[ours.replace("_", "-")]) for theirs, ours in _SIZES.items()},
+        **{theirs: options[ours] for theirs, ours in _SIZES.items()},
         **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in _DROPOUTS.items()},
         "classifier_dropout": float(saved.get("pooler_dropout") or 0.0),
-        "hidden_act": options["activation-fn"],
+        "hidden_act": options["activation_fn"],
         "vocab_size": len(model.vocabulary),
-        "max_position_embeddings": num_positions + ROWS_BEFORE_POSITIONS,
+        "max_position_embeddings": options["max_positions"] + ROWS_BEFORE_POSITIONS,
         "type_vocab_size": 1,
-        "layer_norm_eps": float(saved.get("layer_norm_eps") or FastRobertaConfig.layer_norm_eps),
+        "layer_norm_eps": options.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps),
         "initializer_range": 0.02,
         "position_embedding_type": "absolute",
-        "tie_word_embeddings": not saved.get("untie_weights_roberta"),
+        "tie_word_embeddings": "untie_weights_roberta" not in options,
         "dtype": str(next(iter(model.parameters.values())).dtype).removeprefix("torch."),
         **special_ids,
     }
@@ -140,14 +139,14 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     return config
 
 
-def _check_expressible(model: PortableModel, options: Mapping[str, str], saved: Mapping[str, Any]) -> None:
+def _check_expressible(model: PortableModel, options: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     kind, problems = model.head.kind, []
     if saved.get("encoder_normalize_before"):
         problems.append("it normalizes before each layer")
-    if kind == MASKED_LM and options["activation-fn"] != "gelu":
-        problems.append(f"its masked-LM head has the activation {options['activation-fn']}, and theirs gelu")
-    if kind not in (MASKED_LM, "tagging") and options["pooler-activation-fn"] != "tanh":
-        problems.append(f"its head has the activation {options['pooler-activation-fn']}, and theirs tanh")
+    if kind == MASKED_LM and options["activation_fn"] != "gelu":
+        problems.append(f"its masked-LM head has the activation {options['activation_fn']}, and theirs gelu")
+    if kind not in (MASKED_LM, "tagging") and options["pooler_activation_fn"] != "tanh":
+        problems.append(f"its head has the activation {options['pooler_activation_fn']}, and theirs tanh")
     for name, value in model.parameters.items():
         if name.startswith(model.head.module) and name.endswith(".dense.weight") and value.size(0) != value.size(1):
             problems.append(f"the inner dimension of its head is {value.size(0)}, and theirs {value.size(1)}")

@@ -173,20 +173,15 @@ def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
     Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data; those of the
     released roberta.large.mnli are known.
     """
-    found = identity.of_checkpoint(state)
-    options, _ = saved_options(state)
-    if found:
+    if found := identity.of_checkpoint(state):
         return found
-    if options.get("_name") != "sentence_prediction":
-        known = [labels for head in heads_of(state) if (labels := labels_of(state, head))]
-        return {"task": "", "settings": {"kind": "classification", "labels": list(known[0])}} if len(known) == 1 else {}
-    is_number = bool(options.get("regression_target"))
-    path = dictionary.parent.parent / "label" / "dict.txt"
-    names = [] if is_number or not path.is_file() else path.read_text(encoding="utf-8").splitlines()
-    settings = {
-        "kind": "regression" if is_number else "classification",
-        "labels": [name for line in names if not (name := line.rpartition(" ")[0]).startswith("madeupword")],
-    }
+    options, _ = saved_options(state)
+    labels = [named for head in heads_of(state) if (named := labels_of(state, head, data=dictionary.parent.parent))]
+    is_fairseqs = options.get("_name") == "sentence_prediction"
+    if not is_fairseqs and len(labels) != 1:
+        return {}
+    is_number = is_fairseqs and bool(options.get("regression_target"))
+    settings: dict[str, Any] = {"kind": "regression" if is_number else "classification", "labels": list(*labels[:1])}
     return {"task": "", "settings": settings}
 
 

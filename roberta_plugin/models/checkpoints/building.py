@@ -123,10 +123,12 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     return argparse.Namespace(arch=name, max_positions=num_positions, **options)
 
 
-def model_options(state: Mapping[str, Any]) -> dict[str, str]:
-    """Options of fairseq-train, without leading dashes, for the model of a checkpoint.
+def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `fast_roberta` that describe the model of a checkpoint, of any year.
 
-    Example: {"arch": "fast_roberta", "encoder-layers": "12", "encoder-embed-dim": "768", ...}
+    `layer_norm_eps` and `untie_weights_roberta` are there where they are not the defaults.
+
+    Example: {"encoder_layers": 12, "encoder_embed_dim": 768, ..., "activation_fn": "gelu"}
 
     Args:
         state: content of a checkpoint file: "model", and "cfg" or, in older files, "args".
@@ -136,14 +138,16 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     """
     try:
         parameters = from_older_fairseq(state["model"])
-        dim = parameters[TOKENS].size(1)
-        num_positions = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
-        ffn_dim = len(parameters["encoder.sentence_encoder.layers.0.fc1.weight"])
+        sizes = {
+            "encoder_layers": sizes_of(parameters)["encoder_layers"],
+            "encoder_embed_dim": parameters[TOKENS].size(1),
+            "encoder_ffn_embed_dim": len(parameters["encoder.sentence_encoder.layers.0.fc1.weight"]),
+            "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS,
+        }
     except KeyError as error:
         raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
     except (TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:  # parameters of odd shapes
         raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error}.") from error
-    numbers = {name.split(".")[3] for name in parameters if name.startswith("encoder.sentence_encoder.layers.")}
     _, kept = saved_options(state)
     if "encoder_attention_heads" not in kept:
         raise ValueError("The checkpoint lacks its number of attention heads (encoder_attention_heads).")
@@ -154,20 +158,24 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     for name, value in activations.items():
         if value not in ACTIVATIONS:
             raise ValueError(f"{name} of the checkpoint must be one of {', '.join(ACTIVATIONS)}, got {value!r}.")
-    eps = kept.get("layer_norm_eps", 1e-5)
+    eps = kept.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps)
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
-    return {
-        "arch": "fast_roberta",
-        "encoder-layers": str(len(numbers)),
-        "encoder-embed-dim": str(dim),
-        "encoder-ffn-embed-dim": str(ffn_dim),
-        "encoder-attention-heads": str(num_heads),
-        "max-positions": str(num_positions),
-        **{name.replace("_", "-"): value for name, value in activations.items()},
-        **({} if eps == 1e-5 else {"layer-norm-eps": str(eps)}),
-        **({"untie-weights-roberta": "true"} if kept.get("untie_weights_roberta") else {}),
-    }
+    others = {"layer_norm_eps": eps, "untie_weights_roberta": bool(kept.get("untie_weights_roberta"))}
+    others = {name: value for name, value in others.items() if value != getattr(FastRobertaConfig, name)}
+    return {**sizes, "encoder_attention_heads": num_heads, **activations, **others}
+
+
+def model_options(state: Mapping[str, Any]) -> dict[str, str]:
+    """`architecture` as options of fairseq-train, without leading dashes.
+
+    Example: {"arch": "fast_roberta", "encoder-layers": "12", "encoder-embed-dim": "768", ...}
+
+    Raises:
+        ValueError: as `architecture`.
+    """
+    texts = {name: "true" if value is True else str(value) for name, value in architecture(state).items()}
+    return {"arch": "fast_roberta", **{name.replace("_", "-"): text for name, text in texts.items()}}
 
 
 def num_symbols(state: Mapping[str, Any]) -> int:
