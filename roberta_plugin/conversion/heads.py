@@ -128,7 +128,7 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
             "to take the encoder without this head."
         )
     if name == MASKED_LM and name in identity.of_checkpoint(state).get(identity.MADE_ANEW, ()):
-        raise ValueError(f"{path} came without a masked-LM head: the one that it has now knows nothing.")
+        raise ValueError(f"{path} came without a masked-LM head: its present one is untrained.")
     if name is not None:
         chosen = [head for head in heads if head.name == name]
         if not chosen:

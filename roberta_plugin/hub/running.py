@@ -54,7 +54,7 @@ def cut_by_length(lengths: Sequence[int], *, max_tokens: int, enough: int) -> It
     """Numbers of the sequences of each batch: the longest first, at most `max_tokens` positions with padding.
 
     A batch that has `enough` positions takes no sequence that is shorter than SIMILAR of its longest. A sequence that
-    is longer than `max_tokens` has a batch of its own. The longest come first, so that a lack of memory shows at once.
+    is longer than `max_tokens` gets its own batch. The longest come first, so that a lack of memory shows at once.
 
     Example:
         list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=18))  ->  [[1, 3], [0, 2]]
