@@ -5,8 +5,8 @@ Both describe the same architecture. Theirs has more options: those that RoBERTa
 RobertaFor..., XLMRobertaFor... and CamembertFor... share their names of parameters. Ours and theirs have the same rows
 of positions (two unused ones, then position 0), the same layers and heads. They differ in three things. Their
 embeddings have a token type, one vector that is added to every position; ours have not, so it is added to the
-positions. CamemBERT numbers <s> and </s> differently from fairseq (`huggingface_tokenizers`). Tied parameters are in our
-state dicts twice, in their files once. Tensors are shared where nothing in them changes.
+positions. CamemBERT numbers <s> and </s> differently from fairseq (`huggingface_tokenizers`). Tied parameters are in
+our state dicts twice, in their files once. Tensors are shared where nothing in them changes.
 
 Shapes: V vocabulary, P rows of positions, D model dimension.
 """
