@@ -53,7 +53,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What was found on a split; evaluation_SPLIT.json holds the same.
+    """The results on a split, as evaluation_SPLIT.json holds them.
 
     Metrics are from 0 to 100, errors in units of the label; without labels there are none.
     """
@@ -67,15 +67,15 @@ class Evaluation:
     predictions: Sequence[str] = field(default_factory=list)
     """The prediction files: those of the ensemble, if there are several checkpoints."""
     members: Sequence[Mapping[str, Any]]
-    """Of each model: its "checkpoint" and its "metrics"."""
+    """The "checkpoint" and the "metrics" of each model."""
     median: Mapping[str, float]
     """Median of the members' metrics."""
     ensemble: Mapping[str, float]
     """Metrics of the averaged outputs."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the benchmark says of them besides (`benchmarks.Benchmark.details`)."""
+    """Further results of the benchmark (`benchmarks.Benchmark.details`)."""
     remarks: Sequence[str] = field(default_factory=list)
-    """What of the training set and of this split was cut, which labels they lack, and which models are of no use."""
+    """Texts that were cut, labels without examples, and models that have learned nothing."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """Metrics of a constant answer (`baseline`)."""
 
@@ -252,9 +252,9 @@ def baseline_of(
     Args:
         prepared: the data.
         split: which split of it.
-        outputs: those of a model, whose shapes the constant has too.
-        metrics: those of the model.
-        details: those of the benchmark, which may hold a baseline.
+        outputs: of a model; the constant has the same shapes.
+        metrics: of the model.
+        details: of the benchmark; may hold a baseline.
         options: the options of the scoring.
     """
     if not metrics or details.get("baseline"):

@@ -26,7 +26,7 @@ from roberta_plugin.training.log import Curve, curve
 
 REPORT = "report.md"
 LEARNING_CURVE = "learning_curve.png"
-_MOST_LABELS = 40  # of a plot whose numbers can be read
+_MOST_LABELS = 40  # in a plot with readable numbers
 _OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
 
@@ -42,7 +42,7 @@ class MetricRow(NamedTuple):
     num_members: int
     ensemble: float
     baseline: float | None
-    """Of a constant answer."""
+    """The metric of a constant answer."""
     paper: dict[str, float]
     """Row of the paper's table -> its number for this metric."""
 

@@ -350,10 +350,10 @@ def check_model(start: Start, prepared: Prepared) -> None:
 
 
 def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_runs: bool) -> None:
-    """Refuse a folder whose runs have started from other weights or other examples; else record those of this start.
+    """Refuse a folder with runs that started from other weights or examples; else record those of this start.
 
-    The runs record the paths of the model and of the data. A pretraining that goes on writes other weights to the same
-    path, and a folder that is prepared anew has other examples; those of a test set may be others.
+    The runs record the paths of the model and of the data. A pretraining that continues writes other weights to the
+    same path, and a folder that is prepared again may have other examples; those of a test set may change.
 
     Args:
         start: the model; None if its weights are not used.
@@ -496,7 +496,7 @@ def _changed(axis: str, choices: Any, changes: Mapping[str, str]) -> Any:
 
 
 def _shared_out(choices: Any, sharing: Mapping[str, str], *, num_ranks: int) -> Any:
-    """Choices of an axis, whose batch is divided into what one rank takes at once, and how many times."""
+    """The choices of an axis, with each batch divided among the ranks and into steps."""
     if not isinstance(choices, Mapping):
         return choices
     return {

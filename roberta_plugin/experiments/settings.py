@@ -59,7 +59,7 @@ class SweepSettings(ReportedRuns):
     """What squeue shows; None: the name of `output_dir`."""
     wait: bool = setting(False, "with --slurm: wait until the runs have left the queue")
     code: Path | None = None
-    """Folder whose .snapshots holds the code that the runs use; None: `output_dir`."""
+    """The runs use the code in this folder's .snapshots; None: `output_dir`."""
     renew_code: bool = setting(
         False, "from now on use the present code of this plugin, not the copy that the first start has made"
     )

@@ -164,7 +164,7 @@ def test_an_array_with_a_limit_is_left_alone_while_it_runs(on_cluster, tiny_data
     folder = tmp_path / "out"
     done = run(command(grid, folder, "--slurm", "--parallel", "2"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"`roberta jobs {folder}` shows how they get on" in done.stdout
+    assert f"`roberta jobs {folder}` shows their progress" in done.stdout
     assert {path.stat().st_mode & 0o777 for path in (folder / "submitit").iterdir()} <= {0o600, 0o644}
     assert {path.stat().st_mode & 0o077 for path in (folder / "submitit").glob("*.sh")} == {0}
     assert "ArrayTaskThrottle=2" in on_cluster.call("scontrol", "show", "job", submitted_job(done.stdout))

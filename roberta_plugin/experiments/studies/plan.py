@@ -100,7 +100,7 @@ class VariantPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy:
-    """A study, and what its variants take; nothing that can be known before it runs speaks against it."""
+    """A study, and what its variants take; checked as far as possible before it runs."""
 
     study: Study
     plans: Sequence[VariantPlan]
@@ -113,7 +113,7 @@ class PlannedStudy:
         return not any(plan.parsed.cpu for plan in self.plans)
 
     def pretraining(self) -> dict[str, Any]:
-        """All pretrainings as the content of a grid file, whose axis are the variants."""
+        """All pretrainings as the content of a grid file, with the variants as its axis."""
         split = str(self.plans[0].parsed.valid_subset).split(",")[0]
         return {
             "train": {"data": self.plans[0].options["data"]},

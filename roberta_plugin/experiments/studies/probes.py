@@ -3,7 +3,7 @@
 **Perplexity.** The split is cut into whole sentences (FULL-SENTENCES of section 4.2) whatever the model was trained on;
 a block's mask is a function of the seed here, the pass and the block, so it is the same for all models.
 
-**Fine-tuning.** All models x the paper's grid x seeds are one sweep, so that many runs go on at a time. For each model
+**Fine-tuning.** All models x the paper's grid x seeds are one sweep, so that many runs train at a time. For each model
 the cell with the best median on the development set counts, as in the paper (section 5.1).
 
     OUTPUT/perplexity/PROBE/VARIANT/seed-N.json
@@ -101,7 +101,7 @@ def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
 
 
 def data_of(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> Path:
-    """The folder whose split is predicted: the same for all variants."""
+    """The folder of the held-out text, the same for all variants."""
     return probe.data or plans[0].folders[0]
 
 
@@ -111,7 +111,7 @@ def block_length(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> int:
 
 
 class HeldOut(NamedTuple):
-    """Blocks of a split, their masks, and what the model is asked there."""
+    """Blocks of a split and their masks."""
 
     vocabulary: Vocabulary
     dictionary: Any
@@ -154,8 +154,8 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
     """The perplexity of a checkpoint, ours or fairseq's roberta, in fp32.
 
     Returns:
-        "value": None if the model has diverged; "accuracy": percent of the predicted tokens whose most probable token
-        is right; "num_predicted".
+        "value": None if the model has diverged; "accuracy": percent of the predicted tokens that are right;
+        "num_predicted".
 
     Raises:
         FileNotFoundError: if the checkpoint does not exist.
@@ -209,7 +209,7 @@ def recipe_of(probe: TuningProbe, prepared: Prepared, *, epochs: int | None = No
 def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:
     """The content of the grid file: axes are the models, then those of the paper's grid.
 
-    Of a model whose checkpoint is not there any more, only the names of the runs are right: enough to read results.
+    If a model's checkpoint is gone, only the names of its runs are right: enough to read results.
 
     Raises:
         ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.

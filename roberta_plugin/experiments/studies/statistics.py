@@ -36,13 +36,13 @@ class Pair:
     first: str
     second: str
     difference: float
-    """Of the means."""
+    """Difference of the means."""
     low: float | None
-    """Of the 95 % interval by Games and Howell; None without a spread."""
+    """Lower end of the 95 % interval by Games and Howell; None without a spread."""
     high: float | None
     p_games_howell: float | None
     p_permutation: float | None
-    """Exact, two-sided, of this pair alone."""
+    """Exact, two-sided, for this pair alone."""
 
     @property
     def exceeds_noise(self) -> bool:
@@ -59,9 +59,9 @@ class Comparison:
     too_wide: Mapping[str, float]
     """Variants whose seeds scatter more than those of the others -> p of the F test."""
     p_all: float | None
-    """That all variants are alike, by the exact permutation test."""
+    """p that all variants are alike, by the exact permutation test."""
     smallest_p: float | None
-    """The least that the permutation test of a pair can give with these numbers of seeds."""
+    """Smallest p that the permutation test of a pair can give with these numbers of seeds."""
     pairs: tuple[Pair, ...]
 
 

@@ -68,7 +68,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOutcome:
-    """What a study has found so far."""
+    """The results of a study so far."""
 
     results: Mapping[str, Any]
     """The content of results.json."""
@@ -81,7 +81,7 @@ class StudyOutcome:
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     """Do what is left of a study, and write its report; with `report_only`, write the report of what is there.
 
-    A folder that holds no more than results.json, as in examples/studies/results, gets its report from that.
+    A folder with results.json alone, as in examples/studies/results, gets its report from that.
 
     Args:
         settings: what to do.
@@ -100,7 +100,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     check_data(study, plans)
     check_probes(study, plans)
     folders = {probe.name: root / FINE_TUNING / probe.name for probe in study.tuning}
-    if settings.report_only:  # nothing else is written, so it may be asked for while the study goes on
+    if settings.report_only:  # nothing else is written, so it may be asked for while the study runs
         check_record(root, settings_of(study, plans), only_read=True)
         there = [probe for probe in study.tuning if is_prepared(folders[probe.name])]
         prepared = {probe.name: prepared_folder(probe, folders[probe.name]) for probe in there}

@@ -1,4 +1,4 @@
-"""One run of a sweep: its folder, its state, its training, and which of its checkpoints are kept.
+"""One run of a sweep: its folder, its state, its training, and the checkpoints that are kept.
 
     CELL/seed-N/ run.json       what it is: cell, seed, settings, arguments of fairseq-train, the sweep's folder
                  log.txt        output of fairseq-train, of all attempts
@@ -363,7 +363,7 @@ def keep_weights(folders: Sequence[RunFolder]) -> None:
 
 
 def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
-    """Keep only the weights of the best run of each cell whose runs are all done."""
+    """Keep only the weights of the best run of each finished cell."""
     keep_weights(folders)
     for folder in not_best(folders, metric):
         for path in folder.checkpoints():
@@ -371,7 +371,7 @@ def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
 
 
 def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
-    """The runs whose weights `keep_best` deletes."""
+    """The runs that lose their weights by `keep_best`."""
     found: list[RunFolder] = []
     for cell in dict.fromkeys(folder.run.cell for folder in folders):
         runs = [folder for folder in folders if folder.run.cell == cell]

@@ -219,7 +219,7 @@ def _may_be_queued(root: Path, say: Callable[[str], None]) -> bool:
             if now >= say_at:
                 say_at = now + SAY_EVERY_S
                 say(
-                    f"{time.strftime('%H:%M:%S')} {error}; the jobs go on, and SLURM is asked again every "
+                    f"{time.strftime('%H:%M:%S')} {error}; the jobs continue, and SLURM is asked again every "
                     f"{POLL_S:.0f} s for {(begun + PATIENCE_S - now) / 60:.0f} minutes"
                 )
             time.sleep(POLL_S)

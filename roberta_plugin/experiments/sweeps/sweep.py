@@ -16,7 +16,7 @@ and repeats what failed. From a notebook:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,25 +86,26 @@ def sweep(
         FileNotFoundError: if the grid file or its data are missing.
         ValueError: for a grid file that cannot work, or an output folder with other runs.
     """
-    root, is_checked = settings.output_dir.resolve(), grid is not None
+    is_checked = grid is not None
     grid = grid or read_grid(settings.grid, slurm=settings.slurm)
     if not settings.report_only:
         if not is_checked:
             check_options(grid)
         if settings.slurm is not None:
             check_slurm(grid.slurm)
-    folders = prepare(grid, root)
+    root = settings.output_dir.resolve()
+    work = _Sweep(settings, grid, root=root, folders=prepare(grid, root), say=say, share=share)
     jobs: dict[str, str] = {}
     try:
         if not settings.report_only:
-            stop_orphans(folders, say)
-            jobs = _train(folders, grid, root=root, settings=settings, say=say, share=share)
+            work.stop_orphans()
+            jobs = work.train()
     finally:
         if settings.keep != "all":
-            keep_weights(folders)
+            keep_weights(work.folders)
         if settings.keep == "best":
-            keep_best(folders, grid.metric)
-        facts = write_report(grid, folders, root=root, ensemble_size=settings.ensemble)
+            keep_best(work.folders, grid.metric)
+        facts = write_report(grid, work.folders, root=root, ensemble_size=settings.ensemble)
     return SweepReport(output_dir=root, facts=facts, jobs=jobs)
 
 
@@ -124,94 +125,92 @@ def summary_of(report: SweepReport) -> str:
     return "\n".join([*lines, f"report: {report.output_dir / 'report.md'}"])
 
 
-def stop_orphans(folders: Sequence[RunFolder], say: Callable[[str], None]) -> None:
-    """Stop the trainings that a killed sweep has left running on this machine; they are resumed."""
-    for folder in folders:
-        if stop_orphan(folder.path / "lock"):
-            say(f"{folder.run.name} was still running without the sweep that had started it: stopped, to be resumed")
+@dataclass(frozen=True)
+class _Sweep:
+    """The runs of one call of `sweep`, and how they are done."""
 
+    settings: SweepSettings
+    grid: Grid
+    _: KW_ONLY
+    root: Path
+    folders: Sequence[RunFolder]
+    say: Callable[[str], None]
+    share: Callable[[], float] | None
 
-def _train(
-    folders: Sequence[RunFolder],
-    grid: Grid,
-    *,
-    root: Path,
-    settings: SweepSettings,
-    say: Callable[[str], None],
-    share: Callable[[], float] | None,
-) -> dict[str, str]:
-    """Train the runs that are to be done, here or on SLURM; return the jobs that were submitted."""
-    queued = queued_runs(root)
-    chosen = to_do(folders, queued)
-    if chosen and use_snapshot(chosen, root=(settings.code or root).resolve(), renew=settings.renew_code):
-        say(f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code")
-    if settings.slurm is None:
-        if chosen:
-            _train_here(chosen, settings=settings, num_runs=len(folders), say=say, share=share)
-        return {}
-    jobs = _submit(chosen, grid, root=root, settings=settings, say=say) if chosen else {}
-    awaited = [folder for folder in folders if folder in chosen or folder.run.name in queued]
-    if settings.wait and awaited:  # also for what an earlier call has submitted
-        if len(awaited) > len(chosen):
-            say(f"{len(awaited) - len(chosen)} runs of an earlier submission are in the queue: waiting for them")
-        with SweepProgress(awaited, share=share) as progress:
-            wait_for_queue(awaited, root=root, keep=settings.keep, say=say, look=progress.look)
-    return jobs
+    def stop_orphans(self) -> None:
+        """Stop the trainings that a killed sweep has left running on this machine; they are resumed."""
+        for folder in self.folders:
+            if stop_orphan(folder.path / "lock"):
+                self.say(
+                    f"{folder.run.name} was still running without the sweep that started it: stopped, to be resumed"
+                )
 
+    def train(self) -> dict[str, str]:
+        """Train the runs that are to be done, here or on SLURM; return the jobs that were submitted."""
+        settings, queued = self.settings, queued_runs(self.root)
+        chosen = to_do(self.folders, queued)
+        code = (settings.code or self.root).resolve()
+        if chosen and use_snapshot(chosen, root=code, renew=settings.renew_code):
+            self.say(f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code")
+        if settings.slurm is None:
+            if chosen:
+                self.train_here(chosen)
+            return {}
+        jobs = self.submit(chosen) if chosen else {}
+        awaited = [folder for folder in self.folders if folder in chosen or folder.run.name in queued]
+        if settings.wait and awaited:  # also for what an earlier call has submitted
+            if len(awaited) > len(chosen):
+                earlier = len(awaited) - len(chosen)
+                self.say(f"{earlier} runs of an earlier submission are in the queue: waiting for them")
+            with SweepProgress(awaited, share=self.share) as progress:
+                wait_for_queue(awaited, root=self.root, keep=settings.keep, say=self.say, look=progress.look)
+        return jobs
 
-def _train_here(
-    folders: Sequence[RunFolder],
-    *,
-    settings: SweepSettings,
-    num_runs: int,
-    say: Callable[[str], None],
-    share: Callable[[], float] | None,
-) -> None:
-    say(
-        f"{len(folders)} of {num_runs} runs to do, {settings.parallel} at a time; "
-        f"logs: {settings.output_dir}/CELL/seed-N/log.txt"
-    )
-    with SweepProgress(folders, share=share) as progress:
+    def train_here(self, chosen: Sequence[RunFolder]) -> None:
+        """Train runs on this machine."""
+        settings = self.settings
+        self.say(
+            f"{len(chosen)} of {len(self.folders)} runs to do, {settings.parallel} at a time; "
+            f"logs: {settings.output_dir}/CELL/seed-N/log.txt"
+        )
+        with SweepProgress(chosen, share=self.share) as progress:
 
-        def report(folder: RunFolder, event: str) -> None:
-            if settings.keep != "all":
-                keep_weights([folder])
-            progress.report(folder, event)
+            def report(folder: RunFolder, event: str) -> None:
+                if settings.keep != "all":
+                    keep_weights([folder])
+                progress.report(folder, event)
 
-        run_locally(
-            folders,
+            run_locally(
+                chosen,
+                num_parallel=settings.parallel,
+                gpus_per_run=settings.gpus_per_run,
+                retries=settings.retries,
+                report=report,
+                look=progress.look,
+            )
+
+    def submit(self, chosen: Sequence[RunFolder]) -> dict[str, str]:
+        """Submit runs as a job array."""
+        settings, code, resources = self.settings, chosen[0].code, self.grid.slurm
+        assert code is not None
+        assert resources is not None
+        jobs = submit(
+            chosen,
+            root=self.root,
+            name=settings.job_name or self.root.name,
+            code=code,
             num_parallel=settings.parallel,
-            gpus_per_run=settings.gpus_per_run,
-            retries=settings.retries,
-            report=report,
-            look=progress.look,
+            resources=resources,
+            after=settings.after,
         )
-
-
-def _submit(
-    folders: Sequence[RunFolder], grid: Grid, *, root: Path, settings: SweepSettings, say: Callable[[str], None]
-) -> dict[str, str]:
-    """Submit the runs as a job array."""
-    code, resources = folders[0].code, grid.slurm
-    assert code is not None
-    assert resources is not None
-    jobs = submit(
-        folders,
-        root=root,
-        name=settings.job_name or root.name,
-        code=code,
-        num_parallel=settings.parallel,
-        resources=resources,
-        after=settings.after,
-    )
-    array = next(iter(jobs.values())).split("_")[0]
-    say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
-    if not settings.wait:
-        say(
-            f"`roberta jobs {root}` shows how they get on. The same command writes the report when they have ended; "
-            "with --wait it waits for that"
-        )
-    return jobs
+        array = next(iter(jobs.values())).split("_")[0]
+        self.say(f"{len(jobs)} runs submitted as job {array}, at most {settings.parallel} at a time")
+        if not settings.wait:
+            self.say(
+                f"`roberta jobs {self.root}` shows their progress. The same command writes the report when they have "
+                "ended; with --wait it waits for that"
+            )
+        return jobs
 
 
 def check_options(grid: Grid, *, is_written: bool = True) -> None:

@@ -140,7 +140,7 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
     monkeypatch.setattr(slurm, "POLL_S", 0)
     slurm.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
     assert not answers, "it did not wait until the queue was empty"
-    silence = "SLURM cannot be asked; the jobs go on, and SLURM is asked again every 0 s for 60 minutes"
+    silence = "SLURM cannot be asked; the jobs continue, and SLURM is asked again every 0 s for 60 minutes"
     assert [line.split(" ", 1)[1] for line in said] == [silence, "SLURM answers again"] * 2
     assert [folder.state() for folder in folders] == ["done", "failed", "failed", "failed"]
     assert folders[1].failure()["reason"] == "a reason of its own"
