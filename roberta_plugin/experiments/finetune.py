@@ -85,9 +85,13 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
         ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
             made with other settings: the message names each difference.
     """
-    plan = plan_finetuning(settings, report=report)
+    return carry_out(plan_finetuning(settings, report=report), report=report)
+
+
+def carry_out(plan: FinetunePlan, *, report: Report) -> FinetuneResult:
+    """Train what is left of a plan and evaluate the best cell; nothing with `grid_only`."""
     result = FinetuneResult(prepared=plan.prepared, grid_path=plan.grid.path, runs=plan.root, results=plan.results)
-    if settings.grid_only:
+    if plan.settings.grid_only:
         return result
     facts = run_grid(plan, report=report)
     evaluations, table = evaluate_best(plan, facts) if is_finished(facts) else ([], "")
@@ -199,13 +203,15 @@ def cross_validate(
     Raises:
         ValueError: if the settings do not go with folds; otherwise as `finetune`.
     """
+    plans: list[tuple[FinetunePlan, list[str]]] = []
+    for each in settings_of_folds(settings, num_folds):  # one that cannot be prepared is found before hours of training
+        said: list[str] = []
+        plans.append((plan_finetuning(each, report=said.append), said))
     folds: list[FinetuneResult] = []
-    settings_of_all = settings_of_folds(settings, num_folds)
-    for each in settings_of_all:  # a fold that cannot be prepared is found before hours of training
-        finetune(replace(each, grid_only=True))
-    for each in settings_of_all:
-        report(f"fold {len(folds) + 1} of {num_folds}: {each.output_dir}")
-        folds.append(finetune(each, report=report))
+    for plan, said in plans:
+        for line in [f"fold {len(folds) + 1} of {num_folds}: {plan.settings.output_dir}", *said]:
+            report(line)
+        folds.append(carry_out(plan, report=report))
     table = ""
     if all(fold.evaluations for fold in folds):
         rows = rows_of_folds([fold.evaluations for fold in folds])
