@@ -48,6 +48,8 @@ class PreparedSplit:
     facts: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
     """Size and SHA-256 of the folder's files."""
+    num_labels: int | None = None
+    """The numbers in a column `label` are smaller; None: they may be any."""
 
     def __len__(self) -> int:
         return int(self.facts["examples"])
@@ -74,6 +76,8 @@ class PreparedSplit:
         columns = {name: self.array(name) for name in self.facts["columns"]}
         for name, values in columns.items():
             checked.check_column(self._path(f"{name}.npy"), values, len(self))
+        if self.num_labels is not None and "label" in columns:
+            checked.check_labels(self._path("label.npy"), columns["label"], self.num_labels)
         return columns
 
     def array(self, name: str) -> NDArray[Any]:
@@ -166,17 +170,6 @@ class Prepared:
         }
         return sha256_of_json(of_inputs) if of_inputs else None
 
-    def check_labels(self, split: PreparedSplit) -> None:
-        """Refuse labels that are not among the labels of the settings, if there are any.
-
-        Raises:
-            ValueError: naming the file.
-        """
-        labels = self.settings.get("labels")
-        if labels and "label" in split.columns:
-            path = self.folder / f"{split.name}.label.npy"
-            checked.check_labels(path, split.columns["label"], len(labels))
-
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits."""
@@ -190,7 +183,8 @@ class Prepared:
         """
         if name not in self.content["splits"]:
             raise ValueError(f"{self.folder} has no split {name!r}; it has {', '.join(self.splits) or 'none'}.")
-        return PreparedSplit(self.folder, name, self.content["splits"][name], self.files)
+        num_labels = len(self.settings.get("labels") or ()) or None
+        return PreparedSplit(self.folder, name, self.content["splits"][name], self.files, num_labels)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

@@ -166,7 +166,6 @@ class FineTuningTask(BlockTask):
             raise ValueError(f"{self.prepared.folder}: the split {split!r} has no examples.")
         for fault in self.prepared.changed_files(split):
             raise ValueError(fault)
-        self.prepared.check_labels(prepared)
         self.datasets[split] = self.dataset_class(
             prepared,
             pad_id=self.vocabulary.pad_id,

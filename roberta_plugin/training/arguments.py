@@ -30,6 +30,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     from roberta_plugin.fairseq_workarounds import tpu_option
 
     check_user_dir(arguments)
+    _check_user_dir_exists(arguments)
     with _command_line(["fairseq-train", *arguments]):
         parser = options.get_training_parser()
         parser.error = _refuse  # type: ignore[method-assign]
@@ -59,6 +60,17 @@ def check_user_dir(arguments: Sequence[str]) -> None:
                 f"--user-dir {folder} is another checkout of this plugin, which runs from {PACKAGE}: leave the option "
                 f"out, or run the command of that checkout (PYTHONPATH={path.parent})."
             )
+
+
+def _check_user_dir_exists(arguments: Sequence[str]) -> None:
+    """Refuse a user directory that fairseq, which looks into its own folders too, would not find."""
+    import fairseq
+
+    of_fairseq = Path(fairseq.__file__).parent
+    for name, folder in itertools.pairwise(arguments):
+        places = (Path(folder), of_fairseq / folder, of_fairseq.parent / folder)
+        if name == "--user-dir" and not any(place.exists() for place in places):
+            raise ValueError(f"--user-dir {folder} does not exist: correct the path, or leave the option out.")
 
 
 def value_of(arguments: Sequence[str], option: str, *, needed_for: str) -> str:

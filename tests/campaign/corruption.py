@@ -21,7 +21,7 @@ from roberta_plugin.launch.status import Status, write_status
 from tests.campaign.entries import SIZES, Entry, roberta
 from tests.campaign.forks import CRASH, HANG, Outcome, in_child, preload
 from tests.campaign.outcome import Table
-from tests.campaign.subjects import OUTPUT, must, sweep
+from tests.campaign.subjects import OUTPUT, grid_content, must
 from tests.tiny_corpus import command, environment
 from tests.tiny_squad import write_raw
 
@@ -94,9 +94,8 @@ def write_inputs(inputs: Path) -> None:
     (inputs / "text" / "a.txt.zst").write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(text))
     lines = [json.dumps({"text": line}) for line in text.decode().splitlines()]
     (inputs / "text" / "a.jsonl").write_text("\n".join(lines) + "\n")
-    sweep(inputs)
     (inputs / "yaml").mkdir()
-    grid = yaml.safe_load((inputs / "grid.yaml").read_text())
+    grid = grid_content(inputs)
     (inputs / "yaml" / "grid.yaml").write_text(yaml.safe_dump(grid))
     recipe = {"output_dir": str(inputs / "launched"), "nodes": 1, "gpus_per_node": 2, "time": "1:00:00", "port": 29100}
     del grid["train"]["user-dir"]

@@ -30,9 +30,9 @@ PATIENCE_S = 240.0
 
 
 def full_disk(inputs: Path, folder: Path) -> str:
-    """A tmpfs with room for one checkpoint and no more: an error that names the file, and the old one whole."""
+    """A tmpfs with room for one checkpoint, of 12 MB, and no more: an error that names the file, and the old one whole."""
     disk = folder / "disk"
-    if not mounted(disk, "size=1m"):
+    if not mounted(disk, "size=20m"):
         return "skipped: no tmpfs can be mounted here"
     try:
         subject = pretraining("", inputs, str(inputs / "a"), "--encoder-embed-dim", "48")
@@ -185,7 +185,7 @@ def paused_rank(inputs: Path, folder: Path) -> str:
 def passing_full_disk(inputs: Path, folder: Path) -> str:
     """A disk that is full for a moment in the middle of a training, which waits and ends as if nothing had been."""
     disk = folder / "disk"
-    if not mounted(disk, "size=8m"):
+    if not mounted(disk, "size=96m"):
         return "skipped: no tmpfs can be mounted here"
     try:
         with disturbed(pretraining("", inputs, str(inputs / "a")), disk) as running:

@@ -27,6 +27,7 @@ TIMEOUT_S = 600.0
 KILLS_OF_A_RUN = 6  # then it may end, and is compared
 LONGEST_WRITE_S = 0.03  # a kill comes at most so long after the write that it waits for
 KEEP = "--keep-interval-updates"
+LAST = "checkpoint_last"  # half of the kills while writing wait for it: the older one is lost in the shortest time
 SYNCED = "synced.txt"  # what was synced since the folder was made, a line each
 
 
@@ -54,8 +55,8 @@ class Writes:
                 if below.is_dir() and below.name not in ("snapshots", ".snapshots"):
                     self._watch(below)
 
-    def seen(self, timeout: float) -> bool:
-        """Wait for a write until `timeout` seconds have passed; whether there was one."""
+    def seen(self, timeout: float, name_part: str = "") -> bool:
+        """Wait for a write until `timeout` seconds have passed; whether a file with `name_part` was written."""
         if not select.select([self._file], [], [], timeout)[0]:
             return False
         data, found = os.read(self._file, 2**16), False
@@ -65,7 +66,7 @@ class Writes:
             folder = self._folders.get(number, self._root)
             if mask & self._IS_FOLDER and (folder / name).is_dir() and name not in ("snapshots", ".snapshots"):
                 self._watch(folder / name)
-            elif folder != self._root and self._within in str(folder.relative_to(self._root)):
+            elif name_part in name and folder != self._root and self._within in str(folder.relative_to(self._root)):
                 found = True
             data = data[16 + length :]
         return found
@@ -103,7 +104,7 @@ def start(
     synced = folder / SYNCED if subject.forgets else None
     begun = time.monotonic()
     processes = [start_command(words, folder, log, synced=synced) for words, log in zip(commands, logs, strict=True)]
-    writes = None
+    writes, name_part = None, rng.choice(("", LAST)) if subject.writes == "checkpoints" else ""
     try:
         while any(process.poll() is None for process in processes):
             passed = time.monotonic() - begun
@@ -115,7 +116,7 @@ def start(
                 return Ended(None, passed, "")
             else:
                 writes = writes or Writes(folder, subject.writes)
-                if writes.seen(0.05):
+                if writes.seen(0.05, name_part):
                     time.sleep(rng.uniform(0, LONGEST_WRITE_S))
                     if any(process.poll() is None for process in processes):
                         return Ended(None, passed, "", was_writing=True)
@@ -144,8 +145,16 @@ def cut_power(folder: Path) -> None:
 
 
 def look(subject: Subject, folder: Path, known: Mapping[int, Any], table: Table, case: str) -> None:
-    """Read every checkpoint that a start would take, and compare it with an uninterrupted run's of as many updates."""
-    for path in checkpoints_below(folder):
+    """Read every checkpoint that a start would take, and compare it with an uninterrupted run's of as many updates.
+
+    The last one must be there from the second save on.
+    """
+    paths = checkpoints_below(folder)
+    for parent in {path.parent for path in paths}:
+        numbered = [path.name for path in paths if path.parent == parent and path.name.count("_") == 2]
+        if len(numbered) > 1 and not (parent / f"{LAST}.pt").exists():
+            table.add(subject.name, "lost checkpoint", f"{case}: {LAST}.pt is gone, and there are {numbered}")
+    for path in paths:
         try:
             state = state_of(path)
         except Exception as error:  # damage raises nearly anything
@@ -224,7 +233,7 @@ def run_kills(
     subjects: Sequence[Subject], folder: Path, *, kills_per_subject: int, minutes: float = 0, seed: int = 0
 ) -> Table:
     """Attack every subject, and again in further rounds until `minutes` are over."""
-    bad = ["broken checkpoint", "other checkpoint", "other end", "failed", "hang", "leftovers"]
+    bad = ["broken checkpoint", "other checkpoint", "lost checkpoint", "other end", "failed", "hang", "leftovers"]
     table = Table(
         "Kills",
         ["killed", "killed while writing", "power cut", "whole checkpoint", "same end", *bad],
@@ -234,7 +243,7 @@ def run_kills(
         f"until it ends after {KILLS_OF_A_RUN} kills at most. *Power cut*: after the kill, files that were not synced "
         "lose their second half. After each kill every checkpoint that a start would take is read: *whole* if its "
         "checksums are right and all parameters and the optimizer's state are those of an uninterrupted run of as many "
-        "updates. The end is compared bit by bit: parameters, optimizer state, files, results.",
+        "updates. *Lost*: no checkpoint_last.pt, although two saves were made. The end is compared bit by bit: parameters, optimizer state, files, results.",
     )
     preload()
     deadline = time.monotonic() + (60 * minutes or math.inf)

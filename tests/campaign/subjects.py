@@ -152,8 +152,8 @@ def prepare(inputs: Path, *, replaces: bool) -> Subject:
     )
 
 
-def sweep(inputs: Path) -> Subject:
-    """`roberta sweep` of two cells with two seeds, two runs at a time."""
+def grid_content(inputs: Path) -> dict[str, Any]:
+    """A grid file of two cells with two seeds."""
     arguments = train_command(inputs / "a", "unused")[2:]
     train: dict[str, str] = {"data": str(inputs / "a")}
     while arguments:
@@ -164,14 +164,22 @@ def sweep(inputs: Path) -> Subject:
     train |= {"max-update": "30", "total-num-update": "30", "no-epoch-checkpoints": "true"}
     train |= {"save-interval-updates": "5", "keep-interval-updates": "1", "optimizer": "roberta_adamw"}
     metric = {"log": "valid", "value": "ppl", "goal": "min", "at": "last"}
-    content = {"train": train, "axes": {"lr": ["1e-4", "1e-2"]}, "seeds": ["1", "2"], "metric": metric}
-    grid = inputs / "grid.yaml"
-    grid.write_text(yaml.safe_dump(content))
+    return {"train": train, "axes": {"lr": ["1e-4", "1e-2"]}, "seeds": ["1", "2"], "metric": metric}
+
+
+def sweep(inputs: Path) -> Subject:
+    """`roberta sweep` of two cells with two seeds, two runs at a time."""
+
+    def start(folder: Path) -> list[list[str]]:
+        grid = (
+            folder / "grid.yaml"
+        )  # not among the inputs, which several trees share: it has the --user-dir of this one
+        grid.write_text(yaml.safe_dump(grid_content(inputs)))
+        return [[*command("roberta"), "sweep", str(grid), OUTPUT, str(folder / "sweep"), "--parallel", "2"]]
+
     return Subject(
         name="sweep",
-        start=lambda folder: [
-            [*command("roberta"), "sweep", str(grid), OUTPUT, str(folder / "sweep"), "--parallel", "2"]
-        ],
+        start=start,
         result=lambda folder: json.loads((folder / "sweep" / "report.json").read_text())["cells"],
         writes="checkpoints",
         leaves=("sweep/*/*/checkpoints/*tmp*", "sweep/*/*/checkpoints/.*tmp*"),

@@ -85,8 +85,13 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
         return False
 
 
+def lock_files(folder: Path, split: str) -> list[Path]:
+    """The files of the locks that a run holds, or has left when it was killed."""
+    return [path for name in (split, "folder") if (path := folder / f".{name}{_LOCK}").exists()]
+
+
 def leftovers(folder: Path, split: str) -> list[Path]:
-    """Hidden files that a killed run left, of this split or shared by all splits."""
+    """Hidden files that a killed run left, of this split or shared by all splits; its locks are not among them."""
     shared = ["dict.txt", "manifest.json", *(name for files, _ in KINDS for name in files)]
     names = [f"{split}.bin", f"{split}.idx", *shared]
     return [path for name in names for path in folder.glob(f".{name}.*.tmp")]

@@ -26,6 +26,7 @@ from roberta_plugin.data.binarize.folder import (
     check_vocabulary,
     folder_lock,
     leftovers,
+    lock_files,
     remove_leftovers,
     split_lock,
     write_vocabulary,
@@ -116,7 +117,8 @@ def binarize(
         del all_rules["split_sentences"]  # as in the manifests of earlier versions
     plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, settings.part_bytes)
     parts = folder / f"{split}.parts"
-    if not (settings.overwrite or parts.exists() or leftovers(folder, split)) and is_made(folder, plan, workers):
+    unfinished = parts.exists() or leftovers(folder, split) or lock_files(folder, split)
+    if not (settings.overwrite or unfinished) and is_made(folder, plan, workers):
         return read_manifest(folder) or {}
     folder.mkdir(parents=True, exist_ok=True)
 

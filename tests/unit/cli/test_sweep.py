@@ -43,6 +43,12 @@ def test_a_dry_run_refuses_what_a_training_would_refuse(grid, tmp_path):
         run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
 
 
+def test_a_user_dir_that_does_not_exist_is_refused_in_one_line(grid, tmp_path):
+    grid.write_text(grid.read_text().replace("{data:", "{user-dir: robezta_plugin, data:"))
+    with pytest.raises(ValueError, match=r"line 2, .*--user-dir robezta_plugin does not exist: correct"):
+        run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
+
+
 def test_another_checkout_of_the_plugin_is_refused_in_one_line(grid, tmp_path):
     other = tmp_path / "other" / "roberta_plugin"
     other.mkdir(parents=True)

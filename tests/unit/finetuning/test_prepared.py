@@ -37,6 +37,22 @@ def test_what_is_written_is_read(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
 
 
+def test_labels_that_the_task_does_not_have_are_refused_wherever_they_are_read(tmp_path):
+    """A bit flipped in a label: counting the labels would take petabytes."""
+    tokenizer, vocabulary = words_tokenizer()
+    settings = {"max_length": 8, "labels": ["0", "1"]}
+    with (
+        PreparedWriter(
+            tmp_path / "set", task="CoLA", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings
+        ) as writer,
+        writer.split("train") as split,
+    ):
+        split.add([np.array([0, 2])], label=1)
+    np.save(tmp_path / "set" / "train.label.npy", np.array([2**46]))
+    with pytest.raises(ValueError, match=rf"train\.label\.npy holds labels from {2**46} .*there are 2"):
+        _ = Prepared.open(tmp_path / "set").split("train").columns
+
+
 def test_a_split_without_examples_or_columns_can_be_read(tmp_path):
     with begin(tmp_path / "set") as writer:
         with writer.split("train"):

@@ -351,6 +351,14 @@ def test_leftovers_of_killed_runs_are_removed(make, tmp_path):
         ], done
 
 
+def test_a_lock_that_a_killed_run_left_after_its_last_file_is_removed(make, tmp_path):
+    make()
+    for name in (".train.lock", ".folder.lock"):
+        (tmp_path / "data" / name).touch()
+    make()
+    assert not list((tmp_path / "data").glob(".*"))
+
+
 def test_the_same_text_by_another_path_or_touched_is_the_same_corpus(make, tmp_path, monkeypatch):
     made = make()
     times = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "data").glob("train.*")}
