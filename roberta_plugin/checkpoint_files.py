@@ -1,7 +1,7 @@
 """Checkpoint files: read them safely, find damage, explain refusals, remove the remains of killed processes.
 
 Two places read checkpoints and share these checks and messages: fairseq's own loading
-(`fairseq_workarounds/checkpoint_loading.py`), and `load_state` for files from unknown sources. Both read with
+(`fairseq_workarounds/checkpoints.py`), and `load_state` for files from unknown sources. Both read with
 `weights_only=True`: tensors, plain values and argparse.Namespace, nothing that can run. What may be built from the
 values is decided in `models/checkpoints/building.py`.
 

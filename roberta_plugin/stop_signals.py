@@ -1,6 +1,6 @@
 """Signal handlers that only note a signal, so that a training can stop after the current update.
 
-`fairseq_workarounds/interruption.py` uses them for Ctrl-C and SIGTERM in any fairseq-train, `launch/job.py` for
+`fairseq_workarounds/stopping.py` uses them for Ctrl-C and SIGTERM in any fairseq-train, `launch/job.py` for
 SLURM's signals.
 """
 

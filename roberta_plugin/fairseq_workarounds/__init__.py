@@ -2,68 +2,68 @@
 
 Each fault has a number and the file that works around it:
 
-1. **Resuming fails under torch >= 2.6** (`checkpoint_loading`). fairseq calls `torch.load` without `weights_only`. The
+1. **Resuming fails under torch >= 2.6** (`checkpoints`). fairseq calls `torch.load` without `weights_only`. The
    default is now True and refuses `argparse.Namespace`, the only class beyond plain types and tensors in its
    checkpoints. We allow-list that class; checkpoints with any other class are still refused.
-2. **Resuming on several ranks fails under torch >= 2.6** (`checkpoint_loading`). Rank 0 reads the checkpoint and sends
+2. **Resuming on several ranks fails under torch >= 2.6** (`checkpoints`). Rank 0 reads the checkpoint and sends
    it to the others by `torch.save`; they read it with the new default of `weights_only`, which refuses the omegaconf
    options in it. We trust what our own rank 0 sends.
-3. **`checkpoint_last.pt` can be cut off** (`checkpoint_writing`). `checkpoint_utils.save_checkpoint` writes its first
+3. **`checkpoint_last.pt` can be cut off** (`checkpoints`). `checkpoint_utils.save_checkpoint` writes its first
    file under a temporary name, but makes `checkpoint_last.pt` and `checkpoint_best.pt` by `PathManager.copy`, straight
    onto the old file. A kill in the middle leaves a truncated checkpoint that the next start cannot read. We make that
    copy atomic for local files: temporary name, fsync, rename. Paths that iopath manages keep fairseq's copy.
-4. **`--bf16` selects a TPU** (`tpu_option`). `options.parse_args_and_arch` sets `tpu` whenever `bf16` is set, so
+4. **`--bf16` selects a TPU** (`command_line`). `options.parse_args_and_arch` sets `tpu` whenever `bf16` is set, so
    `fairseq-train --bf16` looks for torch_xla on a machine with GPUs. We unset it, unless --tpu was given. (Configs of
    fairseq-hydra-train are not affected.)
-5. **A mixture is taken for one folder** (`validation_folders`). Before training, fairseq searches the data folders for
+5. **A mixture is taken for one folder** (`command_line`). Before training, fairseq searches the data folders for
    validation splits that --valid-subset does not name. It understands `A:B`, but takes `A,B` and `A@3,B@1` for the
    name of one folder, and a folder with `:` in its path for several. We search the folders that the task reads.
-6. **--help leaves out the options of --task, --arch, --optimizer, ...** (`help_text`). `parse_args_and_arch` adds them
-   after a first parse, which sees --help and exits. We print the help at the second parse.
-7. **TensorBoard's files are those of the first run in a process** (`tensorboard_writers`). fairseq keeps one writer for
+6. **--help leaves out the options of --task, --arch, --optimizer, ...** (`command_line`). `parse_args_and_arch` adds
+   them after a first parse, which sees --help and exits. We print the help at the second parse.
+7. **TensorBoard's files are those of the first run in a process** (`log_output`). fairseq keeps one writer for
    "train" and one for "valid", whatever --tensorboard-logdir is: job 2 of `fairseq-hydra-train -m` writes into the
    folder of job 1, or fails if that path is relative. We keep one writer per folder.
-8. **A finished training that is started again trains on** (`finished_training`). `fairseq_cli.train` checks
+8. **A finished training that is started again trains on** (`resuming`). `fairseq_cli.train` checks
    --max-update and --stop-time-hours only after an update: every further start makes one more update and overwrites
    the checkpoints. We check before the first update too; then nothing is done or saved, and the exit code is 0.
    fairseq does not save the count of --patience either; we do, so that an early stop stays one.
-9. **Ctrl-C, SIGTERM and a closed terminal lose all work since the last checkpoint** (`interruption`). fairseq does not
+9. **Ctrl-C, SIGTERM and a closed terminal lose all work since the last checkpoint** (`stopping`). fairseq does not
    handle signals. Now the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with
    130, 143 or 129; a second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
 10. **Two trainings at once use one save folder** (`save_dir_lock`) and overwrite each other's checkpoints. Rank 0 locks
    a file in --save-dir until it ends; a second training is refused.
-11. **A briefly full disk ruins checkpoints** (`checkpoint_writing`). `checkpoint_utils` repeats a failed `torch.save`
+11. **A briefly full disk ruins checkpoints** (`checkpoints`). `checkpoint_utils` repeats a failed `torch.save`
    up to three times into the same open file, after the bytes already in it; the unreadable result is copied over the
    good `checkpoint_last.pt`, and training continues. We write each attempt to a fresh temporary file and rename it
    only after comparing its checksums. Temporary errors are retried for a minute; then training ends with an error that
    names the file. Unfinished files of killed runs are removed when a run starts in that folder.
-12. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoint_loading`). torch does not
+12. **Damaged checkpoints are loaded, or end in an error without a file name** (`checkpoints`). torch does not
    compare checksums, so flipped bits become weights. We compare them before every load.
-13. **`--bf16` and `--fp16` do not resume exactly** (`master_weights`). `FP16Optimizer.state_dict` omits the fp32 master
+13. **`--bf16` and `--fp16` do not resume exactly** (`half_precision`). `FP16Optimizer.state_dict` omits the fp32 master
    weights, so a resumed training starts from weights rounded to 8 or 11 bits; of the loss scaler it keeps the scale
    only, not the counters for its next change. We save both: 16 bytes per parameter instead of 12. Checkpoints without
    them still load, with a warning.
-14. **`--amp` divides gradients by the loss scale twice** (`amp_scaling`). `AMPOptimizer` lets the scaler unscale
+14. **`--amp` divides gradients by the loss scale twice** (`half_precision`). `AMPOptimizer` lets the scaler unscale
    torch's optimizer, then lets it step its own wrapper, which the scaler does not recognize and unscales again. We pass
    the same object. We also save the loss scale, which fairseq does not.
-15. **A matching state is refused for the name of its class** (`state_names`). `Trainer.load_checkpoint` compares the
+15. **A matching state is refused for the name of its class** (`resuming`). `Trainer.load_checkpoint` compares the
    class names of criterion and optimizer with those in the checkpoint, so a run of fairseq's `masked_lm` or `adam`
    cannot continue with ours, although ours take over their state. For those pairs we replace the name.
-16. **Importing fairseq sets up logging** (`logging_setup`). `models/wav2vec/wav2vec2_classification.py` and two of its
+16. **Importing fairseq sets up logging** (`log_output`). `models/wav2vec/wav2vec2_classification.py` and two of its
    tasks call `logging.basicConfig` at import, the first with level DEBUG: a program without a logging set-up then
    prints the debug messages of every library. `fairseq_import` imports fairseq so that these calls do nothing. In
    fairseq-validate and other programs of fairseq, which import it before us, we take the level back.
-17. **Warnings that a user cannot act on** (`foreign_warnings`). fairseq calls deprecated functions of hydra and torch,
+17. **Warnings that a user cannot act on** (`log_output`). fairseq calls deprecated functions of hydra and torch,
    and requests pinned memory on machines without a GPU: eight warnings per training. We filter exactly these. (The line
    "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)
-18. **A stop skips the validation of its update for good** (`update_end`), which changes `checkpoint_best.pt` and
+18. **A stop skips the validation of its update for good** (`stopping`), which changes `checkpoint_best.pt` and
    --patience. The checkpoint of 9 notes it, and the next start validates first.
 19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
    No error names the rank. Each rank now writes heartbeats; after five minutes without one, or ten without an
    update, the others write their stacks, end and name the missing rank.
-20. **--bf16 and --fp16 add up gradients in half precision** (`gradient_sums`). With --update-freq, small additions to
+20. **--bf16 and --fp16 add up gradients in half precision** (`half_precision`). With --update-freq, small additions to
    a large sum are rounded away: 1.2 % of the gradient is lost at 128 batches in bf16. We add up in fp32.
-21. **Logging waits for the GPU number by number** (`log_transfers`). After each update, fairseq reads the loss, the
+21. **Logging waits for the GPU number by number** (`log_output`). After each update, fairseq reads the loss, the
    perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
    25. All of them are read at once here.
 22. **Checkpoints stop all GPUs until they are written** (`background_checkpoints`). fairseq's
@@ -73,67 +73,116 @@ Each fault has a number and the file that works around it:
 23. **Importing fairseq imports scikit-learn and `scipy.stats`** (`fairseq_import`) for a few metrics of its own: 800
    modules of 3,000, 30 % of the time, 70 MB per process. In programs of ours (jobs of `roberta launch`, `roberta`,
    `RobertaHub`) the first call of such a metric imports them.
-24. **Training resumes with different data or a different head** (`resumed_training`). A second start in one --save-dir
+24. **Training resumes with different data or a different head** (`resuming`). A second start in one --save-dir
    takes the checkpoint over if the shapes fit, regardless of its data and dict.txt; heads of other shapes are left
    out, and the optimizer's state then no longer fits. We compare both and name the differences; for fine-tuning data
    also the hash of the examples.
-25. **A mistyped option or data folder ends in a page of log and a traceback** (`refusals`). Our tasks and models check
-   options and data before fairseq-train logs anything; a refusal is one line, and the exit code is 1.
+25. **A mistyped option or data folder ends in a page of log and a traceback** (`command_line`). Our tasks and models
+   check options and data before fairseq-train logs anything; a refusal is one line, and the exit code is 1.
 
-In a job of `roberta launch`, `launch/update_hook.py` and `launch/preemption.py` handle signals instead of 9. Functions
-of fairseq's training loop are wrapped with `training_loop.wrap`.
+`LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. In a job of `roberta launch`,
+`launch/update_hook.py` handles signals instead of 9, as one more listener.
 """
 
-from roberta_plugin.fairseq_workarounds import logging_setup  # isort: skip  -- before anything else of fairseq is imported
+from roberta_plugin.fairseq_workarounds import log_output  # isort: skip  -- before anything else of fairseq is imported
+from typing import Any
+
+from fairseq import checkpoint_utils, options, utils
+from fairseq.data import data_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
+from fairseq.optim import AMPOptimizer
+from fairseq.trainer import Trainer
+
 from roberta_plugin.fairseq_workarounds import (
-    amp_scaling,
     background_checkpoints,
-    checkpoint_loading,
-    checkpoint_writing,
-    finished_training,
-    foreign_warnings,
-    gradient_sums,
-    help_text,
-    interruption,
-    log_transfers,
+    checkpoints,
+    command_line,
+    half_precision,
+    hooks,
     lost_ranks,
-    master_weights,
-    refusals,
-    resumed_training,
+    resuming,
     save_dir_lock,
-    state_names,
-    tensorboard_writers,
-    tpu_option,
-    update_end,
-    validation_folders,
+    stopping,
 )
 
-_WORKAROUNDS = (
-    logging_setup,
-    checkpoint_loading,
-    checkpoint_writing,
-    background_checkpoints,
-    tpu_option,
-    validation_folders,
-    help_text,
-    tensorboard_writers,
-    interruption,
-    save_dir_lock,
-    master_weights,
-    gradient_sums,
-    amp_scaling,
-    state_names,
-    resumed_training,
-    foreign_warnings,
-    update_end,
-    log_transfers,
-    finished_training,
-    lost_ranks,
-    refusals,
-)
+# Owner and name of each function of fairseq that is touched, and its listeners: the first is the outermost, which
+# begins first and ends last; the last one calls fairseq's function, or replaces it.
+LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
+    # The options of a command.
+    (options, "parse_args_and_arch"): [command_line.parse_args_and_arch],
+    (data_utils, "raise_if_valid_subsets_unintentionally_ignored"): [command_line.check_valid_subsets],
+    # A training, epoch by epoch.
+    (hooks.PROGRAM, "main"): [background_checkpoints.main],
+    (hooks.PROGRAM, "train"): [
+        lost_ranks.train,  # names the lost rank in errors of all that follows
+        resuming.train,  # a finished training neither handles signals nor begins an epoch
+        stopping.train,  # ends the program when the epoch has been stopped, with its checkpoint written
+        background_checkpoints.train,  # waits for the last checkpoint as a part of the epoch, within reach of signals
+    ],
+    (hooks.PROGRAM, "validate_and_save"): [
+        lost_ranks.validate_and_save,  # from its end on, this rank waits for data
+        stopping.validate_and_save,  # may replace the validation and the checkpoint by one checkpoint
+        background_checkpoints.validate_and_save,  # the error of a failed checkpoint comes before the next one
+    ],
+    (hooks.PROGRAM, "validate"): [lost_ranks.validate],
+    (Trainer, "train_step"): [lost_ranks.train_step],
+    (Trainer, "valid_step"): [lost_ranks.valid_step],
+    (Trainer, "_reduce_and_log_stats"): [log_output.reduce_and_log_stats],
+    (TensorboardProgressBarWrapper, "_writer"): [log_output.writer_of_folder],
+    # A checkpoint is loaded: at the start of every training, whether there is one or not.
+    (checkpoint_utils, "load_checkpoint"): [
+        lost_ranks.load_checkpoint,  # starts the watch: ranks wait for each other in all that follows
+        resuming.load_checkpoint,  # looks at what was loaded
+        save_dir_lock.load_checkpoint,  # before anything in the folder is touched
+        stopping.load_checkpoint,  # takes over the signals, in a spawned rank too
+        checkpoints.load_checkpoint,  # removes unfinished files, under the lock
+    ],
+    (Trainer, "load_checkpoint"): [resuming.load_trainer],
+    (checkpoint_utils, "load_checkpoint_to_cpu"): [checkpoints.load_checked],
+    (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
+    # A checkpoint is saved.
+    (checkpoint_utils, "save_checkpoint"): [
+        lost_ranks.save_checkpoint,  # its heartbeats say so as long as the training stands still
+        background_checkpoints.save_checkpoint,  # returns when the state is copied
+    ],
+    (Trainer, "save_checkpoint"): [resuming.save_trainer],
+    (utils, "move_to_cpu"): [background_checkpoints.move_to_cpu],
+    (checkpoint_utils, "torch_persistent_save"): [
+        background_checkpoints.persistent_save,  # hands the state over before anything is written
+        checkpoints.torch_persistent_save,
+    ],
+    (checkpoint_utils, "_torch_persistent_save"): [checkpoints.save_once],
+    (PathManager, "copy"): [checkpoints.atomic_copy],
+    # The optimizers of --fp16, --bf16 and --amp.
+    (half_precision.Ordinary, "state_dict"): [half_precision.state_dict],
+    (half_precision.Ordinary, "load_state_dict"): [half_precision.load_state_dict],
+    (half_precision.Ordinary, "backward"): [half_precision.backward],
+    (half_precision.Ordinary, "zero_grad"): [half_precision.zero_grad],
+    (half_precision.Ordinary, "_sync_fp16_grads_to_fp32"): [half_precision.sync_gradients],
+    (half_precision.Ordinary, "_sync_fp32_params_to_fp16"): [half_precision.sync_parameters],
+    (half_precision.MemoryEfficient, "state_dict"): [half_precision.state_dict_memory_efficient],
+    (half_precision.MemoryEfficient, "load_state_dict"): [half_precision.load_state_dict_memory_efficient],
+    (AMPOptimizer, "step"): [half_precision.amp_step],
+    (AMPOptimizer, "state_dict"): [half_precision.amp_state_dict],
+    (AMPOptimizer, "load_state_dict"): [half_precision.amp_load_state_dict],
+}
+# The start of a program on all ranks; fairseq's other programs, such as fairseq-validate, keep their own.
+OF_TRAININGS: dict[tuple[Any, str], list[hooks.Listener]] = {
+    (distributed_utils, "call_main"): [
+        command_line.call_main,  # refuses options before anything begins
+        lost_ranks.call_main,  # ends with the exit code of a lost rank, past the handlers of signals
+        stopping.call_main,  # handles signals, and forwards them to the ranks
+    ],
+}
 
 
 def install() -> None:
-    """Apply the workarounds listed above; calling it again changes nothing."""
-    for workaround in _WORKAROUNDS:
-        workaround.install()
+    """Apply all of this; calling it again changes nothing, but reaches fairseq-train's module if loaded since."""
+    log_output.set_level()
+    log_output.filter_warnings()
+    checkpoints.allow_namespaces()
+    hooks.install(LISTENERS)
+    if hooks.programs():
+        hooks.install(OF_TRAININGS)

@@ -7,7 +7,7 @@ fairseq's own `checkpoint_utils.save_checkpoint` and leaves all calls of the tra
     begin()           ->  names of the files, comparison with the best loss so far
     consolidates      <-  trainer.consolidate_optimizer()
     copies the state  <-  trainer.save_checkpoint(FILE, ...)
-    resumes training      writes FILE (`checkpoint_writing.save_whole`: temporary name, checksums, fsync, rename),
+    resumes training      writes FILE (`checkpoints.save_whole`: temporary name, checksums, fsync, rename),
                           copies it to checkpoint_last.pt and others, then deletes old files
 
 One at a time: a save waits for the one before it; so does the end of the training, however it ends, except by kill -9
@@ -29,19 +29,16 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
 from torch import Tensor
 
 from roberta_plugin.fairseq_workarounds import lost_ranks
-from roberta_plugin.fairseq_workarounds.checkpoint_writing import save_whole
+from roberta_plugin.fairseq_workarounds.checkpoints import save_whole
 from roberta_plugin.fairseq_workarounds.host_copy import HostMemory
-from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
 
 logger = logging.getLogger(__name__)
 
 OPTION = "background_checkpoints"
-
-_move_to_cpu = utils.move_to_cpu
 
 
 class _CopiedError(Exception):
@@ -122,7 +119,7 @@ class _TrainerInThread:
         """Copy the state, resume training, and write the copy."""
         state = self._in_training(lambda: _copy_state(self._trainer, filename, extra_state))
         self._go_on()
-        save_whole(_move_to_cpu(state), filename)
+        save_whole(utils.move_to_cpu(state), filename)
         logger.info(f"Finished saving checkpoint to {os.path.abspath(filename)}")
         return os.path.abspath(filename)
 
@@ -212,6 +209,7 @@ class BackgroundWriter:
 
 
 writer = BackgroundWriter()
+atexit.register(writer.at_exit)
 
 
 def is_on(trainer: Any) -> bool:
@@ -272,19 +270,6 @@ def main(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
     result = fairseqs(*args, **options)
     writer.wait()
     return result
-
-
-def install() -> None:
-    """Put these around fairseq's functions; without the option they do nothing."""
-    wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
-    wrap(checkpoint_utils, "torch_persistent_save", persistent_save)
-    wrap(utils, "move_to_cpu", move_to_cpu)
-    atexit.unregister(writer.at_exit)
-    atexit.register(writer.at_exit)
-    for program in programs():
-        wrap(program, "validate_and_save", validate_and_save)
-        wrap(program, "train", train)
-        wrap(program, "main", main)
 
 
 def _copy_state(trainer: Any, filename: str, extra_state: dict[str, Any]) -> dict[str, Any]:

@@ -26,13 +26,9 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 import torch.distributed as dist
-from fairseq import checkpoint_utils
-from fairseq.distributed import utils as distributed_utils
-from fairseq.trainer import Trainer
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
 from roberta_plugin.rank_times import ForwardClock, Slowest
 from roberta_plugin.signs_of_life import BEAT_S, STALL_LIMITS, UPDATING, Verdict, Watch
 
@@ -249,17 +245,3 @@ def call_main(fairseqs: Callable[..., None], *args: Any, **options: Any) -> None
         if error.exit_code != EXIT_CODE:
             raise
         sys.exit(EXIT_CODE)
-
-
-def install() -> None:
-    """Watch in trainings on several ranks."""
-    wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
-    wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
-    wrap(Trainer, "train_step", train_step)
-    wrap(Trainer, "valid_step", valid_step)
-    if programs():
-        wrap(distributed_utils, "call_main", call_main)
-    for program in programs():
-        wrap(program, "train", train)
-        wrap(program, "validate", validate)
-        wrap(program, "validate_and_save", validate_and_save)

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from roberta_plugin.fairseq_workarounds.training_loop import wrap
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
 
 logger = logging.getLogger(__name__)
@@ -87,8 +85,3 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     if trainer.data_parallel_rank == 0 and is_local and not cfg.no_save:
         acquire(Path(cfg.save_dir))
     return fairseqs(cfg, trainer, **options)
-
-
-def install() -> None:
-    """Lock the save folder before fairseq looks for a checkpoint in it."""
-    wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)

@@ -1,16 +1,17 @@
 """After every update: stop if a signal came, save every --checkpoint-minutes, write the status.
 
-fairseq's training loop has no hooks, but ends every update with `fairseq_cli.train.validate_and_save`: `UpdateHook`
-replaces that function while it is entered. All ranks agree on a stop, so that they leave at the same update. A stop
-interrupts a running validation, which could outlast the grace period of the signal; the next start runs it first
-(`fairseq_workarounds/update_end.py`).
+fairseq's training loop ends every update with `fairseq_cli.train.validate_and_save`: while it is entered, `UpdateHook`
+is its first listener (`fairseq_workarounds/hooks.py`). All ranks agree on a stop, so that they leave at the same
+update. A stop interrupts a running validation, which could outlast the grace period of the signal; the next start runs
+it first (`fairseq_workarounds/stopping.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,7 +23,8 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
-from roberta_plugin.fairseq_workarounds import lost_ranks, update_end
+from roberta_plugin.fairseq_workarounds import lost_ranks, stopping
+from roberta_plugin.fairseq_workarounds.hooks import listening
 from roberta_plugin.launch import status
 from roberta_plugin.stop_signals import StopSignals
 
@@ -35,7 +37,7 @@ STATUS_SECONDS = 10.0
 
 
 class UpdateHook:
-    """Replaces `validate_and_save` and calls it."""
+    """Listens to `validate_and_save` while it is entered."""
 
     def __init__(
         self, stop: StopSignals, *, output_dir: Path, job_id: str, checkpoint_minutes: float, is_master: bool
@@ -53,22 +55,20 @@ class UpdateHook:
         self._speed = Speed()
 
     def __enter__(self) -> UpdateHook:
-        # not before: the workarounds, which are installed with the first look at fairseq-train's options, wrap them too
-        self._fairseqs = fairseq_cli.train.validate_and_save
-        self._load = checkpoint_utils.load_checkpoint
-        fairseq_cli.train.validate_and_save = self._after_update
-        checkpoint_utils.load_checkpoint = self._load_checkpoint
+        with ExitStack() as stack:
+            stack.enter_context(listening(fairseq_cli.train, "validate_and_save", self._after_update))
+            stack.enter_context(listening(checkpoint_utils, "load_checkpoint", self._load_checkpoint))
+            self._listening = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fairseq_cli.train.validate_and_save = self._fairseqs
-        checkpoint_utils.load_checkpoint = self._load
+        self._listening.close()
 
-    def _load_checkpoint(self, cfg: Any, trainer: Any, **options: Any) -> Any:
+    def _load_checkpoint(self, fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
         """fairseq's `load_checkpoint`; also reads the update number, for a finished training makes no update."""
-        loaded = self._load(cfg, trainer, **options)
+        loaded = fairseqs(cfg, trainer, **options)
         self.update, self._max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
         return loaded
 
@@ -94,7 +94,14 @@ class UpdateHook:
             )
 
     def _after_update(
-        self, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: list[str], end_of_epoch: bool
+        self,
+        fairseqs: Callable[..., Any],
+        cfg: Any,
+        trainer: Any,
+        task: Any,
+        epoch_itr: Any,
+        valid_subsets: list[str],
+        end_of_epoch: bool,
     ) -> tuple[list[float | None], bool]:
         """Call fairseq's `validate_and_save`, unless the training must stop here.
 
@@ -104,7 +111,7 @@ class UpdateHook:
         self._max_update = cfg.optimization.max_update
         self.update = trainer.get_num_updates()
         self._speed.count()
-        is_last = update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
+        is_last = stopping.is_last_update(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self._show(at_once=is_last or self._stop.received is not None)
         is_to_stop, is_to_save = agree(
             [self._stop.received is not None, self._is_time_to_save()],
@@ -113,11 +120,9 @@ class UpdateHook:
         if is_to_stop and not is_last:
             return self._save_and_stop(cfg, trainer, epoch_itr, end_of_epoch)
         try:
-            with (
-                nullcontext() if is_last else update_end.leaving_validation(trainer, lambda: self._is_to_stop(trainer))
-            ):
-                losses, is_done = self._fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        except update_end.ValidationLeftError:
+            with nullcontext() if is_last else stopping.leaving_validation(trainer, lambda: self._is_to_stop(trainer)):
+                losses, is_done = fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        except stopping.ValidationLeftError:
             logger.info(f"stopped by {_name(self._stop)} during validation: the next start repeats it")
             return self._save_and_stop(cfg, trainer, epoch_itr, end_of_epoch)
         if is_to_save and not is_done and not end_of_epoch:
@@ -129,7 +134,7 @@ class UpdateHook:
         self, cfg: Any, trainer: Any, epoch_itr: Any, end_of_epoch: bool
     ) -> tuple[list[float | None], bool]:
         logger.info(f"stopped by {_name(self._stop)} after update {self.update}: saving a checkpoint")
-        update_end.save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
+        stopping.save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self.has_stopped = True
         return [None], True
 

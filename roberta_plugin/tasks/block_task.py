@@ -17,7 +17,7 @@ from roberta_plugin.data.block_batches import BlockBatches
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_import import OwnGroup
-from roberta_plugin.fairseq_workarounds import gradient_sums, interruption
+from roberta_plugin.fairseq_workarounds import half_precision, stopping
 from roberta_plugin.tasks.epoch_iterator import BlockEpochIterator
 from roberta_plugin.tasks.ignored_options import ignored_options, whole_config
 from roberta_plugin.tasks.training_options import check_training_options
@@ -170,16 +170,16 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, *arguments: Any, **options: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """fairseq's step with one batch; the logging output also says whether this rank got a stop signal."""
-        gradient_sums.before_backward(optimizer, model)
+        half_precision.before_backward(optimizer, model)
         loss, sample_size, logging_output = super().train_step(
             sample, model, criterion, optimizer, *arguments, **options
         )
-        return loss, sample_size, interruption.announce(logging_output)
+        return loss, sample_size, stopping.announce(logging_output)
 
     def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
         """Log the criterion's metrics; take stop signals of any rank from the logging outputs."""
         outputs = list(logging_outputs)
-        interruption.hear(outputs)
+        stopping.hear(outputs)
         super().reduce_metrics(outputs, criterion)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:

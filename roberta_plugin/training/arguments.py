@@ -27,8 +27,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     roberta_plugin.register()
     from fairseq import options
 
-    from roberta_plugin.fairseq_workarounds import tpu_option
-
     check_user_dir(arguments)
     _check_user_dir_exists(arguments)
     with _command_line(["fairseq-train", *arguments]):
@@ -43,7 +41,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                 raise
             # fairseq's word for options without --arch
             raise ValueError("--arch is missing: name a model, as in --arch fast_roberta_base.") from error
-    tpu_option.take_back_tpu(parsed, arguments)
     return parsed
 
 

@@ -78,14 +78,14 @@ BREAKS = (
     ),
     Break(
         "masters saved as bf16",
-        "fairseq_workarounds/master_weights.py",
-        "[master.detach() for master in _masters(self)]",
-        "[master.detach().bfloat16().float() for master in _masters(self)]",
+        "fairseq_workarounds/half_precision.py",
+        "[master.detach() for master in _masters(optimizer)]",
+        "[master.detach().bfloat16().float() for master in _masters(optimizer)]",
         ("kills", "--only", "pretraining, bf16", "--kills", "3"),
     ),
     Break(
         "the older checkpoint is lost before the new one is whole",
-        "fairseq_workarounds/checkpoint_writing.py",
+        "fairseq_workarounds/checkpoints.py",
         "            with atomic_write(path) as file:\n",
         "            path.unlink(missing_ok=True)\n            with atomic_write(path) as file:\n",
         (*FP32, "18"),
@@ -113,7 +113,7 @@ BREAKS = (
     ),
     Break(
         "a full disk is not waited for",
-        "fairseq_workarounds/checkpoint_writing.py",
+        "fairseq_workarounds/checkpoints.py",
         "if wait is None or cause.errno not in _PASSING:",
         "if True:",
         ("environment", "--only", "full for a moment"),

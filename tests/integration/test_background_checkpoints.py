@@ -19,15 +19,15 @@ PLUGIN = """
     import os, resource, time
     import roberta_plugin
     roberta_plugin.register()
-    from roberta_plugin.fairseq_workarounds import checkpoint_writing
-    checks, fault_of = [], checkpoint_writing.fault_of
+    from roberta_plugin.fairseq_workarounds import checkpoints
+    checks, fault_of = [], checkpoints.fault_of
     def slow(path):
         checks.append(path)
         time.sleep({seconds})
         if len(checks) > {good}:
             resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
         return fault_of(path)
-    checkpoint_writing.fault_of = slow
+    checkpoints.fault_of = slow
 """
 OPTIONS = ("--total-num-update", "100", "--batch-size", "16", "--save-interval-updates", "2")
 

@@ -202,7 +202,7 @@ def test_fairseq_is_imported_by_way_of_fairseq_import(path):
         return
     packages = [folder / "__init__.py" for folder in path.relative_to(PACKAGE).parents]
     first = [path, *(PACKAGE / package for package in packages if package != Path("__init__.py"))]
-    assert any(re.search("fairseq_import  #|logging_setup  #", file.read_text()) for file in first), name_of(path)
+    assert any(re.search("fairseq_import  #|log_output  #", file.read_text()) for file in first), name_of(path)
 
 
 @every_file

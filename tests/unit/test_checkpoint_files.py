@@ -7,11 +7,14 @@ from functools import partial
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from safetensors.torch import save_file
 
+from roberta_plugin import fairseq_workarounds
 from roberta_plugin.checkpoint_files import check_checkpoint, fault_of, load_state, remove_unfinished
-from roberta_plugin.fairseq_workarounds.checkpoint_loading import load_checked
 from tests.tiny_checkpoints import PICKLE_PAYLOADS, write_pickle_payload
+
+fairseq_workarounds.install()
 
 
 @pytest.fixture
@@ -121,7 +124,9 @@ def test_the_object_that_is_refused_is_named(tmp_path):
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-@pytest.mark.parametrize("load", [load_state, partial(load_state, for_use=True), load_checked])
+@pytest.mark.parametrize(
+    "load", [load_state, partial(load_state, for_use=True), checkpoint_utils.load_checkpoint_to_cpu]
+)
 def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path, load, is_sparse):
     huge = torch.zeros(1).expand(10**9, 32)
     huge = torch.sparse_coo_tensor([[3]], [1.0], (10**12,)) if is_sparse else huge

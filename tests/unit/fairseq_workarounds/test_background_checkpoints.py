@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.trainer import Trainer
 
-from roberta_plugin.fairseq_workarounds import background_checkpoints, checkpoint_writing
+from roberta_plugin.fairseq_workarounds import background_checkpoints, checkpoints
 from roberta_plugin.fairseq_workarounds.background_checkpoints import writer
 
 
@@ -58,9 +58,12 @@ EPOCH = SimpleNamespace(epoch=1, end_of_epoch=lambda: False, state_dict=lambda: 
 
 @pytest.fixture(autouse=True)
 def as_new(monkeypatch):
-    monkeypatch.setattr(checkpoint_writing, "RETRY_AFTER", ())
+    monkeypatch.setattr(checkpoints, "RETRY_AFTER", ())
     yield
     writer.abandon()
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint":  # of an abandoned save, whose gate is open now
+            thread.join()
     for name in list(vars(checkpoint_utils.save_checkpoint)):
         if name == "best":
             del checkpoint_utils.save_checkpoint.best

@@ -12,7 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
-from roberta_plugin.fairseq_workarounds import interruption
+from roberta_plugin.fairseq_workarounds import hooks, stopping
 from roberta_plugin.launch import status, update_hook
 from roberta_plugin.launch.job import STOP_SIGNALS
 from roberta_plugin.launch.update_hook import Speed, UpdateHook, agree
@@ -77,21 +77,21 @@ def test_without_a_signal_fairseq_does_what_it_does(run):
     with run.hook:
         assert run.update(7) == ([1.5], False)
     assert (run.fairseqs, run.saved) == ([7], [])
-    assert fairseq_cli.train.validate_and_save == run.validate_and_save
+    assert run.update(8) == ([1.5], False)
+    assert run.fairseqs == [7, 8]
     assert status.read_status(run.folder).update == 7
 
 
-def test_what_is_wrapped_after_the_hook_was_made_stays_wrapped(run, monkeypatch):
-    """In a job the workarounds are installed later than the hook is made."""
+def test_the_listeners_of_the_plugin_stay_and_come_after_the_hook(run, monkeypatch):
     called = []
-    for module, name in ((fairseq_cli.train, "validate_and_save"), (checkpoint_utils, "load_checkpoint")):
-        original = run.validate_and_save if module is fairseq_cli.train else lambda cfg, trainer: None
-        monkeypatch.setattr(module, name, lambda *args, call=original, name=name: (called.append(name), call(*args))[1])
-    trainer = SimpleNamespace(get_num_updates=lambda: 100, cfg=run.config)
-    with run.hook:
+
+    def listener(fairseqs, *args):
+        called.append(run.hook.update)
+        return fairseqs(*args)
+
+    with hooks.listening(fairseq_cli.train, "validate_and_save", listener), run.hook:
         run.update(7)
-        checkpoint_utils.load_checkpoint(None, trainer)
-    assert called == ["validate_and_save", "load_checkpoint"]
+    assert called == [7]
 
 
 def test_what_a_checkpoint_has_counts_before_the_first_update(run, monkeypatch):
@@ -143,7 +143,7 @@ def test_a_stop_in_a_validation_leaves_it_and_saves_without_a_loss(run, end_of_e
 
 def test_the_handling_of_signals_in_a_plain_training_stands_aside(run, monkeypatch):
     """In a job it is installed between the hook and fairseq, and would take the stop in the validation for its own."""
-    between = functools.partial(interruption.validate_and_save, run.validate_and_save)
+    between = functools.partial(stopping.validate_and_save, run.validate_and_save)
     monkeypatch.setattr(fairseq_cli.train, "validate_and_save", between)
     run.validation_batches, run.signal_in_batch = 50, 3
     with run.stop, run.hook:

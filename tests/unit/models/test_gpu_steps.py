@@ -10,7 +10,7 @@ from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimi
 from omegaconf import OmegaConf
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
-from roberta_plugin.fairseq_workarounds import gradient_sums
+from roberta_plugin.fairseq_workarounds import half_precision
 from roberta_plugin.models import compiling
 from roberta_plugin.models.linear_cross_entropy import choose_path
 from roberta_plugin.models.pretraining_heads import NextSentenceHead
@@ -74,7 +74,7 @@ def train(mode, model, sample, precision, *, max_norm=0.0, num_batches=1, sample
         with watch if is_watched else nullcontext():
             optimizer.zero_grad()
             for _ in range(num_batches):
-                gradient_sums.before_backward(optimizer, model)
+                half_precision.before_backward(optimizer, model)
                 with torch.autocast("cuda", enabled=precision == "amp"):
                     loss, found_size, log = criterion(model, sample)
                 optimizer.backward(loss)

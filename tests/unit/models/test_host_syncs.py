@@ -12,11 +12,11 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
-from roberta_plugin.fairseq_workarounds.log_transfers import on_host
+from roberta_plugin.fairseq_workarounds.log_output import on_host
 from roberta_plugin.models.attention import torch_flash
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.tiny_models import gathered, make_batch, our_model
-from tests.unit.fairseq_workarounds.test_log_transfers import Waits
+from tests.unit.fairseq_workarounds.test_log_output import Waits
 from tests.unit.models.test_encoder import packed_batch
 from tests.unit.optim.test_adamw import make
 

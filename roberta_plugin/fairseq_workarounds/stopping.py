@@ -1,10 +1,12 @@
-"""Fault 9: Ctrl-C, SIGTERM and a closed terminal (SIGHUP) lose all work since the last checkpoint.
+"""Faults 9 and 18: a stop loses work, and the validation of its update.
 
 All ranks must stop at the same update. A rank that got a signal announces it in the criterion's logging output, which
-the ranks exchange at every update anyway (`announce`, `hear`; called by our tasks): no collective is added.
+the ranks exchange at every update anyway (`announce`, `hear`; called by our tasks): no collective is added. With
+several GPUs fairseq-train spawns its ranks; the parent process forwards signals to them and exits with their exit code.
 
-With several GPUs fairseq-train spawns its ranks. The parent process then forwards signals to them and exits with their
-exit code.
+A stop skips or interrupts the end of an update (fairseq's `validate_and_save`). Its checkpoint notes that, and the next
+start runs it before the first update. So `checkpoint_best.pt`, --keep-best-checkpoints and --patience come out as in a
+training that was never stopped. `launch/update_hook.py` stops its trainings in the same way.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
@@ -31,8 +34,9 @@ from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from roberta_plugin.fairseq_workarounds import background_checkpoints, update_end
-from roberta_plugin.fairseq_workarounds.training_loop import programs, wrap
+from roberta_plugin.fairseq_workarounds import background_checkpoints
+from roberta_plugin.fairseq_workarounds.hooks import function_behind
+from roberta_plugin.fairseq_workarounds.resuming import UNFINISHED
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)
@@ -170,7 +174,7 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
     """Run fairseq's epoch; end the program if the epoch was stopped."""
     with interruption.training(trainer):
         is_stopped = partial(_is_stopped_before_update, cfg, trainer, epoch_itr)
-        result = update_end.train(fairseqs, cfg, trainer, task, epoch_itr, is_stopped)
+        result = train_after_unfinished_update(fairseqs, cfg, trainer, task, epoch_itr, is_stopped)
         if not interruption.has_stopped:
             _, is_done = result
             if is_done or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf):
@@ -209,13 +213,13 @@ def validate_and_save(
     A running validation is interrupted; the next start repeats it first. The last update of the training never stops
     early.
     """
-    is_last = update_end.is_last(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
+    is_last = is_last_update(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
     if is_last or not interruption.is_training:  # a job of `roberta launch` stops by its own signals
         return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     if not interruption.is_to_stop(trainer):
-        with suppress(update_end.ValidationLeftError), _listening_in_validation(trainer):
+        with suppress(ValidationLeftError), _listening_in_validation(trainer):
             return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    update_end.save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
+    save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
     interruption.has_stopped = True
     return [None], True
 
@@ -224,7 +228,7 @@ def validate_and_save(
 def _listening_in_validation(trainer: Any) -> Iterator[None]:
     """While entered, a stop interrupts the validation; with several ranks, validation batches announce it too."""
     task = trainer.task
-    with update_end.leaving_validation(trainer, lambda: interruption.is_to_stop(trainer)):
+    with leaving_validation(trainer, lambda: interruption.is_to_stop(trainer)):
         if not interruption.is_training or trainer.data_parallel_world_size == 1:
             yield
             return
@@ -252,11 +256,107 @@ def _is_stopped_before_update(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     return interruption.has_stopped
 
 
-def install() -> None:
-    """Handle signals in trainings; other programs of fairseq keep their handlers."""
-    wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
-    if programs():
-        wrap(distributed_utils, "call_main", call_main)
-    for program in programs():
-        wrap(program, "train", train)
-        wrap(program, "validate_and_save", validate_and_save)
+class ValidationLeftError(Exception):
+    """All ranks leave the validation because of a stop."""
+
+
+class _NothingToTrainError(Exception):
+    """The training ends before the first update of this epoch."""
+
+    def __init__(self, losses: list[float | None]) -> None:
+        super().__init__()
+        self.losses = losses
+
+
+@dataclass(frozen=True)
+class EndedEpoch:
+    """Stands in for the iterator of an epoch whose last update is unfinished; `following` is the next epoch's."""
+
+    epoch: int
+    following: Any
+
+    def end_of_epoch(self) -> bool:
+        """True, as fairseq's iterators say after their last batch."""
+        return True
+
+    def state_dict(self) -> Any:
+        """The next epoch's first state."""
+        return self.following.state_dict()
+
+
+def is_last_update(cfg: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> bool:
+    """Whether the training ends with this update, so that a stop is pointless."""
+    if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
+        return True
+    return end_of_epoch and bool(0 < cfg.optimization.max_epoch <= epoch_itr.epoch)
+
+
+@contextmanager
+def leaving_validation(trainer: Any, is_to_stop: Callable[[], bool]) -> Iterator[None]:
+    """While entered, a validation ends after the first batch for which `is_to_stop()` holds; all ranks must agree.
+
+    Raises:
+        ValidationLeftError: when the validation ends early.
+    """
+    valid_step = trainer.valid_step
+
+    def step(*args: Any, **options: Any) -> Any:
+        result = valid_step(*args, **options)
+        if is_to_stop():
+            raise ValidationLeftError
+        return result
+
+    trainer.valid_step = step
+    try:
+        yield
+    finally:
+        trainer.valid_step = valid_step
+
+
+def save_unfinished(checkpoint: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> None:
+    """Save a checkpoint that leaves the end of this update to the next start."""
+    setattr(trainer, UNFINISHED, {"epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch})
+    checkpoint_utils.save_checkpoint(checkpoint, trainer, epoch_itr, None)
+
+
+def train_after_unfinished_update(
+    fairseqs: Callable[..., Any],
+    cfg: Any,
+    trainer: Any,
+    task: Any,
+    epoch_itr: Any,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Any:
+    """Run fairseq's epoch; before its first update, finish the update that a stop left, and ask `is_stopped()`.
+
+    `Trainer.begin_epoch` is fairseq's last call before it takes a batch.
+    """
+    left = getattr(trainer, UNFINISHED, None)
+    setattr(trainer, UNFINISHED, None)
+    validate_and_save = function_behind(fairseqs).__globals__.get("validate_and_save")
+    begin_epoch = trainer.begin_epoch
+
+    def begin(epoch: int) -> None:
+        begin_epoch(epoch)
+        if left is not None:
+            _finish(left, validate_and_save, cfg, trainer, task, epoch_itr)
+        if is_stopped():
+            raise _NothingToTrainError([None])
+
+    trainer.begin_epoch = begin
+    try:
+        return fairseqs(cfg, trainer, task, epoch_itr)
+    except _NothingToTrainError as end:
+        return end.losses, True
+    finally:
+        trainer.begin_epoch = begin_epoch
+
+
+def _finish(left: dict[str, Any], validate_and_save: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> None:
+    subsets = cfg.dataset.valid_subset.split(",")
+    ended = EndedEpoch(left["epoch"], epoch_itr) if left["end_of_epoch"] else epoch_itr
+    losses, is_done = validate_and_save(cfg, trainer, task, ended, subsets, left["end_of_epoch"])
+    if is_done:
+        raise _NothingToTrainError(losses)
+    if left["end_of_epoch"] and losses[0] is not None:
+        trainer.lr_step(left["epoch"], losses[0])

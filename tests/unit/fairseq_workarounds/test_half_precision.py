@@ -1,4 +1,4 @@
-"""A training in half precision that resumes goes on in the same bits; states without fp32 masters still load."""
+"""Trainings in half precision resume in the same bits, add up gradients in fp32, and see the true ones under --amp."""
 
 import copy
 import io
@@ -8,11 +8,13 @@ import pytest
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import FairseqConfig
-from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer
-from fairseq.optim.adam import FairseqAdamConfig
+from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer, fp16_optimizer
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 
-from roberta_plugin.optim.adamw import RobertaAdamWConfig
+from roberta_plugin.fairseq_workarounds import half_precision
+from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
+from tests.unit.optim.test_adamw import make, reference
 
 STEPS = 26
 OVERFLOWS = (3, 10, 17)
@@ -200,3 +202,186 @@ def test_fairseqs_adam_in_bf16_is_taken_over_with_its_masters():
     masters = copy.deepcopy(parts.saved()["optimizer"]["fp32_params"])
     taken = parts.resumed("bf16").saved()["optimizer"]["fp32_params"]
     assert all(torch.equal(a, b) for a, b in zip(masters, taken, strict=True))
+
+
+NUM_BATCHES = 128
+WITH_MASTERS = ["bf16", "fp16", "fp16, not flattened"]
+
+
+def gradients_of(training, batch):
+    """Gradients that mostly agree, as those of early training do."""
+    generator = torch.Generator().manual_seed(batch)
+    return [(1 + torch.rand(p.shape, generator=generator)).to(training.dtype) for p in training.parameters]
+
+
+def accumulate(kind, *, num_batches=NUM_BATCHES, model=None, monkeypatch=None):
+    """The wrapper's fp32 gradients of an update, and the sum in float64."""
+    training = Training(kind)
+    optimizer = training.optimizer
+    if optimizer.scaler is not None:
+        optimizer.scaler.loss_scale = 1.0
+    optimizer.zero_grad()
+    expected = [torch.zeros(p.shape, dtype=torch.float64) for p in training.parameters]
+    for batch in range(num_batches):
+        parts = gradients_of(training, batch)
+        for total, part in zip(expected, parts, strict=True):
+            total += part.double()
+        if model is not None:
+            model.require_backward_grad_sync = batch == num_batches - 1
+            half_precision.before_backward(optimizer, model)
+        optimizer.backward(sum((p * g).sum() for p, g in zip(training.parameters, parts, strict=True)))
+    optimizer.clip_grad_norm(0.0)
+    return [total.double() for _, total in half_precision._gradients(optimizer)], expected, training
+
+
+def largest_error(found, expected):
+    return max(float(((a - b).abs() / b).max()) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("kind", WITH_MASTERS)
+def test_many_batches_add_up_in_fp32(kind):
+    found, expected, _ = accumulate(kind)
+    assert largest_error(found, expected) < 1e-6
+
+
+def test_fairseqs_own_sums_lose_what_these_keep(monkeypatch):
+    """The guard of the test above."""
+    ordinary = fp16_optimizer._FP16OptimizerMixin
+    monkeypatch.setattr(ordinary, "backward", ordinary.backward.__wrapped__)
+    found, expected, _ = accumulate("bf16")
+    assert largest_error(found, expected) > 0.01
+
+
+class Wrapped:
+    """A model in torch's DistributedDataParallel, as far as it is asked."""
+
+
+@pytest.mark.parametrize("kind", WITH_MASTERS)
+def test_among_ranks_the_sum_is_rounded_once(kind, monkeypatch):
+    """The last backward pass finds it in the model's gradients, and a wrapper adds these up among the ranks."""
+    monkeypatch.setattr(half_precision, "has_ranks", lambda: True)
+    found, expected, training = accumulate(kind, model=Wrapped())
+    assert all(p.grad is not None for p in training.parameters)
+    rounding = 2.0**-8 if kind == "bf16" else 2.0**-11
+    assert 0 < largest_error(found, expected) <= 2 * rounding
+
+
+def test_wrappers_of_models_are_asked_in_their_own_words(monkeypatch):
+    monkeypatch.setattr(half_precision, "has_ranks", lambda: True)
+    answers = [{"require_backward_grad_sync": False}, {"require_backward_grad_sync": True}]
+    answers += [{"accumulate_grads": True}, {"accumulate_grads": False}, {}]
+    found = []
+    for answer in answers:
+        model = Wrapped()
+        vars(model).update(answer)
+        found.append(half_precision.adds_up_among_ranks(model))
+    assert found == [False, True, False, True, None]
+    monkeypatch.setattr(half_precision, "has_ranks", lambda: False)
+    assert half_precision.adds_up_among_ranks(Wrapped()) is False
+
+
+@pytest.mark.parametrize("kind", WITH_MASTERS)
+def test_one_batch_and_missing_gradients_are_as_before(kind):
+    """A parameter that no batch needs has a gradient of 0, also after an update in which it had another."""
+    training = Training(kind)
+    optimizer = training.optimizer
+    for used in (3, 1):
+        optimizer.zero_grad()
+        parts = gradients_of(training, used)
+        loss = sum((p * g).sum() for p, g in list(zip(training.parameters, parts, strict=True))[:used])
+        optimizer.backward(loss)
+        optimizer.clip_grad_norm(0.0)
+        totals = [total for _, total in half_precision._gradients(optimizer)]
+        scale = 1.0 if optimizer.scaler is None else optimizer.scaler.loss_scale
+        for number, (total, part) in enumerate(zip(totals, parts, strict=True)):
+            assert torch.equal(total, scale * part.float() * (number < used))
+
+
+def test_the_factor_of_one_update_is_not_that_of_the_next():
+    training = Training("bf16")
+    norms = []
+    for _ in range(3):
+        training.optimizer.zero_grad()
+        parts = gradients_of(training, 0)
+        training.optimizer.backward(sum((p * g).sum() for p, g in zip(training.parameters, parts, strict=True)))
+        training.optimizer.multiply_grads(1 / 8)
+        norms.append(float(training.optimizer.clip_grad_norm(0.0)))
+        training.optimizer.step()
+    assert norms[0] == norms[1] == norms[2]
+
+
+# fairseq asks for a scaler of a GPU first.
+pytestmark = pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled:UserWarning")
+SCALE = 128.0
+
+
+@pytest.fixture(params=[(RobertaAdamW, RobertaAdamWConfig), (FairseqAdam, FairseqAdamConfig)], ids=["ours", "fairseq"])
+def build(request):
+    """A wrapper as --amp builds it, with torch's scaler for the CPU."""
+
+    def build(parameter):
+        optimizer = make(
+            *request.param, [parameter], weight_decay=0.1, **({"tpu": False} if "F" in optimizer_name else {})
+        )
+        cfg = OmegaConf.create({"common": {"fp16_init_scale": SCALE, "min_loss_scale": 1e-4}, "optimizer": {}})
+        amp = AMPOptimizer(cfg, [parameter], optimizer)
+        amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=3)
+        return amp
+
+    optimizer_name = request.param[0].__name__
+    return build
+
+
+def update(amp, parameter, step, *, overflow=False):
+    amp.zero_grad()
+    torch.manual_seed(step)
+    gradient = torch.randn(5, 3)
+    amp.backward((parameter * gradient).sum())
+    if overflow:
+        parameter.grad[0, 0] = float("inf")
+    norm = amp.clip_grad_norm(0.0)
+    seen = parameter.grad.clone()
+    amp.step()
+    return gradient, seen, norm
+
+
+def test_the_gradient_that_reaches_the_optimizer_is_the_true_one(build):
+    parameter = torch.nn.Parameter(torch.zeros(5, 3))
+    amp = build(parameter)
+    for step in range(8):
+        gradient, seen, norm = update(amp, parameter, step)
+        assert torch.allclose(seen, gradient, rtol=1e-6)
+        assert torch.allclose(parameter.grad, gradient, rtol=1e-6)
+        assert norm == pytest.approx(gradient.norm().item(), rel=1e-5)
+    assert amp.scaler.get_scale() == SCALE * 4, "the scale never grew: the test shows less than it says"
+    assert torch.allclose(parameter.double(), reference(torch.zeros(5, 3), range(8)), atol=1e-4)
+
+
+def test_an_overflow_changes_nothing_but_the_scale(build):
+    parameter = torch.nn.Parameter(torch.zeros(5, 3))
+    amp = build(parameter)
+    update(amp, parameter, 0)
+    before = parameter.detach().clone()
+    update(amp, parameter, 1, overflow=True)
+    assert torch.equal(parameter, before)
+    assert amp.scaler.get_scale() == SCALE / 2
+    update(amp, parameter, 1)
+    assert torch.allclose(parameter.double(), reference(torch.zeros(5, 3), range(2)), atol=1e-4)
+
+
+def test_the_loss_scale_survives_a_checkpoint(build):
+    parameter = torch.nn.Parameter(torch.zeros(5, 3))
+    amp = build(parameter)
+    for step in range(4):
+        update(amp, parameter, step)
+    state = copy.deepcopy(amp.state_dict())
+    other = torch.nn.Parameter(parameter.detach().clone())
+    resumed = build(other)
+    resumed.load_state_dict(state, {})
+    for step in range(4, 8):
+        update(amp, parameter, step)
+        update(resumed, other, step)
+        assert resumed.scaler.get_scale() == amp.scaler.get_scale() > SCALE
+    assert torch.equal(parameter, other)
+    del state["grad_scaler"]
+    resumed.load_state_dict(state, {})  # a checkpoint from before

@@ -1,4 +1,7 @@
-"""What is logged comes to the host at once, with the same values."""
+"""What a training logs: the same values, read at once, without warnings that nobody can act on."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -10,8 +13,10 @@ from fairseq.trainer import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roberta_plugin import register
-from roberta_plugin.fairseq_workarounds.log_transfers import on_host
-from tests.tiny_corpus import train_command
+from roberta_plugin.fairseq_workarounds.log_output import on_host
+from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
+from tests.tiny_corpus import environment, run, train_command
 
 
 class Waits(TorchDispatchMode):
@@ -66,7 +71,6 @@ def test_an_update_waits_for_its_gradient_and_once_for_its_log(wraps, tiny_data_
     parser = fairseq_options.get_training_parser()
     command = train_command(tiny_data_bin, tmp_path / "run", *options)
     arguments = fairseq_options.parse_args_and_arch(parser, command[1:])
-    arguments.tpu = False  # fairseq sets it with --bf16; the command of fairseq-train has that taken back
     cfg = convert_namespace_to_omegaconf(arguments)
     task = setup_task(cfg.task)
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
@@ -80,3 +84,47 @@ def test_an_update_waits_for_its_gradient_and_once_for_its_log(wraps, tiny_data_
                 trainer.train_step(samples)
             counts.append(len(waits.found))
     assert counts[1] == counts[2] == (2 if wraps else 4)
+
+
+FOREIGN = ("hydra", "version_base", "ConfigStore", "pin_memory", "autocast", "Warning:", "DEBUG")
+
+
+def test_a_training_prints_no_foreign_warning(tmp_path, tiny_data_bin):
+    options = ("--max-update", "2", "--total-num-update", "2", "--log-format", "simple", "--num-workers", "1")
+    done = run(train_command(tiny_data_bin, tmp_path / "save", *options))
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout + done.stderr
+    found = [line for line in printed.splitlines() if any(word in line for word in FOREIGN)]
+    assert not found
+    for own in ("| fairseq_cli.train | task: RobertaMaskedLMTask", "| fairseq.trainer |", "| done training in"):
+        assert own in printed, f"fairseq's line is missing: {own}"
+    assert "| roberta_plugin.models.roberta | attention backend:" in printed
+
+
+SCRIPT = """
+import warnings
+import roberta_plugin
+roberta_plugin.register()
+number = len(warnings.filters)
+roberta_plugin.register()
+from roberta_plugin.fairseq_workarounds import log_output
+log_output.filter_warnings()
+assert len(warnings.filters) == number
+warnings.warn("something of torch", FutureWarning)
+warnings.warn("`torch.cuda.amp.autocast(args...)` is deprecated.", FutureWarning)
+warnings.warn_explicit("`torch.cuda.amp.autocast(args...)` is deprecated.", FutureWarning, "x", 1, "fairseq.trainer")
+"""
+
+
+def test_other_warnings_get_through():
+    """Also those on the list that another program causes itself."""
+    printed = run_python(SCRIPT, cwd=REPOSITORY, environment=environment()).stderr
+    assert "FutureWarning: something of torch" in printed
+    assert printed.count("torch.cuda.amp.autocast(args...)` is deprecated.") == 1
+    assert "x:1" not in printed
+
+
+def test_a_user_who_asks_for_all_warnings_gets_them():
+    command = [sys.executable, "-W", "default", "-c", SCRIPT]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
+    assert "x:1: FutureWarning" in done.stderr

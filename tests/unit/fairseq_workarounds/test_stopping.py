@@ -1,4 +1,4 @@
-"""When a signal is noted, when it acts as ever, and how all ranks hear of it."""
+"""A signal stops all ranks after an update, and what that leaves of the update is done at the next start."""
 
 import os
 import signal
@@ -8,8 +8,8 @@ import pytest
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from roberta_plugin.fairseq_workarounds import interruption as module
-from roberta_plugin.fairseq_workarounds.interruption import STOPS, Interruption, announce, farewell, hear
+from roberta_plugin.fairseq_workarounds import stopping
+from roberta_plugin.fairseq_workarounds.stopping import STOPS, Interruption, announce, farewell, hear
 
 CONFIG = OmegaConf.create(
     {
@@ -33,7 +33,7 @@ def interruption(monkeypatch):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     fresh = Interruption()
-    monkeypatch.setattr(module, "interruption", fresh)
+    monkeypatch.setattr(stopping, "interruption", fresh)
     fresh.begin()
     yield fresh
     fresh.end()
@@ -82,7 +82,7 @@ def test_nobody_has_to_listen(interruption, monkeypatch):
         raise BrokenPipeError
 
     with interruption.training(trainer()):
-        monkeypatch.setattr(module.os, "write", fail)
+        monkeypatch.setattr(stopping.os, "write", fail)
         press(signal.SIGTERM)
     assert interruption.received is signal.SIGTERM
 
@@ -157,7 +157,7 @@ def test_a_stop_saves_without_validation_but_not_after_the_last_update(
     stopped, epoch_itr = trainer(updates=updates), SimpleNamespace(epoch=epoch)
     with interruption.training(stopped):
         press()
-        result = module.validate_and_save(
+        result = stopping.validate_and_save(
             lambda *arguments: "fairseq's", CONFIG, stopped, None, epoch_itr, ["valid"], end_of_epoch
         )
     assert result == (([None], True) if is_stopped else "fairseq's")
@@ -187,7 +187,7 @@ def test_a_validation_is_left_at_the_batch_at_which_all_ranks_know(interruption,
     own_step = validating.task.valid_step
     with interruption.training(validating):
         epoch_itr = SimpleNamespace(epoch=1)
-        assert module.validate_and_save(validate, CONFIG, validating, None, epoch_itr, ["valid"], False) == (
+        assert stopping.validate_and_save(validate, CONFIG, validating, None, epoch_itr, ["valid"], False) == (
             [None],
             True,
         )
@@ -207,10 +207,10 @@ def test_a_signal_between_two_epochs_stops_before_the_first_update(interruption,
         assert epoch_itr.next_epoch_idx == 2, "an update of the second epoch was made"
         return [None], False
 
-    assert module.train(fairseqs, CONFIG, stopped, None, SimpleNamespace(next_epoch_idx=2)) == ([None], False)
+    assert stopping.train(fairseqs, CONFIG, stopped, None, SimpleNamespace(next_epoch_idx=2)) == ([None], False)
     press()  # while fairseq makes the next epoch's batches
     with pytest.raises(SystemExit) as end:
-        module.train(fairseqs, CONFIG, stopped, None, SimpleNamespace(next_epoch_idx=3))
+        stopping.train(fairseqs, CONFIG, stopped, None, SimpleNamespace(next_epoch_idx=3))
     assert (saved, end.value.code) == ([0], 130)
 
 
@@ -221,7 +221,7 @@ def test_after_the_last_epoch_ctrl_c_is_as_ever(interruption, is_done, next_epoc
 
     trained = trainer()
     trained.begin_epoch = lambda epoch: None
-    module.train(fairseqs, CONFIG, trained, None, SimpleNamespace(next_epoch_idx=next_epoch))
+    stopping.train(fairseqs, CONFIG, trained, None, SimpleNamespace(next_epoch_idx=next_epoch))
     with pytest.raises(KeyboardInterrupt):
         press()
 
@@ -241,3 +241,69 @@ def test_the_last_words_say_how_to_go_on(interruption):
     assert farewell(checkpoint, updates=81).startswith(expected)
     checkpoint.no_save = True
     assert "which is not saved: --no-save" in farewell(checkpoint, updates=81)
+
+
+VALIDATION = SimpleNamespace(dataset=SimpleNamespace(valid_subset="valid,valid1"))
+calls = []
+
+
+def validate_and_save(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    """Called by name, as in fairseq_cli.train."""
+    calls.append((epoch_itr.epoch, epoch_itr.end_of_epoch(), epoch_itr.state_dict(), valid_subsets, end_of_epoch))
+    return [1.5], trainer.is_done
+
+
+def fairseqs(cfg, trainer, task, epoch_itr):
+    trainer.begin_epoch(epoch_itr.epoch)
+    calls.append("updates")
+    return [2.5], False
+
+
+@pytest.fixture
+def resumed():
+    calls.clear()
+    return SimpleNamespace(
+        begin_epoch=lambda epoch: calls.append(f"begin {epoch}"),
+        lr_step=lambda epoch, loss: calls.append(f"lr {epoch} {loss}"),
+        is_done=False,
+    )
+
+
+def epoch(number):
+    return SimpleNamespace(epoch=number, end_of_epoch=lambda: False, state_dict=lambda: {"epoch": number})
+
+
+def test_without_a_note_nothing_changes(resumed):
+    begin = resumed.begin_epoch
+    assert stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(1)) == ([2.5], False)
+    assert (calls, resumed.begin_epoch) == (["begin 1", "updates"], begin)
+
+
+def test_an_update_within_an_epoch_is_finished_first_and_once(resumed):
+    resumed.unfinished_update = {"epoch": 1, "end_of_epoch": False}
+    for _ in range(2):
+        assert stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(1)) == ([2.5], False)
+    finished = (1, False, {"epoch": 1}, ["valid", "valid1"], False)
+    assert calls == ["begin 1", finished, "updates", "begin 1", "updates"]
+
+
+def test_the_end_of_an_epoch_has_its_own_number_and_the_learning_rate_its_loss(resumed):
+    resumed.unfinished_update = {"epoch": 1, "end_of_epoch": True}
+    stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(2))
+    assert calls == ["begin 2", (1, True, {"epoch": 2}, ["valid", "valid1"], True), "lr 1 1.5", "updates"]
+
+
+def test_a_training_that_ends_by_it_makes_no_update(resumed):
+    resumed.unfinished_update, resumed.is_done = {"epoch": 1, "end_of_epoch": False}, True
+    assert stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(1)) == ([1.5], True)
+    assert "updates" not in calls
+
+
+@pytest.mark.parametrize(
+    ("updates", "number", "end_of_epoch", "expected"),
+    [(9, 2, False, False), (9, 2, True, True), (9, 1, True, False), (10, 1, False, True)],
+)
+def test_the_last_update_is_that_of_max_update_or_max_epoch(updates, number, end_of_epoch, expected):
+    cfg = SimpleNamespace(optimization=SimpleNamespace(max_update=10, max_epoch=2))
+    trainer = SimpleNamespace(get_num_updates=lambda: updates)
+    assert stopping.is_last_update(cfg, trainer, epoch(number), end_of_epoch=end_of_epoch) == expected

@@ -1,11 +1,13 @@
-"""Faults 3 and 11: a `checkpoint_last.pt` that a kill can cut off, and a full disk that ruins checkpoints."""
+"""Faults 1, 2, 3, 11 and 12: checkpoint files that fairseq cuts off, ruins, cannot load, or loads although damaged."""
 
 from __future__ import annotations
 
+import argparse
 import errno
-import inspect
+import io
 import logging
 import os
+import pickle
 import shutil
 import time
 from collections.abc import Callable
@@ -13,11 +15,19 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
-from roberta_plugin.checkpoint_files import fault_of, lock_unfinished, remove_unfinished
-from roberta_plugin.fairseq_workarounds.training_loop import wrap
+from roberta_plugin.checkpoint_files import (
+    REMEDY,
+    check_checkpoint,
+    check_claims,
+    explain_refusal,
+    fault_of,
+    lock_unfinished,
+    remove_unfinished,
+    unlisted_class,
+)
 from roberta_plugin.files import atomic_write
 
 logger = logging.getLogger(__name__)
@@ -26,22 +36,23 @@ RETRY_AFTER = (1, 2, 4, 8, 15, 30)  # seconds; a minute in all, half of the grac
 # Temporary errors of a disk or file server. Others (no permission, no such folder, a limit) are final.
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
 
-_fairseq_copy = PathManager.copy
-_fairseq_save = checkpoint_utils.torch_persistent_save
+
+def torch_persistent_save(fairseqs: Callable[..., None], obj: Any, filename: str, async_write: bool = False) -> None:
+    """Write a checkpoint as `save_whole` does; as fairseq, where that cannot be."""
+    if async_write or not PathManager.supports_rename(filename):
+        fairseqs(obj, filename, async_write)
+    else:
+        save_whole(obj, filename)
 
 
-def save_whole(obj: Any, filename: str, async_write: bool = False) -> None:
-    """Write a checkpoint so that `filename` is always either the old file or the whole new one.
+def save_whole(obj: Any, filename: str) -> None:
+    """Write a checkpoint so that `filename` is always either the old file or the whole new one; see fault 11.
 
-    Same signature as fairseq's `torch_persistent_save`. Each attempt writes a fresh temporary file and compares its
-    checksums before the rename; see fault 11.
+    Each attempt writes a fresh temporary file and compares its checksums before the rename.
 
     Raises:
         OSError: if it cannot be written; temporary errors are retried for a minute.
     """
-    if async_write or not PathManager.supports_rename(filename):
-        _fairseq_save(obj, filename, async_write)
-        return
 
     def write(file: IO[bytes]) -> None:
         torch.save(obj, file)
@@ -53,15 +64,15 @@ def save_whole(obj: Any, filename: str, async_write: bool = False) -> None:
     _write_patiently(Path(filename), write)
 
 
-def save_once(obj: Any, stream: IO[bytes]) -> None:
+def save_once(fairseqs: Callable[..., None], obj: Any, stream: IO[bytes]) -> None:
     """Write a checkpoint to a stream that cannot be rewound, in one attempt; fairseq's `_torch_persistent_save`."""
     torch.save(obj, stream)
 
 
-def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+def atomic_copy(fairseqs: Callable[..., Any], src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     """Copy a file so that `dst_path` is always either the old file or the whole new one.
 
-    Same signature and result as fairseq's `PathManager.copy`; see fault 3. On XFS and Btrfs the two files share their
+    The result is that of fairseq's `PathManager.copy`; see fault 3. On XFS and Btrfs the two files share their
     blocks. A hard link would be as fast everywhere, but writing into one name, as `cp other.pt checkpoint_last.pt`
     does, would change both.
 
@@ -69,7 +80,7 @@ def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
         OSError: as `save_whole`.
     """
     if PathManager.path_requires_pathmanager(dst_path):
-        return bool(_fairseq_copy(src_path, dst_path, overwrite))
+        return bool(fairseqs(src_path, dst_path, overwrite))
     if not overwrite and os.path.exists(dst_path):
         raise FileExistsError(f"Refusing to copy {src_path} over the existing file {dst_path}: pass overwrite=True.")
 
@@ -94,14 +105,49 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     return fairseqs(cfg, trainer, **options)
 
 
-def install() -> None:
-    """Put these functions in the place of fairseq's."""
-    if PathManager.copy is not atomic_copy:
-        PathManager.copy = staticmethod(atomic_copy)
-    if inspect.unwrap(checkpoint_utils.torch_persistent_save) is not save_whole:  # 22 wraps it
-        checkpoint_utils.torch_persistent_save = save_whole
-    checkpoint_utils._torch_persistent_save = save_once
-    wrap(checkpoint_utils, "load_checkpoint", load_checkpoint)
+def allow_namespaces() -> None:
+    """Let torch load `argparse.Namespace` from checkpoints; see fault 1."""
+    torch.serialization.add_safe_globals([argparse.Namespace])
+
+
+def broadcast_object(
+    fairseqs: Callable[..., Any], obj: Any, src_rank: int, group: object, dist_device: torch.device
+) -> Any:
+    """Send `obj` from rank `src_rank` to all ranks of the group, in fairseq's format; see fault 2."""
+    if distributed_utils.get_rank(group) == src_rank:
+        return fairseqs(obj, src_rank, group, dist_device)
+    length = torch.zeros(1, dtype=torch.int64, device=dist_device)
+    distributed_utils.broadcast(length, src=src_rank, group=group)
+    data = torch.empty(int(length), dtype=torch.uint8, device=dist_device)
+    distributed_utils.broadcast(data, src=src_rank, group=group)
+    return torch.load(io.BytesIO(data.cpu().numpy().tobytes()), map_location="cpu", weights_only=False)
+
+
+def load_checked(
+    fairseqs: Callable[..., dict[str, Any]],
+    path: str,
+    arg_overrides: dict[str, Any] | None = None,
+    load_on_all_ranks: bool = False,
+) -> dict[str, Any]:
+    """Check a checkpoint's checksums, then load it as fairseq's `load_checkpoint_to_cpu`; see fault 12.
+
+    Raises:
+        ValueError: if the file is damaged or not a checkpoint of fairseq.
+        UnpicklingError: if it holds objects that could run code.
+        OSError: if the file does not exist or cannot be read.
+    """
+    if not PathManager.path_requires_pathmanager(path):
+        check_checkpoint(path)
+    try:
+        state: dict[str, Any] = fairseqs(path, arg_overrides, load_on_all_ranks)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # torch.load and fairseq's upgrade of old layouts raise errors of any class
+        kind = ValueError if unlisted_class(error) is None else pickle.UnpicklingError
+        raise kind(f"{explain_refusal(path, error)} {REMEDY}") from error
+    if not PathManager.path_requires_pathmanager(path):
+        check_claims(path, state)
+    return state
 
 
 def _write_patiently(path: Path, write: Callable[[IO[bytes]], None]) -> None:

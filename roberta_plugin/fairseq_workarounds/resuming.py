@@ -1,0 +1,207 @@
+"""Faults 8, 15 and 24: what a training makes of the checkpoint that it resumes from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.optim import OPTIMIZER_REGISTRY
+
+from roberta_plugin.fairseq_workarounds.hooks import listening, programs
+from roberta_plugin.finetuning import identity
+from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = "patience"  # key in a checkpoint's extra_state
+UNFINISHED = "unfinished_update"  # likewise, and attribute of the trainer: see `stopping.py`
+
+# Class of the present training -> classes whose state has the same meaning.
+_CRITERIONS = {"RobertaMaskedLMCriterion": {"MaskedLmLoss"}}
+_OPTIMIZERS = {
+    "RobertaAdamW": {"FairseqAdam"},
+    # With roberta_adamw both keep fp32 masters, moments and the loss scaler under the same names.
+    "FP16Optimizer": {"MemoryEfficientFP16Optimizer"},
+    "MemoryEfficientFP16Optimizer": {"FP16Optimizer"},
+}
+_OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options of the tasks
+
+
+def save_trainer(fairseqs: Callable[..., Any], trainer: Any, filename: str, extra_state: dict[str, Any]) -> Any:
+    """fairseq's `Trainer.save_checkpoint`, with the state of --patience and a note of an unfinished update."""
+    notes = {PATIENCE: patience_state(trainer.cfg.checkpoint), UNFINISHED: getattr(trainer, UNFINISHED, None)}
+    return fairseqs(trainer, filename, {**extra_state, **{key: note for key, note in notes.items() if note}})
+
+
+def load_trainer(
+    fairseqs: Callable[..., Any], trainer: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
+) -> Any:
+    """fairseq's `Trainer.load_checkpoint`, with a check of the checkpoint, and with the notes of `save_trainer`.
+
+    The notes are ignored where fairseq ignores the best loss: if only the weights are used.
+    """
+
+    def look(load: Callable[..., dict[str, Any]], *arguments: Any, **further: Any) -> dict[str, Any]:
+        state = load(*arguments, **further)
+        (warn_of_other_words if reset_optimizer else check_continues)(trainer, state, Path(filename))
+        rename_classes(trainer, state)
+        return state
+
+    with listening(checkpoint_utils, "load_checkpoint_to_cpu", look):
+        extra_state = fairseqs(trainer, filename, reset_optimizer, *args, **options)
+    is_resumed = extra_state is not None and not reset_optimizer and not options.get("reset_meters")
+    notes = extra_state if is_resumed else {}
+    restore_patience(trainer.cfg.checkpoint, notes.get(PATIENCE, {}))
+    setattr(trainer, UNFINISHED, notes.get(UNFINISHED))
+    return extra_state
+
+
+def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+    """Run fairseq's epoch, unless the training is finished; see fault 8."""
+    # This run's time does not count: ranks may differ in it, and fairseq checks it after each update.
+    hours = trainer._previous_training_time / 3600
+    reason = why_finished(cfg, updates=trainer.get_num_updates(), hours=hours)
+    if reason is None or getattr(trainer, UNFINISHED, None) is not None:  # its validation is still due
+        return fairseqs(cfg, trainer, task, epoch_itr)
+    logger.info(f"This training is finished: {reason}. Nothing to do; raise that limit to continue.")
+    return [None], True
+
+
+def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
+    """fairseq's `load_checkpoint`; logs it if --max-epoch leaves nothing to do."""
+    extra_state, epoch_itr = fairseqs(cfg, trainer, **options)
+    max_epoch, epochs = trainer.cfg.optimization.max_epoch, epoch_itr.next_epoch_idx - 1
+    if 0 < max_epoch <= epochs:
+        logger.info(
+            f"This training is finished: the checkpoint has {epochs:,} epochs, and --max-epoch is {max_epoch:,}. "
+            "Nothing to do; raise that limit to continue."
+        )
+    return extra_state, epoch_itr
+
+
+def why_finished(cfg: Any, *, updates: int, hours: float) -> str | None:
+    """The reason why a training with this number of updates and hours is finished; None if it is not."""
+    max_update, stop_hours = cfg.optimization.max_update, cfg.optimization.stop_time_hours
+    if 0 < max_update <= updates:
+        return f"the checkpoint has {updates:,} updates, and --max-update is {max_update:,}"
+    if updates and 0 < stop_hours < hours:
+        return f"the checkpoint has {hours:.3g} hours of training, and --stop-time-hours is {stop_hours:g}"
+    patience, validations = cfg.checkpoint.patience, patience_state(cfg.checkpoint).get("num_runs", 0)
+    if 0 < patience <= validations:
+        return f"early stop: no improvement in the last {validations:,} validations, and --patience is {patience:,}"
+    return None
+
+
+def patience_state(checkpoint: Any) -> dict[str, Any]:
+    """Attributes of fairseq's `should_stop_early`, with the name of its metric; empty before the first validation."""
+    for program in programs():
+        if hasattr(program.should_stop_early, "best"):
+            remembered = program.should_stop_early
+            return {"best": remembered.best, "num_runs": remembered.num_runs, **_metric(checkpoint)}
+    return {}
+
+
+def restore_patience(checkpoint: Any, state: dict[str, Any]) -> None:
+    """Set these attributes; reset them if `state` belongs to another metric."""
+    is_of_metric = bool(state) and state.items() >= _metric(checkpoint).items()
+    for program in programs():
+        for name in ("best", "num_runs"):
+            if is_of_metric:
+                setattr(program.should_stop_early, name, state[name])
+            elif hasattr(program.should_stop_early, name):
+                delattr(program.should_stop_early, name)
+
+
+def _metric(checkpoint: Any) -> dict[str, Any]:
+    return {
+        "metric": checkpoint.best_checkpoint_metric,
+        "is_maximized": bool(checkpoint.maximize_best_checkpoint_metric),
+    }
+
+
+def rename_classes(trainer: Any, state: Mapping[str, Any]) -> None:
+    """Write into a loaded state the class names that this training expects, if their states fit; see fault 15."""
+    history = state.get("optimizer_history")
+    if history:
+        _rename(history[-1], "criterion_name", type(trainer.get_criterion()).__name__, _CRITERIONS)
+        if getattr(trainer.cfg.optimizer, "_name", None) == "roberta_adamw":
+            _rename(history[-1], "optimizer_name", _optimizer_class(trainer.cfg), _OPTIMIZERS)
+
+
+def _rename(entry: dict[str, Any], key: str, ours: str, taken_over: dict[str, set[str]]) -> None:
+    saved = entry.get(key)
+    if saved in taken_over.get(ours, ()):
+        logger.info(f"The checkpoint's {key} is {saved}: {ours} takes over its state.")
+        entry[key] = ours
+
+
+def _optimizer_class(cfg: Any) -> str:
+    """Name of the class that `Trainer._build_optimizer` will build; building it here would double its memory."""
+    if cfg.common.fp16 or cfg.common.bf16:
+        is_efficient = cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16
+        return "MemoryEfficientFP16Optimizer" if is_efficient else "FP16Optimizer"
+    return "AMPOptimizer" if cfg.common.amp else str(OPTIMIZER_REGISTRY[cfg.optimizer._name].__name__)
+
+
+def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Refuse to resume from a checkpoint with different data or heads; see fault 24.
+
+    Raises:
+        ValueError: naming the differences.
+    """
+    remedy = "To continue, give the options that it was started with; to train something else, give another --save-dir"
+    try:
+        _check_words(trainer.task, state, path)
+        remedy += f", and --finetune-from-model {path} to begin with these weights"
+        if prepared := getattr(trainer.task, "prepared", None):
+            identity.check_task(state, prepared, checkpoint=path)
+            split = trainer.cfg.dataset.train_subset
+            identity.check_examples(state, prepared, split=split, checkpoint=path)
+        _check_heads(trainer, state, path)
+    except ValueError as error:
+        raise ValueError(f"{error} {remedy}.") from None
+
+
+def warn_of_other_words(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Warn if a training begins with weights of another vocabulary, which may be intended."""
+    try:
+        _check_words(trainer.task, state, path)
+    except ValueError as error:
+        logger.warning(str(error))
+
+
+def _check_words(task: Any, state: Mapping[str, Any], path: Path) -> None:
+    ours = (task.state_dict() or {}).get(identity.KEY)
+    if isinstance(ours, Mapping):  # not in tasks of fairseq
+        identity.check_same_words(state, ours, checkpoint=path, data=str(task.cfg.data))
+
+
+def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    if getattr(trainer.cfg.model, "load_checkpoint_heads", False):  # those of the checkpoint
+        return
+    theirs, ours = _head_shapes(state["model"]), _head_shapes(trainer.get_model().state_dict())
+    if theirs and theirs != ours:
+        different = list(_different_options(saved_options(state)[0], trainer.cfg.task))
+        name = min(name for name, _ in theirs.items() ^ ours.items())
+        different.append(f"{name} was {_shown(theirs.get(name))} and is {_shown(ours.get(name))} now")
+        raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}.")
+
+
+def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in parameters.items() if name.startswith(ALL_HEADS)}
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " x ".join(map(str, shape))
+
+
+def _different_options(saved: Mapping[str, Any], given: Any) -> Iterator[str]:
+    if not isinstance(given, Mapping):  # fairseq's older tasks have the options of everything
+        return
+    for name in sorted(saved.keys() - _OF_NO_HEAD):
+        if isinstance(saved[name], str | int | float) and name in given and saved[name] != given[name]:
+            option = "task" if name == "_name" else name.replace("_", "-")
+            yield f"--{option} was {saved[name]} and is {given[name]} now"

@@ -1,0 +1,246 @@
+"""A finished training makes no update; other data, or another head, are named before a training resumes."""
+
+import logging
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import fairseq_cli.train
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from roberta_plugin.fairseq_workarounds import resuming
+from roberta_plugin.fairseq_workarounds.resuming import (
+    load_checkpoint,
+    load_trainer,
+    restore_patience,
+    save_trainer,
+    train,
+    why_finished,
+)
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
+from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from roberta_plugin.tasks.summarization import SummarizationConfig, SummarizationTask
+from tests.tiny_corpus import write_data_bin
+from tests.tiny_summaries import write_prepared, write_raw
+
+
+def config(*, max_update=0, stop_time_hours=0, max_epoch=0, patience=0, metric="loss"):
+    limits = SimpleNamespace(max_update=max_update, stop_time_hours=stop_time_hours, max_epoch=max_epoch)
+    checkpoint = SimpleNamespace(
+        patience=patience, best_checkpoint_metric=metric, maximize_best_checkpoint_metric=False
+    )
+    return SimpleNamespace(optimization=limits, checkpoint=checkpoint)
+
+
+@pytest.fixture
+def validations():
+    """fairseq's count of validations for --patience, empty at first and at the end."""
+    restore_patience(config().checkpoint, {})
+    yield fairseq_cli.train.should_stop_early
+    restore_patience(config().checkpoint, {})
+
+
+@pytest.mark.parametrize(
+    ("limits", "updates", "hours", "said"),
+    [
+        ({"max_update": 90}, 89, 5, None),
+        ({"max_update": 90}, 90, 5, "the checkpoint has 90 updates, and --max-update is 90"),
+        ({"max_update": 90}, 91, 5, "the checkpoint has 91 updates, and --max-update is 90"),
+        ({}, 91, 5, None),
+        ({"stop_time_hours": 5}, 10, 5, None),
+        ({"stop_time_hours": 5}, 10, 5.1, "the checkpoint has 5.1 hours of training, and --stop-time-hours is 5"),
+        ({"stop_time_hours": 5}, 0, 5.1, None),  # the hours are of the model that a fine-tuning starts from
+    ],
+)
+def test_limits_are_those_of_fairseq(limits, updates, hours, said):
+    assert why_finished(config(**limits), updates=updates, hours=hours) == said
+
+
+def trained(cfg, *, updates, caplog):
+    calls = []
+    trainer = SimpleNamespace(get_num_updates=lambda: updates, _previous_training_time=0.0)
+    with caplog.at_level(logging.INFO):
+        result = train(lambda *arguments: calls.append(arguments) or "an epoch", cfg, trainer, None, None)
+    return calls, result
+
+
+def test_a_finished_training_skips_fairseqs_loop_and_says_so(caplog):
+    calls, result = trained(config(max_update=90), updates=90, caplog=caplog)
+    assert (calls, result) == ([], ([None], True))
+    assert "This training is finished" in caplog.text
+
+
+def test_an_unfinished_one_goes_through_it(caplog):
+    calls, result = trained(config(max_update=91), updates=90, caplog=caplog)
+    assert (len(calls), result) == (1, "an epoch")
+    assert "finished" not in caplog.text
+
+
+@pytest.mark.parametrize(("next_epoch", "is_said"), [(3, False), (4, True)])
+def test_max_epoch_is_said(next_epoch, is_said, caplog):
+    trainer = SimpleNamespace(cfg=config(max_epoch=3))
+    loaded = ({}, SimpleNamespace(next_epoch_idx=next_epoch))
+    with caplog.at_level(logging.INFO):
+        assert load_checkpoint(lambda *arguments: loaded, None, trainer) == loaded
+    assert ("has 3 epochs, and --max-epoch is 3" in caplog.text) == is_said
+
+
+def test_the_note_of_an_unfinished_update_is_saved_and_loaded_where_the_training_is_resumed():
+    trainer = SimpleNamespace(cfg=config())
+    assert save_trainer(lambda trainer, filename, extra_state: extra_state, trainer, "a.pt", {"best": 2}) == {"best": 2}
+    trainer.unfinished_update = note = {"epoch": 1, "end_of_epoch": False}
+    saved = save_trainer(lambda trainer, filename, extra_state: extra_state, trainer, "a.pt", {"best": 2})
+    assert saved == {"best": 2, "unfinished_update": note}
+    for options, expected in [({}, note), ({"reset_optimizer": True}, None), ({"reset_meters": True}, None)]:
+        assert load_trainer(lambda *arguments, **options: saved, trainer, "a.pt", **options) == saved
+        assert trainer.unfinished_update == expected
+    load_trainer(lambda *arguments, **options: None, trainer, "a.pt")
+    assert trainer.unfinished_update is None
+
+
+def saved_state(cfg):
+    return save_trainer(
+        lambda trainer, filename, extra_state: extra_state, SimpleNamespace(cfg=cfg), "a.pt", {"best": 2}
+    )
+
+
+def test_the_count_of_patience_is_saved_and_restored(validations, caplog):
+    cfg = config(patience=2)
+    assert saved_state(cfg) == {"best": 2}
+    assert [validations(cfg, loss) for loss in (3.0, 2.0, 2.5)] == [False, False, False]
+    state = saved_state(cfg)
+    assert state["patience"] == {"best": 2.0, "num_runs": 1, "metric": "loss", "is_maximized": False}
+    restore_patience(cfg.checkpoint, {})
+    assert not hasattr(validations, "best")
+    assert (
+        load_trainer(lambda *arguments, **options: state, SimpleNamespace(cfg=cfg), "a.pt", reset_meters=False) == state
+    )
+    assert why_finished(cfg, updates=10, hours=1) is None
+    assert validations(cfg, 2.5), "the second validation that is no better"
+    assert "early stop: no improvement in the last 2 validations" in why_finished(cfg, updates=10, hours=1)
+    assert why_finished(config(patience=3), updates=10, hours=1) is None
+    calls, result = trained(cfg, updates=10, caplog=caplog)
+    assert (calls, result) == ([], ([None], True))
+
+
+@pytest.mark.parametrize("options", [{"reset_optimizer": True}, {"reset_meters": True}, {"metric": "accuracy"}])
+def test_the_count_is_that_of_this_training_and_metric(validations, options):
+    validations(config(patience=2), 3.0)
+    state = saved_state(config(patience=2))
+    cfg = config(patience=2, metric=options.pop("metric", "loss"))
+    load_trainer(lambda *arguments, **options: state, SimpleNamespace(cfg=cfg), "a.pt", **options)
+    assert not hasattr(validations, "best")
+
+
+def test_what_a_stop_has_left_comes_first(caplog):
+    trainer = SimpleNamespace(get_num_updates=lambda: 90, _previous_training_time=0.0, unfinished_update={"epoch": 1})
+    assert train(lambda *arguments: "an epoch", config(max_update=90), trainer, None, None) == "an epoch"
+
+
+PATH = Path("runs/checkpoint_last.pt")
+SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("summaries"))
+
+
+def trainer_of(prepared, **options):
+    settings = SummarizationConfig(data=str(prepared.folder), seed=3, **options)
+    task = SummarizationTask.setup_task(settings)
+    model = task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
+    options = {**vars(settings), "_name": "roberta_summarization", "max_positions": 512}
+    dataset = SimpleNamespace(train_subset="train")
+    cfg = SimpleNamespace(task=options, model=model.cfg, dataset=dataset, checkpoint=config().checkpoint)
+    return SimpleNamespace(task=task, cfg=cfg, get_model=lambda: model)
+
+
+def state_of(trainer, **task):
+    cfg = {"task": {**trainer.cfg.task, **task}, "model": {}}
+    return {"model": trainer.get_model().state_dict(), "task_state": trainer.task.state_dict(), "cfg": cfg}
+
+
+def test_the_same_training_goes_on(prepared):
+    trainer = trainer_of(prepared)
+    resuming.check_continues(trainer, state_of(trainer), PATH)
+
+
+def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(prepared, monkeypatch):
+    state = state_of(trainer_of(prepared))
+    trainer = trainer_of(prepared, sentence_layers=0)
+    with pytest.raises(ValueError, match="is of a training with another head: --sentence-layers was 2 and is 0 now"):
+        resuming.check_continues(trainer, state, PATH)
+    # and where fairseq calls it: not if the optimizer begins anew, as with --finetune-from-model
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
+
+    def fairseqs(trainer, filename, reset_optimizer=False):
+        return checkpoint_utils.load_checkpoint_to_cpu(filename)
+
+    assert resuming.load_trainer(fairseqs, trainer, str(PATH), True) is state
+    with pytest.raises(ValueError, match="To continue, give the options that it was started with"):
+        resuming.load_trainer(fairseqs, trainer, str(PATH), reset_optimizer=False)
+
+
+def test_other_data_are_named(prepared):
+    trainer = trainer_of(prepared)
+    state = state_of(trainer)
+    state["task_state"]["data"] = {**state["task_state"]["data"], "task": "race"}
+    with pytest.raises(ValueError, match=r"was fine-tuned on race, and .* for summaries.* give another --save-dir"):
+        resuming.check_continues(trainer, state, PATH)
+
+
+def test_other_examples_of_the_same_number_are_named(prepared, tmp_path):
+    state = state_of(trainer_of(prepared))
+    other = write_prepared(tmp_path, raw=write_raw(tmp_path / "raw", seed=1))
+    assert len(other.split("train")) == len(prepared.split("train")) > 0
+    with pytest.raises(
+        ValueError, match=r"'train' has other examples than runs/checkpoint_last\.pt .* another --save-"
+    ):
+        resuming.check_continues(trainer_of(other), state, PATH)
+    del state["task_state"]["data"]["examples"]  # a checkpoint of an earlier version goes on as before
+    resuming.check_continues(trainer_of(other), state, PATH)
+
+
+def test_another_vocabulary_of_the_same_size_is_named(prepared, monkeypatch, caplog):
+    trainer = trainer_of(prepared)
+    state = state_of(trainer)
+    state["task_state"]["data"] = {**state["task_state"]["data"], "vocabulary": "0"}
+    with pytest.raises(ValueError, match=r"another dict\.txt than that of .*give another --save-dir\.$"):
+        resuming.check_continues(trainer, state, PATH)
+    # a training that begins with such weights may mean it
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
+    resuming.load_trainer(lambda *_: checkpoint_utils.load_checkpoint_to_cpu(PATH), trainer, str(PATH), True)
+    assert "was trained with another dict.txt than that of" in caplog.text
+
+
+def test_so_it_is_in_pretraining(tmp_path):
+    task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(write_data_bin(tmp_path)), seed=1))
+    model = SimpleNamespace(state_dict=dict)
+    cfg = SimpleNamespace(task={}, model=SimpleNamespace())
+    trainer = SimpleNamespace(task=task, cfg=cfg, get_model=lambda: model)
+    state = {"model": {}, "task_state": task.state_dict(), "cfg": {}}
+    for unknown in ({}, None):
+        resuming.check_continues(trainer, {**state, "task_state": unknown}, PATH)
+    resuming.check_continues(trainer, state, PATH)
+    state["task_state"]["data"]["vocabulary"] = "0"
+    with pytest.raises(ValueError, match=rf"another dict\.txt than that of {tmp_path}, so ids stand for other words"):
+        resuming.check_continues(trainer, state, PATH)
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_heads_of_fairseq_s_own_models_and_tasks_are_compared_too(is_older):
+    """roberta_adamw would take over the moments of a head of another shape, and write beyond their ends."""
+    head = {"classification_heads.mnli.out_proj.weight": torch.zeros(3, 8)}
+    saved, given = ({"_name": "sentence_prediction", "num_classes": number} for number in (3, 2))
+    model = SimpleNamespace(state_dict=lambda: {name: value[:2] for name, value in head.items()})
+    cfg = SimpleNamespace(task=Namespace(**given) if is_older else given, model=Namespace(load_checkpoint_heads=False))
+    trainer = SimpleNamespace(task=SimpleNamespace(state_dict=dict), cfg=cfg, get_model=lambda: model)
+    options = "" if is_older else "--num-classes was 3 and is 2 now; "
+    shapes = r"classification_heads\.mnli\.out_proj\.weight was 3 x 8 and is 2 x 8 now\."
+    with pytest.raises(ValueError, match=f"with another head: {options}{shapes}"):
+        resuming.check_continues(trainer, {"model": head, "cfg": {"task": saved}}, PATH)
+    cfg.model.load_checkpoint_heads = True
+    resuming.check_continues(trainer, {"model": head, "cfg": {"task": saved}}, PATH)
