@@ -26,8 +26,8 @@ The layers, top to bottom; a module imports only from layers below it:
     checkpoint_files      whole or damaged?            json_files   errors that name the file
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
-    locks                 flock                        signs_of_life  heartbeats: missing or slow ranks
-    rank_times            to find stragglers           extras         optional packages
+    locks                 flock                        signs_of_life  heartbeats: missing ranks, stragglers
+    extras                optional packages
     fairseq_import        without side effects         pictures       PNG files
     settings              dataclasses from texts, and their options
     tables                CSV, TSV, JSON Lines, Parquet -> rows

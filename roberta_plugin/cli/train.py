@@ -20,6 +20,6 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train; the exit code is 0 at the end, and 128 + the signal's number after a stop."""
-    from roberta_plugin.launch.torchrun import rank_of_torchrun, train_rank
+    from roberta_plugin.launch.job import rank_of_torchrun, train_rank
 
     return train_rank(recipe_of(args), rank_of_torchrun())

@@ -29,8 +29,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from roberta_plugin.rank_times import ForwardClock, Slowest
-from roberta_plugin.signs_of_life import BEAT_S, STALL_LIMITS, UPDATING, Verdict, Watch
+from roberta_plugin.signs_of_life import BEAT_S, STALL_LIMITS, UPDATING, ForwardClock, Slowest, Verdict, Watch
 
 VARIABLE = "ROBERTA_LOST_RANK_SECONDS"
 LIMIT_S = 300.0

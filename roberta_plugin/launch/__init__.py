@@ -8,9 +8,8 @@
     node.py          code and environment on the nodes' disks, a free port     v on the cluster, in order
     rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
     preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?
-    job.py           the callable that submitit runs: newest whole checkpoint, fairseq-train, finished or stopped
+    job.py           one rank, by submitit or torchrun: newest whole checkpoint, fairseq-train, finished or stopped
     update_hook.py   after every update: stop, save by the clock, write the status
-    torchrun.py      without SLURM: one rank that torchrun has started
     restart.py       in the batch script: decide whether the job restarts
     status.py        progress of each run: written by rank 0, read by `roberta jobs`
     report.py        report.md and its curves; logs and ends of attempts, for people

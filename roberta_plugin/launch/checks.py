@@ -21,9 +21,8 @@ from roberta_plugin.launch import status
 from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.option_checks import check_options
-from roberta_plugin.training.resources import Resources, check_resources
-from roberta_plugin.training.sbatch_options import check_text
+from roberta_plugin.training.arguments import check_options
+from roberta_plugin.training.resources import Resources, check_resources, check_text
 
 RUNTIMES = ("pyxis", "apptainer")
 # By the beginnings of their names in fairseq's namespace.

@@ -1,4 +1,4 @@
-"""The callable that submitit runs on every rank: pre-flight, checkpoints, fairseq-train, then finished or stopped.
+"""One rank of a training, started by submitit or torchrun: checkpoints, fairseq-train, then finished or stopped.
 
 SLURM announces preemption and the time limit by a signal to every process of a job, data-loader workers included.
 submitit's own handler leaves the training at once, in the middle of an update; here a signal is only noted, and
@@ -9,6 +9,11 @@ container: the ranks never ask SLURM anything.
 
 fairseq resumes from `checkpoint_last.pt` alone: if that is cut off it stops, if it is missing it starts over silently.
 Here every start checks all checkpoints first; broken ones are renamed, never deleted.
+
+torchrun serves without SLURM. It starts the ranks, restarts all of them when one has failed (--max-restarts), and with
+--nnodes MIN:MAX also when machines come or go. Every start divides the recipe's batch among the present ranks. Of the
+recipe, the batch, `checkpoint_minutes`, `env` and `train` count; requests to SLURM do not. Nothing is copied: the ranks
+run the installed plugin.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +40,13 @@ import torch.distributed as dist
 
 from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
-from roberta_plugin.launch import node, preflight, restart, status
-from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments
+from roberta_plugin.launch import checks, node, preflight, restart, status
+from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.snapshot import arguments_on_node
 from roberta_plugin.stop_signals import StopSignals
 from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training.job_environment import keep_secrets, written_variables
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +57,7 @@ STOP_SIGNALS = (PREEMPTION, signal.SIGTERM)
 LAST = "checkpoint_last.pt"
 NAMES = re.compile(r"checkpoint(_last|_best|_\d+_\d+|\d+)\.pt")
 CHECKPOINT_SECONDS = 1800.0  # reading a large checkpoint from a busy file system takes minutes
+_TORCHRUNS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +95,7 @@ class TrainingJob:
                 ranks_per_node=self.recipe.gpus_per_node,
                 port=int(os.environ.get(PORT_VARIABLE) or self.recipe.port or port_of(self.recipe.output_dir)),
             )
-            form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
-            logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
+            _log_to_stdout()
             hook = self.on_nodes(len(rank_info.hosts))._train(rank_info, stop)
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
@@ -139,15 +145,7 @@ class TrainingJob:
         return submitit.helpers.DelayedSubmission(self)
 
     def _train(self, rank_info: RankInfo, stop: StopSignals) -> Any:
-        from roberta_plugin.launch.update_hook import UpdateHook
-
-        hook = UpdateHook(
-            stop,
-            output_dir=self.recipe.output_dir,
-            job_id=os.environ["SLURM_JOB_ID"],
-            checkpoint_minutes=self.recipe.checkpoint_minutes,
-            is_master=rank_info.rank == 0,
-        )
+        hook = _update_hook(self.recipe, rank_info, stop, job_id=os.environ["SLURM_JOB_ID"])
         hook.write_status("starting")
         seconds = self.recipe.preflight_seconds
         store = preflight.meet(rank_info, seconds=seconds)
@@ -161,18 +159,12 @@ class TrainingJob:
         if rank_info.rank == 0:
             restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
 
-        own = arguments_on_node(self.arguments, node_folder=self._node_folder)
-        arguments = [*own, *distributed_arguments(rank_info, is_cpu=self.recipe.is_cpu)]
-        logger.info(f"fairseq-train {' '.join(arguments)}")
-        config = train_arguments.to_config(train_arguments.parse(arguments))
-        from fairseq.distributed import utils as distributed_utils
-
         from roberta_plugin.fairseq_workarounds import lost_ranks
 
         lost_ranks.on_lost.append(self._note_failure)
-        with hook:
-            end = functools.partial(self._end, hook, rank_info)
-            distributed_utils.call_main(config, CheckedMain(rank_info.rank, rank_info.world_size, at_end=end))
+        arguments = arguments_on_node(self.arguments, node_folder=self._node_folder)
+        end = functools.partial(self._end, hook, rank_info)
+        _run_fairseq(hook, rank_info, arguments, is_cpu=self.recipe.is_cpu, at_end=end)
         return hook
 
     def _prepare_checkpoints(self) -> str:
@@ -181,6 +173,108 @@ class TrainingJob:
 
         save_dir_lock.acquire(self.recipe.save_dir)
         return prepare_checkpoints(self.recipe.save_dir)
+
+
+def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
+    """This process's rank, which meets the others at the store of torchrun's agent; without torchrun, rank 0 of 1.
+
+    Raises:
+        ValueError: if only some of torchrun's variables are set.
+    """
+    missing = [name for name in _TORCHRUNS if name not in environment]
+    if len(missing) == len(_TORCHRUNS):
+        return RankInfo(rank=0, world_size=1, local_rank=0)
+    if missing:
+        raise ValueError(
+            f"{', '.join(missing)} not set: start the ranks by `torchrun --no-python roberta train ...`, which sets "
+            f"{', '.join(_TORCHRUNS)}."
+        )
+    rank, world_size, local_rank = (int(environment[name]) for name in _TORCHRUNS[:3])
+    return RankInfo(rank=rank, world_size=world_size, local_rank=local_rank)
+
+
+def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
+    """Train on this rank to the end (exit code 0) or until a signal stops all ranks (128 + its number).
+
+    Raises:
+        ValueError: if the recipe does not fit this number of ranks, or changes the settings of the run.
+        FileNotFoundError: for a missing data folder.
+    """
+    recipe = dataclasses.replace(
+        recipe,
+        output_dir=recipe.output_dir.expanduser().absolute(),
+        env=keep_secrets(recipe.env),
+        nodes=1,
+        gpus_per_node=rank.world_size,
+    )
+    with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
+        checks.check_recipe(recipe)
+        os.environ.update(written_variables(recipe.env))
+        _log_to_stdout()
+        arguments = complete(recipe)
+        if rank.rank == 0:
+            _prepare(recipe, arguments)
+        hook = _update_hook(recipe, rank, stop, job_id="")
+        hook.write_status("starting")
+        try:
+            _run_fairseq(hook, rank, arguments, is_cpu=recipe.is_cpu)
+        except Exception:
+            hook.write_status("failed")
+            raise
+        hook.write_status("stopped" if hook.has_stopped else "finished")
+        if not hook.has_stopped:
+            return 0
+        return 128 + (stop.received or signal.SIGTERM)  # a rank that got no signal stops for the sake of another
+
+
+def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
+    """On rank 0, while the others wait: check settings and checkpoints, write launch.json."""
+    from roberta_plugin.fairseq_workarounds import save_dir_lock
+
+    changes = checks.check_changes(recipe, arguments)
+    recipe.save_dir.mkdir(parents=True, exist_ok=True)
+    save_dir_lock.acquire(recipe.save_dir)
+    logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")
+    status.write_launch(
+        recipe.output_dir,
+        status.Launch(
+            job_id=None,
+            name=recipe.job_name,
+            num_gpus=recipe.num_gpus,
+            batch_sequences=recipe.batch_sequences,
+            batch_tokens=recipe.batch_tokens,
+            snapshot="none: torchrun",
+            arguments=arguments,
+            changes=changes,
+        ),
+    )
+
+
+def _log_to_stdout() -> None:
+    form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, force=True)
+
+
+def _update_hook(recipe: LaunchSettings, rank: RankInfo, stop: StopSignals, *, job_id: str) -> Any:
+    from roberta_plugin.launch.update_hook import UpdateHook
+
+    minutes = recipe.checkpoint_minutes
+    return UpdateHook(
+        stop, output_dir=recipe.output_dir, job_id=job_id, checkpoint_minutes=minutes, is_master=rank.rank == 0
+    )
+
+
+def _run_fairseq(
+    hook: Any, rank: RankInfo, arguments: tuple[str, ...], *, is_cpu: bool, at_end: Callable[[], None] = lambda: None
+) -> None:
+    """fairseq-train on this rank, with `hook` after every update."""
+    from fairseq.distributed import utils as distributed_utils
+
+    words = [*arguments, *distributed_arguments(rank, is_cpu=is_cpu)]
+    logger.info(f"fairseq-train {' '.join(words)}")
+    config = train_arguments.to_config(train_arguments.parse(words))
+    with hook:
+        distributed_utils.call_main(config, CheckedMain(rank.rank, rank.world_size, at_end=at_end))
 
 
 class CheckedMain:

@@ -9,7 +9,6 @@ rank. The first node's also has the lines of the batch script.
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import shlex
 from collections import Counter
@@ -25,7 +24,6 @@ from roberta_plugin.training.log import Curve, Record, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
 TRAINING = "train_inner"
-_BYTES_OF_A_LINE = 2000  # more than a line of the log has
 _HOST = re.compile(r"\brank \d+ on ([\w.-]+)")
 
 
@@ -151,14 +149,6 @@ def log_path(output_dir: Path, *, node: int | None = None) -> Path:
         found = f"there are {len(others)} logs of job {job_id}" if others else f"job {job_id} has written no log yet"
         raise FileNotFoundError(f"{path} does not exist: {found}.")
     return path
-
-
-def last_lines(path: Path, number: int) -> list[str]:
-    """The last lines of a text file, which may be large."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - number * _BYTES_OF_A_LINE))
-        return file.read().decode(errors="replace").splitlines()[-number:]
 
 
 def attempt_lines(output_dir: Path) -> list[str]:

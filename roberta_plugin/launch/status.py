@@ -15,7 +15,7 @@ from typing import TypeVar
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.launch.restart import STATUS_FILE
-from roberta_plugin.rank_times import Slowest
+from roberta_plugin.signs_of_life import Slowest
 
 LAUNCH_FILE = "launch.json"
 

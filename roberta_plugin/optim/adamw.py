@@ -11,12 +11,13 @@ updates as under --fp16 and --bf16 with 4 bytes per parameter less, the fp32 cop
 keeps no masters there, and rounds its updates away: a change below 0.4 % of a bf16 weight is lost.)
 
 With --layer-lr-decay the learning rate falls from the heads to the embeddings, by this factor a layer (Clark et al.
-2020, section A.2). Fine-tuning tasks mark each parameter with its layer (`tasks/layer_depth.py`).
+2020, section A.2). Fine-tuning tasks store each parameter's layer on it (`set_layer_depths`).
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
+from torch import nn
 
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.optim import master_weights
@@ -33,6 +35,8 @@ from roberta_plugin.optim import master_weights
 logger = logging.getLogger(__name__)
 
 _NUMBERS_AT_A_TIME = 2**25  # fp32 gradients of this many parameters at a time: 128 MB, or those of the largest matrix
+_LAYER = re.compile(r"encoder\.sentence_encoder\.layers\.(\d+)\.")
+_ENCODER = "encoder.sentence_encoder."
 
 
 @dataclass
@@ -299,3 +303,19 @@ def _report_changes(saved: Sequence[Mapping[str, Any]], settings: Sequence[Mappi
     shares = [[group.get("lr_scale", 1.0) for group in groups] for groups in (saved, settings)]
     if shares[0] != shares[1]:
         logger.info(f"--layer-lr-decay: shares of the learning rate are {shares[1]} from here on, before {shares[0]}.")
+
+
+def set_layer_depths(model: nn.Module) -> None:
+    """Store on each parameter of a RoBERTa, ours or fairseq's, the number of layers above it.
+
+    An optimizer receives parameters without names. `optim_overrides` is one of the two attributes that fairseq copies
+    from a parameter to its fp32 master copy (--bf16, or --fp16 with --fp16-no-flatten-grads).
+
+    Example: with 12 layers, heads have 0, the top layer 1, the first layer 12 and embeddings 13.
+    """
+    numbers = {name: int(found[1]) for name, _ in model.named_parameters() if (found := _LAYER.match(name))}
+    num_layers = max(numbers.values(), default=-1) + 1
+    for name, parameter in model.named_parameters():
+        in_embeddings = name.startswith(_ENCODER) and name not in numbers
+        above = num_layers + 1 if in_embeddings else num_layers - numbers[name] if name in numbers else 0
+        parameter.optim_overrides = {"layers_above": above}  # type: ignore[attr-defined]

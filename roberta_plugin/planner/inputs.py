@@ -13,8 +13,8 @@ from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_toke
 from roberta_plugin.planner.machines import Machine
 from roberta_plugin.settings import Checked, setting
 from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.training.arguments import check_options
 from roberta_plugin.training.log import median_speed
-from roberta_plugin.training.option_checks import check_options
 
 _SPECIALS = 5  # <s> <pad> </s> <unk>, which dict.txt never holds, and <mask>, which the task adds
 _DEVICES = re.compile(r"training on (\d+) devices")

@@ -9,10 +9,7 @@ summarization         sentences to choose
 finetuning            what the last four share     finetuning_options  their options
 block_task            what all tasks share
 epoch_iterator        batches of an epoch for each rank, with the position kept in blocks
-packing_choice        whether blocks are packed when the user has not said so
-training_options      fairseq's options with values that no training can use
-ignored_options       fairseq's options that have no effect here
-layer_depth           the depth of each parameter, for --layer-lr-decay
+fairseq_options       fairseq's own options: refused values, and options without effect here
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq

@@ -19,8 +19,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.fairseq_workarounds import half_precision, stopping
 from roberta_plugin.tasks.epoch_iterator import BlockEpochIterator
-from roberta_plugin.tasks.ignored_options import ignored_options, whole_config
-from roberta_plugin.tasks.training_options import check_training_options
+from roberta_plugin.tasks.fairseq_options import check_training_options, ignored_options, whole_config
 
 logger = logging.getLogger(__name__)
 

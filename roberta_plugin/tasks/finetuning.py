@@ -19,9 +19,9 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import fairseq_task_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.optim.adamw import set_layer_depths
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
-from roberta_plugin.tasks.layer_depth import set_layer_depths
 
 logger = logging.getLogger(__name__)
 

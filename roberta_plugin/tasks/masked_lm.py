@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
@@ -30,7 +31,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
-from roberta_plugin.tasks.ignored_options import token_limit_name
+from roberta_plugin.tasks.fairseq_options import token_limit_name
 from roberta_plugin.tasks.masked_lm_options import (
     RobertaMaskedLMConfig,
     break_mode,
@@ -42,7 +43,6 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_same_vocabulary,
     pair_format,
 )
-from roberta_plugin.tasks.packing_choice import packs_by_default
 
 logger = logging.getLogger(__name__)
 
@@ -316,3 +316,44 @@ def split_prefixes(prefix: str, *, combine: bool) -> list[str]:
     while combine and os.path.exists(f"{prefix}{len(prefixes)}.idx"):
         prefixes.append(f"{prefix}{len(prefixes)}")
     return prefixes
+
+
+def packs_by_default(cfg: Any, model: Any) -> bool:
+    """Whether packed rows are right and faster: on a GPU, in half precision, for blocks of different lengths.
+
+    There the mask of a padded batch keeps attention from its fastest kernel; with --sample-break-mode none, only the
+    last batch of an epoch has padding. Asked of the model once it is built, on the device that this rank trains on.
+    All ranks answer alike: if one cannot pack, none does.
+    """
+    is_wanted = (
+        not getattr(cfg, "no_pack_sequences", False)
+        and str(cfg.sample_break_mode) != "none"
+        and getattr(cfg, "cpu", None) is False  # a string where the task has no config of fairseq's around it
+        and torch.cuda.is_available()
+        and hasattr(model, "prefers_packing")
+    )
+    if not is_wanted:
+        return False
+    device, dtype = torch.device("cuda", torch.cuda.current_device()), half_precision(cfg)
+    packs = on_all_ranks(dtype is not None and model.prefers_packing(device, dtype), device)
+    if packs:
+        logger.info(
+            "blocks are packed end to end instead of padded, which is faster on this GPU; --no-pack-sequences pads them"
+        )
+    return packs
+
+
+def half_precision(cfg: Any) -> torch.dtype | None:
+    """The type that the options make a GPU compute attention in; None for fp32."""
+    if getattr(cfg, "bf16", None) is True:
+        return torch.bfloat16
+    return torch.float16 if getattr(cfg, "fp16", None) is True or getattr(cfg, "amp", None) is True else None
+
+
+def on_all_ranks(answer: bool, device: torch.device) -> bool:
+    """Whether it is True on every rank; the answer itself where there is one."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return answer
+    answers = torch.tensor(int(answer), device=device)
+    torch.distributed.all_reduce(answers, op=torch.distributed.ReduceOp.MIN)
+    return bool(answers)

@@ -1,4 +1,4 @@
-"""fairseq's JSON log: lines -> records, and the loss curves of a run that may have been resumed.
+"""fairseq's JSON log: lines -> records, and the loss curves of a run that may have been resumed; the end of any log.
 
 A line ends in `| train_inner | {"num_updates": "40", "loss": "9.1", ...}`: the record during an epoch
 ("train_inner"), at its end ("train"), or on a split that fairseq validates on ("valid", by the split's name).
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+_BYTES_OF_A_LINE = 2000  # more than a line of the log has
 _RECORD = re.compile(r"\| (\w+) \| (\{.*\})\s*$")
 
 
@@ -84,3 +87,13 @@ def median_speed(lines: Iterable[str]) -> int:
     """Tokens a second in training, validations left out: the median over the log's records; 0 without a record."""
     speeds = sorted(curve(lines, kind="train_inner", value="wps").values)
     return round(speeds[len(speeds) // 2]) if speeds else 0
+
+
+def last_lines(path: Path, number: int) -> list[str]:
+    """The last lines of a text file, which may be large or missing."""
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - number * _BYTES_OF_A_LINE))
+        return file.read().decode(errors="replace").splitlines()[-number:]

@@ -16,6 +16,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from roberta_plugin.training.log import last_lines
+
 STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
 _POLL_S = 0.05
 _TAIL_LINES = 15
@@ -145,8 +147,7 @@ def lines_of(
 
 def failure(what: str, log: Path) -> ChildProcessError:
     """The error for a command that went wrong, with the end of its log."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    end = "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
+    end = "\n".join(f"    {line}" for line in last_lines(log, _TAIL_LINES))
     return ChildProcessError(f"{what}. The whole log is {log}; it ends:\n{end}")
 
 

@@ -3,6 +3,10 @@
 The fields of `Resources` are the keys of a recipe, of the section `slurm` in a grid file and of `--slurm NAME=VALUE`;
 slurm/README.md has the formats.
 
+    gpus_per_node: h100:8                                             type as SLURM names it, and number
+    gpu_request: none                                                 a cluster without GRES
+    sbatch: {reservation: night, exclusive: true, mail-type: FAIL}    any other option of sbatch
+
     texts --read_resources--> Resources --submitit_parameters--> options of sbatch
 """
 
@@ -10,20 +14,29 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from roberta_plugin.settings import BAGS, check_names, convert, is_null, setting
 from roberta_plugin.training.job_environment import activation_lines, check_environment, keep_secrets
-from roberta_plugin.training.sbatch_options import Gpus, check_text, gpu_option, parse_gpus, parse_sbatch
 
-# Former names in grid files, and their replacements.
-_RENAMED = {
-    "cpus_per_task": "cpus_per_gpu, the cores for each GPU of a run (of a run without GPUs: all its cores)",
-    "mem": "mem_gb, the memory of a node in GB, as `mem_gb: 64`",
-    "signal_delay_s": "signal_delay, in seconds",
+GPU_REQUESTS = ("gpus-per-node", "gres", "none")
+# Options that follow from other settings.
+SET_BY_US = {
+    *("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gpus-per-task", "cpus-per-task", "mem", "time"),
+    *("partition", "account", "qos", "constraint", "exclude", "signal", "requeue", "no-requeue", "distribution"),
+    *("output", "error", "open-mode", "job-name", "array", "wrap"),
 }
+# Options that would break our handling of the job, with the reason.
+_REFUSED = {
+    **dict.fromkeys(("export", "export-file"), "the settings env and inherit choose the job's environment"),
+    **dict.fromkeys(
+        ("parsable", "quiet", "test-only", "wait"),
+        "it changes what sbatch prints or when, which gives the job's number",
+    ),
+}
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +87,7 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
     environment (`keep_secrets`).
 
     Raises:
-        ValueError: for an unknown or a former name, or a value of another type; the message begins with `where`.
+        ValueError: for an unknown name, or a value of another type; the message begins with `where`.
 
     Example:
         read_resources({"gpus_per_node": "h100:8", "sbatch.qos": "high"}, where="--slurm", kind=Resources)
@@ -86,8 +99,6 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
         for name, value in values.items()
         if name not in entries and value is not None and not is_null(value)
     }
-    for name in values.keys() & _RENAMED.keys():
-        raise ValueError(f"{where}: {name} is called differently now: write {_RENAMED[name]}.")
     for bag in BAGS:
         further = [
             name.partition(".")[2] + ("" if value is None else f"={value}")
@@ -217,3 +228,75 @@ def minutes_of(time: str) -> int:
     if total < 1:
         raise ValueError(f"--time {time!r} leaves no time: give at least one minute.")
     return total
+
+
+class Gpus(NamedTuple):
+    """GPUs of a node."""
+
+    num: int
+    type: str | None
+
+
+def parse_gpus(text: str | int, *, name: str = "--gpus-per-node") -> Gpus:
+    """Read `8` or `h100:8`.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(\d+)", str(text).strip())
+    if match is None:
+        raise ValueError(f"{name} is {text!r}: write how many GPUs a node has, as 8, or with their type, as h100:8.")
+    return Gpus(int(match.group(2)), match.group(1))
+
+
+def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[str, str]:
+    """The option that requests the GPUs; none if `sbatch` already requests them by its own gres.
+
+    Raises:
+        ValueError: for another `request` than GPU_REQUESTS.
+    """
+    if request not in GPU_REQUESTS:
+        raise ValueError(f"--gpu-request must be one of {', '.join(GPU_REQUESTS)}, got {request!r}.")
+    if gpus.num == 0 or request == "none" or "gpu" in str(sbatch.get("gres", "")):
+        return {}
+    amount = f"{gpus.type}:{gpus.num}" if gpus.type else str(gpus.num)
+    return {"gres": f"gpu:{amount}"} if request == "gres" else {"gpus-per-node": amount}
+
+
+def parse_sbatch(texts: Iterable[str], *, name: str = "--sbatch") -> dict[str, Any]:
+    """Read NAME=VALUE, or NAME alone for an option without a value (True).
+
+    Raises:
+        ValueError: for a bad name, one that follows from other settings, or one that is given twice.
+
+    Example:
+        parse_sbatch(["reservation=night", "exclusive"])  ->  {"reservation": "night", "exclusive": True}
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        key = key.strip().lstrip("-").replace("_", "-")
+        if not re.fullmatch(r"[A-Za-z][\w-]*", key):
+            raise ValueError(f"{name} {text!r} must be NAME=VALUE, or the NAME of an option without a value.")
+        if key in SET_BY_US:
+            raise ValueError(f"{name} {text!r}: --{key} follows from other settings, use those.")
+        if key in _REFUSED:
+            raise ValueError(f"{name} {text!r}: --{key} cannot be given, because {_REFUSED[key]}.")
+        if key in options:
+            raise ValueError(f"{name} {text!r}: {key} is given twice.")
+        if value.lower() in ("false", "null", "~"):
+            continue
+        options[key] = True if value.lower() in ("", "true") else value
+    check_text({f"{name} {key}": value for key, value in options.items()})
+    return options
+
+
+def check_text(texts: Mapping[str, Any]) -> None:
+    """Refuse line breaks and other control characters: each text becomes a line of the batch script.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for name, text in texts.items():
+        if text is not None and _UNSAFE.search(str(text)):
+            raise ValueError(f"{name} is {str(text)!r}: it must not hold a line break or another control character.")

@@ -48,7 +48,6 @@ FLOORS = [
         "machine.py",
         "pictures.py",
         "progress.py",
-        "rank_times.py",
         "settings.py",
     },
 ]

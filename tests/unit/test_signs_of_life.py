@@ -4,10 +4,22 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 import torch.distributed as dist
 
-from roberta_plugin.rank_times import Slowest
-from roberta_plugin.signs_of_life import STALL_LIMITS, UPDATING, Sign, Signs, Verdict, Watch
+from roberta_plugin.signs_of_life import (
+    FEWEST,
+    NUM_KEPT,
+    STALL_LIMITS,
+    UPDATING,
+    Durations,
+    ForwardClock,
+    Sign,
+    Signs,
+    Slowest,
+    Verdict,
+    Watch,
+)
 from tests.slurm_cluster import wait_for
 
 BEAT_S = 0.02
@@ -188,3 +200,33 @@ def test_an_orderly_end_is_not_missed_and_an_error_is_handed_on(ranks):
     ranks.watches[1].leave("ValueError: no such file")
     assert "rank 1 on" in (found := ranks.watches[0].suspects())
     assert found.endswith("has ended with ValueError: no such file")
+
+
+def test_median_and_worst_of_the_last_ones():
+    durations = Durations()
+    for _ in range(FEWEST - 1):
+        durations.add(9.0)
+    assert (durations.median, durations.worst) == (0.0, 0.0)
+    for number in range(NUM_KEPT):
+        durations.add(float(number % 10))
+    assert (durations.median, durations.worst) == (4.5, 9.0)
+
+
+class Slow(torch.nn.Linear):
+    """Takes a twentieth of a second."""
+
+    def forward(self, inputs):
+        time.sleep(0.05)
+        return super().forward(inputs)
+
+
+def test_forward_passes_of_an_update_add_up_and_those_of_a_validation_do_not_count():
+    model = Slow(2, 2)
+    clock = ForwardClock(model)
+    assert clock.take() is None
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+    model.eval()
+    model(torch.ones(1, 2))
+    assert clock.take() == pytest.approx(0.1, abs=0.04)
+    assert clock.take() is None

@@ -1,6 +1,6 @@
 """A study -> its plan: for each variant fairseq-train's options, updates, tokens and FLOPs.
 
-    variants + data --training/update_size.py--> tokens and FLOPs of an update --budget--> updates, learning rate
+    variants + data --training/batch_size.py--> tokens and FLOPs of an update --budget--> updates, learning rate
 
 What cannot work is refused here, before anything runs. FLOPs are those of forward and backward, without padding and
 recomputation (`models/flops.py`).
@@ -28,9 +28,9 @@ from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.flops import Shape
 from roberta_plugin.planner.inputs import shape_of
 from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.option_checks import check_options
+from roberta_plugin.training.arguments import check_options
+from roberta_plugin.training.batch_size import UpdateSize, measured_size, nominal_size
 from roberta_plugin.training.options_file import to_arguments
-from roberta_plugin.training.update_size import UpdateSize, measured_size, nominal_size
 
 # Options with which a run may end before its updates, or leave nothing to measure; and fairseq's defaults.
 _WHOLE_RUNS = {

@@ -20,8 +20,7 @@ from roberta_plugin.json_files import read_json
 from roberta_plugin.launch.checks import check_partition
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.job_environment import keep_secrets
-from roberta_plugin.training.resources import Resources, check_resources
-from roberta_plugin.training.sbatch_options import check_text
+from roberta_plugin.training.resources import Resources, check_resources, check_text
 
 JOBS, _LOGS = "jobs.json", "submitit"
 POLL_S = 10.0

@@ -37,7 +37,6 @@ from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, su
 from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training import option_checks
 from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.job_environment import redacted
 from roberta_plugin.training.options_file import locate
@@ -227,7 +226,7 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
     for run in {run.cell: run for run in grid.runs}.values():
         try:
             parsed = train_arguments.parse(run.arguments_in(Path(run.name), grid.metric))
-            option_checks.check_options(parsed)
+            train_arguments.check_options(parsed)
         except ValueError as error:
             where = f"{locate(grid.path, str(error))}, " if is_written else ""
             raise ValueError(f"{where}cell {run.cell}: {error}") from error

@@ -309,7 +309,7 @@ def test_gpus_share_the_paper_s_batch(words, asked, ranks, size):
 
 
 def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, monkeypatch):
-    real, calls, asked = sweep.option_checks.check_options, [], []
+    real, calls, asked = sweep.train_arguments.check_options, [], []
 
     def count(parsed):
         calls.append(parsed)
@@ -320,7 +320,7 @@ def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, mo
         return []
 
     monkeypatch.setattr(sweep, "sweep", REAL_SWEEP)
-    monkeypatch.setattr(sweep.option_checks, "check_options", count)
+    monkeypatch.setattr(sweep.train_arguments, "check_options", count)
     monkeypatch.setattr(sweep, "to_do", to_do)
     args = parse(*words, "--quick")
     args.run(args)

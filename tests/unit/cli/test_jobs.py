@@ -10,7 +10,7 @@ from roberta_plugin.cli import build_parser, jobs
 from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
 from roberta_plugin.launch.status import Launch, Status, read_status, write_launch, write_status
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
-from roberta_plugin.rank_times import Slowest
+from roberta_plugin.signs_of_life import Slowest
 from roberta_plugin.training import slurm_commands
 
 

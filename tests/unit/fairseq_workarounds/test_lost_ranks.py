@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from roberta_plugin.fairseq_workarounds import lost_ranks
-from roberta_plugin.rank_times import Durations
+from roberta_plugin.signs_of_life import Durations
 from tests.conftest import REPOSITORY
 
 

@@ -1,5 +1,6 @@
 """How a rank ends: finished, stopped, or failed with a note of the reason."""
 
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 import submitit
 
-from roberta_plugin.launch import job as training_job
-from roberta_plugin.launch import node, restart
-from roberta_plugin.launch.job import STOP_SIGNALS, TrainingJob
+from roberta_plugin.fairseq_workarounds import save_dir_lock
+from roberta_plugin.launch import job, node, restart, status
+from roberta_plugin.launch.job import STOP_SIGNALS, TrainingJob, rank_of_torchrun, train_rank
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
+from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments
+from tests.unit.launch.recipes import good_recipe
 
 
 class Hook(SimpleNamespace):
@@ -146,4 +149,69 @@ def test_the_job_that_starts_again_is_the_same(tmp_path):
 
 def test_fairseq_must_have_made_the_process_group_that_was_asked_for():
     with pytest.raises(RuntimeError, match="fairseq trains as rank 0 of 1, not 3 of 4"):
-        training_job.CheckedMain(3, 4)(None)
+        job.CheckedMain(3, 4)(None)
+
+
+VARIABLES = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+
+
+def test_a_rank_is_what_torchrun_says():
+    rank = rank_of_torchrun(VARIABLES)
+    assert rank == RankInfo(rank=3, world_size=4, local_rank=1)
+    words = " ".join(distributed_arguments(rank, is_cpu=False))
+    assert words == (
+        "--distributed-world-size 4 --distributed-rank 3 --distributed-init-method env:// --distributed-no-spawn --device-id 1"
+    )
+    assert distributed_arguments(rank, is_cpu=True)[-4:] == [
+        "--distributed-backend",
+        "gloo",
+        "--ddp-backend",
+        "legacy_ddp",
+    ]
+    assert distributed_arguments(rank_of_torchrun({}), is_cpu=True) == ["--distributed-world-size", "1"]
+    with pytest.raises(ValueError, match="MASTER_PORT not set: start the ranks by `torchrun"):
+        rank_of_torchrun({name: value for name, value in VARIABLES.items() if name != "MASTER_PORT"})
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Arguments of the trainings that would have been begun."""
+    begun = []
+
+    def run(hook, rank, arguments, *, is_cpu):
+        begun.append(" ".join(arguments))
+
+    monkeypatch.setattr(job, "_run_fairseq", run)
+    monkeypatch.setattr(save_dir_lock, "acquire", lambda folder: None)
+    return begun
+
+
+def test_the_batch_of_an_update_stays_the_same_for_any_number_of_ranks(tiny_data_bin, tmp_path, trained, monkeypatch):
+    monkeypatch.setenv("MINE", "")
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", batch_sequences=64, env=("MINE=yes",))
+    for world_size, batch in ((2, "--batch-size 4 --update-freq 8"), (16, "--batch-size 4 --update-freq 1")):
+        assert train_rank(recipe, RankInfo(rank=0, world_size=world_size, local_rank=0)) == 0
+        assert batch in trained[-1]
+        assert status.read_status(recipe.output_dir).phase == "finished"
+    assert os.environ["MINE"] == "yes"
+    launch = status.read_launch(recipe.output_dir)
+    assert (launch.job_id, launch.num_gpus, launch.batch_sequences) == (None, 16, 64)
+
+
+def test_the_first_rank_refuses_other_settings_in_the_same_run_folder(tiny_data_bin, tmp_path, trained):
+    alone = RankInfo(rank=0, world_size=1, local_rank=0)
+    train_rank(good_recipe(tiny_data_bin, tmp_path / "run"), alone)
+    with pytest.raises(ValueError, match=r"was begun with other settings: --mask-prob 0.3 instead of 0.15"):
+        train_rank(good_recipe(tiny_data_bin, tmp_path / "run", "--mask-prob", "0.3"), alone)
+
+
+def test_an_error_is_in_the_status_that_roberta_jobs_reads(tiny_data_bin, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("no GPU")
+
+    monkeypatch.setattr(job, "_run_fairseq", fail)
+    monkeypatch.setattr(save_dir_lock, "acquire", lambda folder: None)
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run")
+    with pytest.raises(RuntimeError, match="no GPU"):
+        train_rank(recipe, RankInfo(rank=0, world_size=1, local_rank=0))
+    assert status.read_status(recipe.output_dir).phase == "failed"

@@ -157,13 +157,6 @@ def test_a_data_folder_on_the_command_line_replaces_the_files(tmp_path, options)
     assert load_recipe(path, flags={}, train=["--lr", "1"]).train == ("a", "--bf16", "--lr", "1")
 
 
-def test_former_names_of_resources_are_refused_with_the_new_one(tmp_path):
-    path = tmp_path / "launch.yaml"
-    path.write_text("output_dir: r\nmem: 64GB\n")
-    with pytest.raises(ValueError, match="mem is called differently now: write mem_gb"):
-        load_recipe(path, flags={})
-
-
 def test_a_range_of_nodes_is_two_numbers(tmp_path):
     path = tmp_path / "launch.yaml"
     path.write_text("output_dir: r\nnodes: 96-128\n")

@@ -22,9 +22,8 @@ from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-from roberta_plugin.tasks.packing_choice import packs_by_default
 from tests.tiny_corpus import write_data_bin
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}

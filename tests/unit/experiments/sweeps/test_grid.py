@@ -157,8 +157,7 @@ def test_settings_of_the_command_line_win_over_the_files(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("cpus_per_task: 4", "cpus_per_task is called differently now: write cpus_per_gpu"),
-        ("signal_delay_s: 4", "signal_delay_s is called differently now: write signal_delay"),
+        ("cpus_per_task: 4", "unknown key 'cpus_per_task'"),
         ("cpus_per_gpu: all", "--cpus-per-gpu is 'all', which is not a whole number"),
         ("nodes: 2", "a run of a sweep has one node"),
         ("gpu_type: [a, b]", "must be one value"),

@@ -4,7 +4,7 @@ import pytest
 from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
-from roberta_plugin.tasks.ignored_options import IGNORED, ignored_options
+from roberta_plugin.tasks.fairseq_options import IGNORED, ignored_options
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.unit.tasks.test_masked_lm import load, make_task
