@@ -12,11 +12,9 @@ import os
 import re
 import secrets
 import tarfile
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.launch import status
 from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 from roberta_plugin.training import arguments as train_arguments
@@ -68,8 +66,7 @@ def check_recipe(recipe: LaunchSettings) -> None:
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     parsed = train_arguments.parse(complete(recipe))
     check_options(parsed)
-    check_data(train_arguments.data_folders(parsed))
-    check_splits(parsed)
+    train_arguments.check_data(parsed)
     check_run_dir(recipe.output_dir)
 
 
@@ -145,53 +142,6 @@ def check_node_range(recipe: LaunchSettings) -> None:
         )
     for nodes in range(recipe.min_nodes, recipe.nodes):
         batch_arguments(dataclasses.replace(recipe, nodes=nodes))
-
-
-def check_data(folders: list[Path]) -> None:
-    """Refuse data folders that are not there, or hold no binarized text."""
-    if not folders:
-        raise ValueError("The recipe names no data folder: give it as fairseq-train's first argument (train: data:).")
-    for folder in folders:
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f"The recipe's data folder {folder} does not exist: make it with `roberta binarize --output-dir "
-                f"{folder}`, or correct the path."
-            )
-        if not any(folder.glob("dict*.txt")) and not any(folder.glob("*/dict*.txt")):
-            raise FileNotFoundError(
-                f"The recipe's data folder {folder} holds no dict.txt: it was not written by `roberta binarize` or "
-                f"fairseq-preprocess."
-            )
-
-
-def check_splits(parsed: Namespace) -> None:
-    """Refuse pretraining data without a training split in each folder, or without validation data in all of them."""
-    from roberta_plugin.tasks.masked_lm_options import check_not_empty
-
-    if parsed.task != train_arguments.OUR_TASK:
-        return
-    folders = train_arguments.data_folders(parsed)
-    for folder in folders:
-        if not (folder / f"{parsed.train_subset}.idx").is_file():
-            raise FileNotFoundError(
-                f"{folder / parsed.train_subset}.idx does not exist: every data folder needs a training split. Make it "
-                f"with `roberta binarize`, or take the folder out of the recipe's data."
-            )
-    check_not_empty(parsed.train_subset, *_sizes(parsed.train_subset, folders), is_training=True)
-    validation = ["valid"] if parsed.combine_valid_subsets else parsed.valid_subset.split(",")
-    for split in () if parsed.disable_validation else validation:
-        if not any((folder / f"{split}.idx").is_file() for folder in folders):
-            raise FileNotFoundError(
-                f"No data folder of the recipe has the split {split!r} ({split}.idx), which the run would validate "
-                f"on: make it with `roberta binarize`, name another with valid_subset, or set disable_validation."
-            )
-        check_not_empty(split, *_sizes(split, folders), is_training=False)
-
-
-def _sizes(split: str, folders: list[Path]) -> tuple[list[str], list[int]]:
-    """The folders that have the split, and its tokens in each."""
-    having = [folder for folder in folders if (folder / f"{split}.idx").is_file()]
-    return [str(folder) for folder in having], [MmapTokens(folder / split).num_tokens for folder in having]
 
 
 def check_run_dir(output_dir: Path) -> None:

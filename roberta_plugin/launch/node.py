@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,23 +183,14 @@ def free_pair(first: int) -> int:
 
 def _is_free(port: int) -> bool:
     """Whether a server could listen at this port now, on all addresses; lingering connections do not matter."""
-    with ExitStack() as stack:
-        for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
-            try:
-                probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            except OSError:  # a machine without IPv6
-                continue
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                probe.bind((address, port))
-                probe.listen(1)
-            except OSError as error:
-                if family == socket.AF_INET6 and error.errno == errno.EADDRNOTAVAIL:  # no IPv6 address is configured
-                    continue
+    for family in (socket.AF_INET6, socket.AF_INET) if socket.has_dualstack_ipv6() else (socket.AF_INET,):
+        try:
+            with socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6):
+                return True
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # no IPv6 address is configured
                 return False
-    return True
+    return False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

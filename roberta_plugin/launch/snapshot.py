@@ -85,8 +85,7 @@ def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> t
     names = [PACKAGE.name, *(path.name for path in user_dirs)]
     if len(set(names)) < len(names):
         raise ValueError(f"The grid's user directories {', '.join(map(str, user_dirs))} have a name twice: rename one.")
-    found = [*root.glob(f"{SNAPSHOTS}/*/code"), *root.glob("snapshots/*/code")]  # the latter of earlier versions
-    whole = [code for code in found if all((code / name).is_dir() for name in names)]
+    whole = [code for code in root.glob(f"{SNAPSHOTS}/*/code") if all((code / name).is_dir() for name in names)]
     before = sorted(whole, key=lambda code: int(code.parent.name))
     if before:
         code = before[-1]

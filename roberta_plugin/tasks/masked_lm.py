@@ -41,6 +41,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_not_empty,
     check_positions,
     check_same_vocabulary,
+    check_splits,
     pair_format,
 )
 
@@ -80,10 +81,10 @@ class RobertaMaskedLMTask(BlockTask):
         """See `BlockTask`; also the criterion, the data folders, and the splits in them."""
         super().check_start(cfg)
         check_criterion(getattr(cfg.criterion, "_name", None), cfg.task)
-        check_folders(data_folders(cfg.task.data))
-        turns = parse_turns(cfg.task.data)
-        for split in [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(","):
-            corpora_with(split, turns)
+        folders = data_folders(cfg.task.data)
+        check_folders(folders)
+        validation = [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(",")
+        check_splits(folders, training=cfg.dataset.train_subset, validation=validation)
 
     @classmethod
     def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:

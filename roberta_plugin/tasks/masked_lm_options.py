@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, get_args
@@ -13,6 +14,7 @@ from omegaconf import II, MISSING
 
 from roberta_plugin.data.dynamic_masking import MaskingRecipe
 from roberta_plugin.data.mixture import parse_turns
+from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.pair_chunks import PairFormat
 from roberta_plugin.data.pairs import NUM_SPECIALS
 
@@ -281,6 +283,31 @@ def check_criterion(name: str | None, cfg: Any) -> None:
         raise ValueError(
             "--next-sentence-prediction needs --criterion roberta_masked_lm: masked_lm has no loss for it."
         )
+
+
+def check_splits(folders: Sequence[Path], *, training: str, validation: Sequence[str]) -> None:
+    """Refuse data without a training split in each folder, or without validation data in all of them.
+
+    Raises:
+        FileNotFoundError: naming the split, and the remedy.
+        ValueError: if a split is empty.
+    """
+    for folder in folders:
+        if not (folder / f"{training}.idx").is_file():
+            raise FileNotFoundError(
+                f"{folder / training}.idx does not exist: every data folder needs a training split. Make it with "
+                "`roberta binarize`, or leave the folder out."
+            )
+    for split in (training, *validation):
+        having = [folder for folder in folders if (folder / f"{split}.idx").is_file()]
+        if not having:
+            raise FileNotFoundError(
+                f"No data folder has the validation split {split!r} ({split}.idx is missing in "
+                f"{', '.join(map(str, folders))}): make it with `roberta binarize`, name another with --valid-subset, "
+                "or add --disable-validation."
+            )
+        sizes = [MmapTokens(folder / split).num_tokens for folder in having]
+        check_not_empty(split, [str(folder) for folder in having], sizes, is_training=split == training)
 
 
 def check_not_empty(split: str, folders: list[str], sizes: list[int], *, is_training: bool) -> None:

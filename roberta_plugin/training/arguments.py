@@ -90,9 +90,37 @@ def data_folders(parsed: argparse.Namespace) -> list[Path]:
     data = str(getattr(parsed, "data", "") or "")
     if parsed.task == OUR_TASK:
         return mixture.data_folders(data)
-    if Path(data).is_dir():  # its path may hold a colon
+    if data and Path(data).is_dir():  # its path may hold a colon
         return [Path(data)]
     return [Path(folder) for folder in data.split(":") if folder]
+
+
+def check_data(parsed: argparse.Namespace) -> None:
+    """Refuse data folders that are not there or hold no binarized text; in those of pretraining, also bad splits.
+
+    Raises:
+        ValueError: without any folder, or for an empty split.
+        FileNotFoundError: naming the folder or split, and the remedy.
+    """
+    from roberta_plugin.tasks.masked_lm_options import check_splits
+
+    folders = data_folders(parsed)
+    if not folders:
+        raise ValueError("The recipe names no data folder: give it as fairseq-train's first argument (train: data:).")
+    for folder in folders:
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"The recipe's data folder {folder} does not exist: make it with `roberta binarize --output-dir "
+                f"{folder}`, or correct the path."
+            )
+        if not any(folder.glob("dict*.txt")) and not any(folder.glob("*/dict*.txt")):
+            raise FileNotFoundError(
+                f"The recipe's data folder {folder} holds no dict.txt: it was not written by `roberta binarize` or "
+                f"fairseq-preprocess."
+            )
+    if parsed.task == OUR_TASK:
+        validation = ["valid"] if parsed.combine_valid_subsets else parsed.valid_subset.split(",")
+        check_splits(folders, training=parsed.train_subset, validation=[] if parsed.disable_validation else validation)
 
 
 def to_config(parsed: argparse.Namespace) -> Any:

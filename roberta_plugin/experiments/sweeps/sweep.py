@@ -34,7 +34,6 @@ from roberta_plugin.experiments.sweeps.run import (
     stop_orphan,
 )
 from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit, wait_for_queue
-from roberta_plugin.launch.checks import check_data, check_splits
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import PACKAGE
@@ -230,8 +229,7 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
         except ValueError as error:
             where = f"{locate(grid.path, str(error))}, " if is_written else ""
             raise ValueError(f"{where}cell {run.cell}: {error}") from error
-        check_data(train_arguments.data_folders(parsed))
-        check_splits(parsed)
+        train_arguments.check_data(parsed)
 
 
 def prepare(grid: Grid, root: Path) -> list[RunFolder]:

@@ -1,8 +1,9 @@
-"""Code and environment are copied to a node's disk whole or not at all, and removed."""
+"""Copies on a node's disk are whole or not there, and removed; a free pair of ports is found beside those taken."""
 
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from roberta_plugin.launch import node
 from roberta_plugin.launch.node import NodeLocalError, SettingError, copy, remove
 from tests.campaign.environment import mounted
 from tests.conftest import REPOSITORY
-from tests.slurm_cluster import wait_for
+from tests.slurm_cluster import free_ports, wait_for
 from tests.unit.launch.packed import pack_environment
 
 
@@ -266,3 +267,38 @@ def test_the_last_rank_of_a_node_to_exit_removes_its_copy(disk, code):
     assert (folder / "code" / "package" / "module.py").is_file(), "the other rank still imports from it"
     ranks[1].communicate(timeout=20)
     assert list(disk.iterdir()) == []
+
+
+def listen(port, address="127.0.0.1"):
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((address, port))
+    server.listen(1)
+    return server
+
+
+@pytest.fixture
+def first():
+    """The first of four ports that are free."""
+    return next(port for port in free_ports(50) if node.free_pair(port) == port == node.free_pair(port + 2) - 2)
+
+
+def test_the_first_pair_is_taken_where_it_is_free(first):
+    assert node.free_pair(first) == first
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("address", ["127.0.0.1", ""])
+def test_a_pair_of_which_one_is_taken_is_passed_over(first, offset, address):
+    with listen(first + offset, address):
+        assert node.free_pair(first) == first + 2
+        done = subprocess.run(
+            [sys.executable, "-I", node.__file__, "port", str(first)], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == f"{first + 2}\n"
+
+
+def test_there_is_an_end(first, monkeypatch):
+    monkeypatch.setattr(node, "NUM_TRIES", 1)
+    with listen(first), pytest.raises(OSError, match="are all taken"):
+        node.free_pair(first)
