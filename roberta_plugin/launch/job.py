@@ -43,7 +43,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.launch import checks, node, preflight, restart, status
 from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
-from roberta_plugin.launch.snapshot import arguments_on_node
+from roberta_plugin.launch.snapshot import arguments_with_code
 from roberta_plugin.stop_signals import StopSignals
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.job_environment import keep_secrets, written_variables
@@ -162,7 +162,9 @@ class TrainingJob:
         from roberta_plugin.fairseq_workarounds import lost_ranks
 
         lost_ranks.on_lost.append(self._note_failure)
-        arguments = arguments_on_node(self.arguments, node_folder=self._node_folder)
+        arguments = self.arguments
+        if self._node_folder is not None:
+            arguments = arguments_with_code(arguments, folder=Path(self._node_folder))
         end = functools.partial(self._end, hook, rank_info)
         _run_fairseq(hook, rank_info, arguments, is_cpu=self.recipe.is_cpu, at_end=end)
         return hook

@@ -12,7 +12,7 @@ import datetime
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
 from roberta_plugin.pictures import picture
-from roberta_plugin.training.log import Curve, Record, parse_line
+from roberta_plugin.training.log import Curve, Record, curves, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
 TRAINING = "train_inner"
@@ -29,27 +29,20 @@ _HOST = re.compile(r"\brank \d+ on ([\w.-]+)")
 
 def write_report(output_dir: Path) -> Path:
     """Write report.md and, where the log has numbers, report.png; returns the path of report.md."""
-    curves = curves_of(_records(output_dir))
-    if curves:
+    found = curves_of(_records(output_dir))
+    if found:
         with atomic_write(output_dir / PLOT) as file:
-            draw(file, curves)
+            draw(file, found)
     with atomic_write(output_dir / REPORT, "w") as file:
-        file.write(_text(output_dir, curves))
+        file.write(_text(output_dir, found))
     return output_dir / REPORT
 
 
-def curves_of(records: Sequence[Record]) -> dict[tuple[str, str], Curve]:
-    """The curves in the log by kind (train_inner, or a validation split) and value (loss, wps, mfu).
-
-    If an update was repeated after a restart, its last record counts.
-    """
-    points: dict[tuple[str, str], dict[int, float]] = {}
-    for kind, values in records:
-        names = ("loss", "wps", "mfu", "ppl") if kind == TRAINING else ("loss", "ppl")
-        for name in names if kind != "train" and "num_updates" in values else ():
-            if name in values:
-                points.setdefault((kind, name), {})[int(values["num_updates"])] = values[name]
-    return {key: Curve(sorted(found), [found[update] for update in sorted(found)]) for key, found in points.items()}
+def curves_of(records: Iterable[Record]) -> dict[tuple[str, str], Curve]:
+    """The curves in the log by kind (train_inner, or a validation split) and value (loss, wps, mfu)."""
+    shown = {"loss", "ppl", "wps", "mfu"}
+    found = {key: curve for key, curve in curves(records).items() if key[0] != "train" and key[1] in shown}
+    return {key: curve for key, curve in found.items() if key[0] == TRAINING or key[1] in ("loss", "ppl")}
 
 
 def _records(output_dir: Path) -> list[Record]:

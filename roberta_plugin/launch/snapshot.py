@@ -145,23 +145,14 @@ def user_dir_of(arguments: tuple[str, ...]) -> Path | None:
     return folder
 
 
-def arguments_in_snapshot(arguments: tuple[str, ...], *, snapshot: Path) -> tuple[str, ...]:
-    """The arguments with --user-dir in the snapshot."""
-    user_dir = user_dir_of(arguments)
-    if user_dir is None:
-        return arguments
-    at = arguments.index("--user-dir") + 1
-    return (*arguments[:at], str(snapshot / "code" / user_dir.name), *arguments[at + 1 :])
-
-
-def arguments_on_node(arguments: tuple[str, ...], *, node_folder: str | None) -> tuple[str, ...]:
-    """The arguments with --user-dir in this node's copy of the snapshot, where there is one.
+def arguments_with_code(arguments: tuple[str, ...], *, folder: Path) -> tuple[str, ...]:
+    """The arguments with --user-dir, if there is one, in a copy of the code: a snapshot, or a node's copy of it.
 
     Example:
-        arguments_on_node(("data", "--user-dir", "run/.snapshots/0/code/mine"), node_folder="/tmp/roberta-run/7-0")
+        arguments_with_code(("data", "--user-dir", "run/.snapshots/0/code/mine"), folder=Path("/tmp/roberta-run/7-0"))
         ->  ("data", "--user-dir", "/tmp/roberta-run/7-0/code/mine")
     """
-    if node_folder is None or "--user-dir" not in arguments[:-1]:
+    if "--user-dir" not in arguments[:-1]:
         return arguments
     at = arguments.index("--user-dir") + 1
-    return (*arguments[:at], str(Path(node_folder) / "code" / Path(arguments[at]).name), *arguments[at + 1 :])
+    return (*arguments[:at], str(folder / "code" / Path(arguments[at]).resolve().name), *arguments[at + 1 :])

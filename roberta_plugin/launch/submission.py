@@ -33,7 +33,7 @@ from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.snapshot import (
     ENVIRONMENT,
-    arguments_in_snapshot,
+    arguments_with_code,
     next_folder,
     take_snapshot,
     without_secrets,
@@ -109,7 +109,7 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
     taken = take_snapshot(recipe, arguments=arguments, config=config)
     assert taken == snapshot
-    job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_in_snapshot(arguments, snapshot=snapshot))
+    job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_with_code(arguments, folder=snapshot))
     with _calling_sbatch(recipe, folder=executor.folder):
         job_id = str(executor.submit(job).job_id)
     status.write_launch(

@@ -69,18 +69,21 @@ def show_on(bar: Any, record: Record) -> None:
     bar.update(int(record.values["num_updates"]) - bar.n)
 
 
-def curve(lines: Iterable[str], *, kind: str, value: str) -> Curve:
-    """The curve of `value` in the records of one kind, in the order of the updates.
+def curves(records: Iterable[Record]) -> dict[tuple[str, str], Curve]:
+    """The curves of all values by kind of record and value, in the order of the updates.
 
     A resumed run repeats the updates after its checkpoint: the last record of each counts.
     """
-    points: dict[int, float] = {}
-    for line in lines:
-        record = parse_line(line)
-        if record and record.kind == kind and value in record.values and "num_updates" in record.values:
-            points[int(record.values["num_updates"])] = record.values[value]
-    updates = sorted(points)
-    return Curve(updates, [points[update] for update in updates])
+    points: dict[tuple[str, str], dict[int, float]] = {}
+    for kind, values in records:
+        for name in values if "num_updates" in values else ():
+            points.setdefault((kind, name), {})[int(values["num_updates"])] = values[name]
+    return {key: Curve(sorted(found), [found[update] for update in sorted(found)]) for key, found in points.items()}
+
+
+def curve(lines: Iterable[str], *, kind: str, value: str) -> Curve:
+    """The curve of `value` in the records of one kind; empty if there are none."""
+    return curves(filter(None, map(parse_line, lines))).get((kind, value), Curve([], []))
 
 
 def median_speed(lines: Iterable[str]) -> int:

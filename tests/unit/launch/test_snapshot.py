@@ -9,12 +9,12 @@ import pytest
 
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.snapshot import (
-    arguments_in_snapshot,
-    arguments_on_node,
+    arguments_with_code,
     copy_code,
     next_folder,
     sweep_snapshot,
     take_snapshot,
+    user_dir_of,
 )
 from roberta_plugin.training.arguments import PACKAGE
 
@@ -46,13 +46,11 @@ def test_a_user_directory_of_ones_own_comes_along(tmp_path):
         LaunchSettings(output_dir=tmp_path / "run", train=arguments), arguments=arguments, config=None
     )
     assert (snapshot / "code" / "my_plugin" / "__init__.py").exists()
-    moved = arguments_in_snapshot(arguments, snapshot=snapshot)
+    moved = arguments_with_code(arguments, folder=snapshot)
     assert moved == ("data-bin", "--user-dir", str(snapshot / "code" / "my_plugin"), "--cpu")
-    assert arguments_in_snapshot(("data-bin",), snapshot=snapshot) == ("data-bin",)
-    on_node = arguments_on_node(moved, node_folder="/disk/7-0")
+    assert arguments_with_code(("data-bin",), folder=snapshot) == ("data-bin",)
+    on_node = arguments_with_code(moved, folder=Path("/disk/7-0"))
     assert on_node == ("data-bin", "--user-dir", "/disk/7-0/code/my_plugin", "--cpu")
-    assert arguments_on_node(("data-bin",), node_folder="/disk/7-0") == ("data-bin",)
-    assert arguments_on_node(moved, node_folder=None) == moved
 
 
 def test_of_several_user_directories_the_last_one_counts(tmp_path):
@@ -96,7 +94,7 @@ copy_code(Path({str(tmp_path)!r}), user_dirs=())
 
 def test_a_missing_user_directory_is_named():
     with pytest.raises(FileNotFoundError, match="--user-dir"):
-        arguments_in_snapshot(("data-bin", "--user-dir", "/nowhere/plugin"), snapshot=Path("s"))
+        user_dir_of(("data-bin", "--user-dir", "/nowhere/plugin"))
 
 
 def test_a_sweep_keeps_the_code_of_its_first_start_until_it_is_renewed(tmp_path):
