@@ -131,7 +131,7 @@ class Sign:
     own_s: float = 0.0
     """Median seconds of the rank's own work per update."""
     worst_s: float = 0.0
-    words: str = ""
+    error: str = ""
     """The error with which the rank ended."""
     has_left: bool = False
     """The rank ended normally and is not missing."""
@@ -171,7 +171,7 @@ class Signs:
             ranks = [rank for rank in sorted(self.last) if not self.last[rank].has_left]
             lost = [rank for rank in ranks if self.silence[rank] >= seconds]
             text = "; ".join(f"{self._name(rank)} {self._fate(rank)}" for rank in lost)
-            return Verdict(text, self._hosts([rank for rank in lost if not self.last[rank].words]))
+            return Verdict(text, self._hosts([rank for rank in lost if not self.last[rank].error]))
 
     def behind(self, limit_s: float) -> Verdict:
         """The ranks that hold up the others, if no step was begun for longer than `_patience`."""
@@ -213,8 +213,8 @@ class Signs:
         return f"rank {rank} on {self.last[rank].host} (process {self.last[rank].process})"
 
     def _fate(self, rank: int) -> str:
-        if self.last[rank].words:
-            return f"has ended with {self.last[rank].words}"
+        if self.last[rank].error:
+            return f"has ended with {self.last[rank].error}"
         return f"has given no sign of life for {self.silence[rank]:,.0f} s"
 
 
@@ -243,7 +243,7 @@ class Watch:
         self._on_beat = on_beat  # called in a thread as long as it runs
         self._signs = Signs(beat_s=beat_s)
         self._count = 0
-        self._words, self._has_left = "", False
+        self._error, self._has_left = "", False
         self._suspects, self._verdict = "", Verdict()  # as rank 0 has found or published
         self._has_store = True
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._exchange, self._judge)]
@@ -254,11 +254,11 @@ class Watch:
         for thread in self._threads:
             thread.start()
 
-    def leave(self, words: str = "", *, wait_s: float = 5.0) -> None:
+    def leave(self, error: str = "", *, wait_s: float = 5.0) -> None:
         """Write a last sign, with the error if there is one, and stop."""
         if self.is_over.is_set():
             return
-        self._words, self._has_left = words[:500], not words
+        self._error, self._has_left = error[:500], not error
         self.is_over.set()
         self._threads[0].join(wait_s)  # it writes that sign, unless it hangs
         self._threads[1].join(wait_s)
@@ -305,7 +305,7 @@ class Watch:
             update_s=self.updates.median,
             own_s=self.own_work.median,
             worst_s=self.own_work.worst,
-            words=self._words,
+            error=self._error,
             has_left=self._has_left,
         )
         self._store.set(str(self._rank), json.dumps(asdict(sign)))

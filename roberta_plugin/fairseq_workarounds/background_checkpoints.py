@@ -132,7 +132,6 @@ class BackgroundWriter:
         self.copied: dict[int, Tensor] | None = None
         """The part of the state that has been copied so far."""
         self._save: _Save | None = None
-        self._reservation: threading.Thread | None = None
 
     def begin(self, fairseqs: Callable[..., Any], cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> None:
         """Wait for the previous checkpoint, copy the state, and begin to write it.
@@ -174,9 +173,6 @@ class BackgroundWriter:
         Raises:
             OSError: if it cannot be.
         """
-        if self._reservation is not None:
-            self._reservation.join()
-            self._reservation = None
         save, self._save = self._save, None
         if save is not None:
             with lost_ranks.doing("saving"):
@@ -185,17 +181,6 @@ class BackgroundWriter:
     def abandon(self) -> None:
         """Stop waiting for the checkpoint."""
         self._save = None
-
-    def reserve(self, trainer: Any) -> None:
-        """Allocate the memory in the background, so that the first save takes no longer than others."""
-        is_sharded = trainer.is_fsdp or trainer.cfg.distributed_training.zero_sharding != "none"
-        if self.memory.size or self._reservation is not None or is_sharded:
-            return
-        state = [trainer.model.state_dict()]
-        if not trainer.cfg.checkpoint.no_save_optimizer_state:
-            state.append(trainer.optimizer.state_dict())
-        self._reservation = threading.Thread(target=self.memory.reserve, args=(state,), daemon=True)
-        self._reservation.start()
 
     def at_exit(self) -> None:
         """Wait for the save; an unreported failure sets the exit code."""
@@ -245,12 +230,10 @@ def persistent_save(fairseqs: Callable[..., None], obj: Any, filename: str, asyn
     raise _CopiedError(copy.deepcopy(obj, {**writer.copied}))
 
 
-def validate_and_save(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **options: Any) -> Any:
+def validate_and_save(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Raise the error of a failed save, then run fairseq's function; called after each update."""
     writer.check()
-    if is_on(trainer) and trainer.should_save_checkpoint_on_current_rank and not cfg.checkpoint.no_save:
-        writer.reserve(trainer)
-    return fairseqs(cfg, trainer, *args, **options)
+    return fairseqs(*args, **options)
 
 
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:

@@ -38,7 +38,7 @@ class HostMemory:
         """Reserved bytes."""
         return self._bytes.numel()
 
-    def reserve(self, state: Any) -> None:
+    def _reserve(self, state: Any) -> None:
         """Make room for a copy of `state`, if there is not enough; this invalidates the previous copy."""
         storages = _storages(state)
         needed = sum(_rounded(storage.nbytes()) for storage in storages.values())
@@ -63,7 +63,7 @@ class HostMemory:
             memory = HostMemory()
             copied = memory.copy({"weight": weight})    # weight.add_(1) does not change copied["weight"]
         """
-        self.reserve(state)
+        self._reserve(state)
         copies, pairs, end = {}, [], 0
         for key, storage in _storages(state).items():
             copies[key] = self._slice(end, storage.nbytes())

@@ -1,7 +1,7 @@
 """Faults 9 and 18: a stop loses work, and the validation of its update.
 
 All ranks must stop at the same update. A rank that got a signal announces it in the criterion's logging output, which
-the ranks exchange at every update anyway (`announce`, `hear`; called by our tasks): no collective is added. With
+the ranks exchange at every update anyway (`add_stop`, `note_stop`; called by our tasks): no collective is added. With
 several GPUs fairseq-train spawns its ranks; the parent process forwards signals to them and exits with their exit code.
 
 A stop skips or interrupts the end of an update (fairseq's `validate_and_save`). Its checkpoint notes that, and the next
@@ -140,12 +140,12 @@ def _act_as_usual(number: int, frame: FrameType | None) -> None:
 interruption = Interruption()
 
 
-def announce(logging_output: Mapping[str, Any]) -> dict[str, Any]:
+def add_stop(logging_output: Mapping[str, Any]) -> dict[str, Any]:
     """Add to a batch's logging output whether this rank got a signal."""
     return {**logging_output, STOPS: float(interruption.received is not None)}
 
 
-def hear(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+def note_stop(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
     """Note a stop if the logging outputs of all ranks announce one."""
     if any(float(output.get(STOPS, 0.0)) > 0 for output in logging_outputs):
         interruption.is_agreed = True
@@ -236,7 +236,7 @@ def _listening_in_validation(trainer: Any) -> Iterator[None]:
 
         def step(*args: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
             loss, sample_size, logging_output = valid_step(*args, **options)
-            return loss, sample_size, announce(logging_output)
+            return loss, sample_size, add_stop(logging_output)
 
         task.valid_step = step
         try:

@@ -173,12 +173,12 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         loss, sample_size, logging_output = super().train_step(
             sample, model, criterion, optimizer, *arguments, **options
         )
-        return loss, sample_size, stopping.announce(logging_output)
+        return loss, sample_size, stopping.add_stop(logging_output)
 
     def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
         """Log the criterion's metrics; take stop signals of any rank from the logging outputs."""
         outputs = list(logging_outputs)
-        stopping.hear(outputs)
+        stopping.note_stop(outputs)
         super().reduce_metrics(outputs, criterion)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:

@@ -50,7 +50,7 @@ def test_a_rank_that_was_itself_stopped_accuses_nobody():
 def test_a_rank_at_its_end_is_not_missed_and_one_that_failed_is_quoted():
     signs = Signs(beat_s=1.0)
     signs.note(1, replace(ALIVE, has_left=True))
-    signs.note(2, replace(ALIVE, words="ValueError: no"))
+    signs.note(2, replace(ALIVE, error="ValueError: no"))
     signs.pass_time(2.0)
     text = "rank 2 on node7 (process 123) has ended with ValueError: no"
     assert signs.silent(2.0) == Verdict(text), "its node is not at fault"

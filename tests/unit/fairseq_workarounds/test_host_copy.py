@@ -44,7 +44,7 @@ def test_the_copy_keeps_what_was_and_the_state_goes_on():
 
 def test_memory_is_kept_for_the_next_copy_and_grows_where_it_must():
     memory, state = HostMemory(), {"weight": torch.randn(300, 40), "bias": torch.randn(300)}
-    memory.reserve(state)
+    memory._reserve(state)
     size = memory.size
     first, second = memory.copy(state), memory.copy({**state, "bias": torch.zeros(300)})
     assert size >= sum(tensor.nbytes for tensor in state.values())

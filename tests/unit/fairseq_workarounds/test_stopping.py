@@ -9,7 +9,7 @@ from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from roberta_plugin.fairseq_workarounds import stopping
-from roberta_plugin.fairseq_workarounds.stopping import STOPS, Interruption, announce, farewell, hear
+from roberta_plugin.fairseq_workarounds.stopping import STOPS, Interruption, add_stop, farewell, note_stop
 
 CONFIG = OmegaConf.create(
     {
@@ -125,15 +125,15 @@ def test_what_nohup_ignores_stays_ignored(interruption, number):
 def test_all_ranks_hear_of_the_signal_of_one(interruption):
     """The logging outputs of an update are summed over ranks, or collected; validation's have no such key."""
     with interruption.training(trainer(ranks=2)):
-        assert announce({"loss": 2.0}) == {"loss": 2.0, STOPS: 0.0}
-        hear([{STOPS: 0.0}])
-        hear([{"loss": 1.0}])
+        assert add_stop({"loss": 2.0}) == {"loss": 2.0, STOPS: 0.0}
+        note_stop([{STOPS: 0.0}])
+        note_stop([{"loss": 1.0}])
         assert not interruption.is_to_stop(trainer(ranks=2))
         press(signal.SIGTERM)
         assert not interruption.is_to_stop(trainer(ranks=2)), "others do not know yet, and would wait for this rank"
-        assert announce({})[STOPS] == 1.0
-        hear([{STOPS: 0.0}, {STOPS: 3.0}])
-        hear([{STOPS: 0.0}])
+        assert add_stop({})[STOPS] == 1.0
+        note_stop([{STOPS: 0.0}, {STOPS: 3.0}])
+        note_stop([{STOPS: 0.0}])
         assert interruption.is_to_stop(trainer(ranks=2))
 
 
@@ -176,7 +176,7 @@ def test_a_validation_is_left_at_the_batch_at_which_all_ranks_know(interruption,
         *_, logging_output = validating.task.valid_step(sample)
         if ranks > 1:  # as RobertaTask.reduce_metrics does, on all ranks
             assert logging_output == {"loss": 2.0, STOPS: float(sample >= 3)}
-            hear([logging_output])
+            note_stop([logging_output])
 
     validating = trainer(ranks=ranks, valid_step=valid_step)
 
