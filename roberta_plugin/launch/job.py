@@ -149,8 +149,10 @@ class TrainingJob:
         hook.write_status("starting")
         seconds = self.recipe.preflight_seconds
         store = preflight.meet(rank_info, seconds=seconds)
-        check_device: Callable[[RankInfo], str] = _nothing_to_check if self.recipe.is_cpu else preflight.check_device
-        preflight.check_ranks(store, rank_info, check_device, seconds=seconds)
+        finding = preflight.ALL_WELL
+        if not self.recipe.is_cpu:
+            finding = preflight.check_device(rank_info.local_rank, num_gpus=rank_info.ranks_per_node)
+        preflight.check_ranks(store, rank_info, finding, seconds=seconds)
         preflight.check_all_reduce(store, rank_info, is_cpu=self.recipe.is_cpu)
         said = preflight.from_rank_zero(
             store, rank_info, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
@@ -304,10 +306,6 @@ class CheckedMain:
         sys.stdout.flush()
         fairseq_cli.train.main(config)
         self._at_end()
-
-
-def _nothing_to_check(rank_info: RankInfo) -> str:
-    return preflight.ALL_WELL
 
 
 def prepare_checkpoints(save_dir: Path) -> str:

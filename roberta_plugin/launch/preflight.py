@@ -61,13 +61,13 @@ def meet(rank_info: RankInfo, *, seconds: float) -> TCPStore:
         ) from error
 
 
-def check_ranks(store: Store, rank_info: RankInfo, check_rank: Callable[[RankInfo], str], *, seconds: float) -> None:
-    """Run `check_rank`, which returns ALL_WELL or a fault, and share the result with all ranks.
+def check_ranks(store: Store, rank_info: RankInfo, finding: str, *, seconds: float) -> None:
+    """Share this rank's finding, ALL_WELL or a fault, with all ranks.
 
     Raises:
         PreflightError: on every rank, if any of them found something wrong or did not report within `seconds`.
     """
-    _report(store, rank_info, "check", check_rank(rank_info), seconds=seconds, silent="did not start")
+    _report(store, rank_info, "check", finding, seconds=seconds, silent="did not start")
 
 
 def check_all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: float = REDUCE_SECONDS) -> None:
@@ -81,18 +81,18 @@ def check_all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds
     dist.destroy_process_group()
 
 
-def check_device(rank_info: RankInfo) -> str:
-    """ALL_WELL if this rank has its own GPU and the GPU can multiply, else the fault."""
+def check_device(number: int, *, num_gpus: int) -> str:
+    """ALL_WELL if torch sees `num_gpus` GPUs and the one of this number can multiply, else the fault."""
     if not torch.cuda.is_available():
         return "torch sees no GPU (torch.cuda.is_available() is False); see nvidia-smi on the node"
-    if torch.cuda.device_count() < rank_info.ranks_per_node:
-        return f"torch sees {torch.cuda.device_count()} GPUs and the node runs {rank_info.ranks_per_node} ranks"
+    if torch.cuda.device_count() < num_gpus:
+        return f"torch sees {torch.cuda.device_count()} GPUs and the node runs {num_gpus} ranks"
     try:
-        ones = torch.ones(512, 512, device=f"cuda:{rank_info.local_rank}")
+        ones = torch.ones(512, 512, device=f"cuda:{number}")
         is_right = bool((ones @ ones == 512).all())
     except RuntimeError as error:
-        return f"GPU {rank_info.local_rank} fails: {error}"
-    return ALL_WELL if is_right else f"GPU {rank_info.local_rank} multiplies wrongly"
+        return f"GPU {number} fails: {error}"
+    return ALL_WELL if is_right else f"GPU {number} multiplies wrongly"
 
 
 def check_this_node(num_gpus: int) -> None:
@@ -115,19 +115,8 @@ def check_this_node(num_gpus: int) -> None:
 
 def check_local_gpus(num_gpus: int) -> str:
     """ALL_WELL if this process sees `num_gpus` GPUs and each can multiply, else the fault."""
-    for local_rank in range(num_gpus):
-        rank_info = RankInfo(
-            rank=local_rank,
-            world_size=num_gpus,
-            local_rank=local_rank,
-            ranks_per_node=num_gpus,
-            hosts=(socket.gethostname(),),
-            port=0,
-        )
-        finding = check_device(rank_info)
-        if finding != ALL_WELL:
-            return finding
-    return ALL_WELL
+    findings = (check_device(number, num_gpus=num_gpus) for number in range(num_gpus))
+    return next((finding for finding in findings if finding != ALL_WELL), ALL_WELL)
 
 
 def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:

@@ -41,14 +41,14 @@ def on_ranks(ranks, function):
 
 def test_all_well():
     results = on_ranks(
-        range(6), lambda store, place: preflight.check_ranks(store, place, lambda place: preflight.ALL_WELL, seconds=10)
+        range(6), lambda store, place: preflight.check_ranks(store, place, preflight.ALL_WELL, seconds=10)
     )
     assert results == [None] * 6
 
 
 def test_a_rank_that_does_not_start_is_named_with_its_node():
     def check(store, place):
-        preflight.check_ranks(store, place, lambda place: preflight.ALL_WELL, seconds=1)
+        preflight.check_ranks(store, place, preflight.ALL_WELL, seconds=1)
 
     results = on_ranks([0, 1, 2, 3, 4], check)
     assert len(set(results)) == 1
@@ -63,7 +63,7 @@ def test_the_error_holds_the_nodes_at_fault_and_rank_0_says_whom_it_waits_for(mo
 
     def check(store, place):
         with pytest.raises(preflight.PreflightError) as failed:
-            preflight.check_ranks(store, place, lambda place: preflight.ALL_WELL, seconds=1)
+            preflight.check_ranks(store, place, preflight.ALL_WELL, seconds=1)
         return failed.value.nodes
 
     assert on_ranks([0, 1, 3], check) == [("gpu2", "gpu3")] * 3
@@ -74,7 +74,7 @@ def test_a_rank_that_is_late_is_waited_for():
     def check(store, place):
         if place.rank == 5:
             time.sleep(1.5)
-        preflight.check_ranks(store, place, lambda place: preflight.ALL_WELL, seconds=10)
+        preflight.check_ranks(store, place, preflight.ALL_WELL, seconds=10)
 
     assert on_ranks(range(6), check) == [None] * 6
     assert LaunchSettings(output_dir=Path("r"), train=()).preflight_seconds >= 300, (
@@ -85,7 +85,7 @@ def test_a_rank_that_is_late_is_waited_for():
 def test_a_broken_gpu_is_named_with_its_node():
     def check(store, place):
         finding = "GPU 1 multiplies wrongly" if place.rank == 3 else preflight.ALL_WELL
-        preflight.check_ranks(store, place, lambda place: finding, seconds=10)
+        preflight.check_ranks(store, place, finding, seconds=10)
 
     results = on_ranks(range(6), check)
     assert len(set(results)) == 1
@@ -123,7 +123,7 @@ def test_rank_0_speaks_for_all_also_when_it_fails():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_rank_without_gpu_says_so():
-    assert "torch sees no GPU" in preflight.check_device(place_of(0, 20000))
+    assert "torch sees no GPU" in preflight.check_device(0, num_gpus=1)
 
 
 def test_the_all_reduce_adds_up_and_leaves_no_process_group():
@@ -136,6 +136,6 @@ def test_the_all_reduce_adds_up_and_leaves_no_process_group():
 @pytest.mark.gpu
 def test_on_a_gpu_the_device_check_and_the_all_reduce_pass(gpu):
     place = RankInfo(rank=0, world_size=1, local_rank=0, ranks_per_node=1, hosts=("localhost",), port=free_ports(1)[0])
-    assert preflight.check_device(place) == preflight.ALL_WELL
+    assert preflight.check_device(place.local_rank, num_gpus=place.ranks_per_node) == preflight.ALL_WELL
     preflight.check_all_reduce(preflight.meet(place, seconds=5), place, is_cpu=False, seconds=60)
     assert not dist.is_initialized()
