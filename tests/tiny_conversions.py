@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from roberta_plugin.data.tokenizers.training import train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
+from tests.tiny_tokenizers import train_tokenizer
 
 HEAD = "sentence_classification_head"
 TASKS = {  # kind -> fairseq task, classes, what the checkpoint remembers of its data
@@ -31,7 +31,7 @@ def write_checkpoint(folder: Path, kind: str = "masked_lm", *, sentencepiece: bo
     folder.mkdir(parents=True, exist_ok=True)
     if sentencepiece:
         (folder / "text.txt").write_text("\n".join(f"{TEXT} {number}" for number in range(300)))
-        train_sentencepiece([folder / "text.txt"], vocab_size=60, folder=folder)
+        train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=folder)
     else:
         write_tokenizer(folder)
     name, num_classes, settings = TASKS[kind]

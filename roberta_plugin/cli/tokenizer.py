@@ -4,46 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
-from roberta_plugin.data.text_inputs import InputSettings, LineRules
-from roberta_plugin.data.tokenizers import KINDS, load_tokenizer
+from roberta_plugin.data.text_inputs import LineRules
+from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-from roberta_plugin.data.tokenizers.training import TRAINERS
+from roberta_plugin.data.tokenizers.training import TokenizerSettings, train_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.settings import REQUIRED, add_options, from_arguments, setting
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizerSettings(InputSettings):
-    """How to train a tokenizer; the fields are options of `roberta tokenizer train`."""
-
-    kind: str = setting(
-        "byte_level_bpe",
-        "byte_level_bpe: as in RoBERTa, in GPT-2's format, encoder.json and vocab.bpe; sentencepiece: as in XLM-R, for "
-        "many languages, sentencepiece.bpe.model; character_bpe: on words, as in BERT and in section 4.4 of the paper, "
-        "character_bpe.json",
-        choices=tuple(TRAINERS),
-    )
-    input: tuple[str, ...] = setting(
-        REQUIRED, "text files, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
-    )
-    output_dir: Path = setting(REQUIRED, "folder to write to")
-    vocab_size: int = setting(50000, "number of tokens, without <s> <pad> </s> <mask>")
-    sample_megabytes: float = setting(
-        200.0,
-        "train on this much text, spread evenly over the input, the same in every run; 0 for all of it. One MB of "
-        "English needs about 1 MB of memory, one MB of Chinese or other text without spaces up to 90 MB",
-        metavar="MB",
-        smallest=0,
-    )
-    min_frequency: int | None = setting(
-        None, "a pair must occur this often to become a token (not for sentencepiece)", default_text=2
-    )
-    no_progress: bool = setting(False, "show no progress")
-    overwrite: bool = setting(False, "replace an existing tokenizer")
+from roberta_plugin.settings import add_options, from_arguments
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -72,14 +41,9 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "show":
         return show_tokens(args.folder, args.text)
     settings = from_arguments(TokenizerSettings, vars(args), rules=from_arguments(LineRules, vars(args)))
-    folder = settings.output_dir
-    names = ("dict.txt", *(name for files, _ in KINDS for name in files))
-    present = [name for name in names if (folder / name).exists()]
-    if present and not settings.overwrite:
-        raise FileExistsError(f"{folder} already holds {present[0]}: write to another folder, or add --overwrite.")
     with terminated_like_interrupted():
         name, size = call_in_child(train, settings, on_wait=(lambda _: None) if settings.no_progress else Heartbeat())
-    print(f"{folder}: {name} of {size:,} tokens, and dict.txt")
+    print(f"{settings.output_dir}: {name} of {size:,} tokens, and dict.txt")
     if size < settings.vocab_size:
         print(
             f"WARNING: the tokenizer has only {size:,} tokens, --vocab-size asks for {settings.vocab_size:,}: no more "
@@ -91,18 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 def train(settings: TokenizerSettings) -> tuple[str, int]:
     """Train a tokenizer; return its kind and its number of tokens."""
-    if settings.min_frequency is not None and settings.kind == "sentencepiece":
-        raise ValueError("--min-frequency is for byte_level_bpe and character_bpe; sentencepiece does not have it.")
-    tokenizer = TRAINERS[settings.kind](
-        settings.input,
-        vocab_size=settings.vocab_size,
-        folder=settings.output_dir,
-        rules=settings.rules,
-        text_format=settings.text_format,
-        sample_bytes=round(settings.sample_megabytes * 1e6) or None,
-        progress=not settings.no_progress,
-        **({} if settings.min_frequency is None else {"min_frequency": settings.min_frequency}),
-    )
+    tokenizer = train_tokenizer(settings)
     return tokenizer.name, len(tokenizer.symbols)
 
 

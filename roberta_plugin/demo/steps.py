@@ -128,10 +128,19 @@ def collect_corpus(run: DemoFolder) -> dict[str, Any]:
 
 def train_vocabulary(run: DemoFolder) -> dict[str, Any]:
     """Train byte-level BPE on the training text alone."""
-    from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
+    from roberta_plugin.data.tokenizers.training import TokenizerSettings, train_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
 
-    train_byte_level_bpe([run.corpus / "train.txt"], vocab_size=run.settings.vocab_size, folder=run.tokenizer)
+    train_tokenizer(
+        TokenizerSettings(
+            input=(str(run.corpus / "train.txt"),),
+            vocab_size=run.settings.vocab_size,
+            sample_megabytes=0,
+            output_dir=run.tokenizer,
+            overwrite=True,
+            no_progress=True,
+        )
+    )
     return {"size": len(Vocabulary.load(run.tokenizer / "dict.txt"))}
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_character_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.tiny_tokenizers import train_tokenizer
 
 ADVERSARIAL = [
     "",
@@ -35,7 +35,7 @@ def lines(shared_data):
 def folder(lines, tmp_path_factory):
     folder = tmp_path_factory.mktemp("character_bpe")
     (folder / "text.txt").write_text("\n".join(lines[: len(lines) // 2]))
-    train_character_bpe([folder / "text.txt"], vocab_size=3000, folder=folder, max_characters=100)
+    train_tokenizer("character_bpe", [folder / "text.txt"], vocab_size=3000, folder=folder, max_characters=100)
     return folder
 
 

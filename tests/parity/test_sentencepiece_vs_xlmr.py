@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from tests.real_data import multilingual_lines
+from tests.tiny_tokenizers import train_tokenizer
 
 ADVERSARIAL = [
     "",
@@ -35,7 +35,7 @@ def folder(lines, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentencepiece")
     # half of the lines, so that the rest has characters that the model does not know
     (folder / "text.txt").write_text("\n".join(lines[::2]))
-    train_sentencepiece([folder / "text.txt"], vocab_size=3000, folder=folder)
+    train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=3000, folder=folder)
     return folder
 
 

@@ -9,7 +9,6 @@ import pytest
 from roberta_plugin import cli
 from roberta_plugin.data.manifest import file_record, sha256_of_file, write_manifest
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_byte_level_bpe, train_character_bpe, train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.prepared import Prepared
@@ -20,6 +19,7 @@ from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionCo
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin
+from tests.tiny_tokenizers import train_tokenizer
 
 OTHER_FORMAT = b"\x93NUMPY\x01\x00v\x00{'descr': 'O'}" + b"\xff" * 40
 DAMAGES = {
@@ -171,9 +171,9 @@ def test_a_size_that_does_not_fit_the_bin_is_refused(sound_bin, tmp_path):
 
 TEXT = "the cat sat on the mat, and the other cats sat there with 12 hats of the mad hatter\n" * 40
 TRAIN = {
-    "byte_level_bpe": lambda text, folder: train_byte_level_bpe([text], vocab_size=300, folder=folder),
-    "sentencepiece": lambda text, folder: train_sentencepiece([text], vocab_size=60, folder=folder),
-    "character_bpe": lambda text, folder: train_character_bpe([text], vocab_size=60, folder=folder),
+    "byte_level_bpe": lambda text, folder: train_tokenizer("byte_level_bpe", [text], vocab_size=300, folder=folder),
+    "sentencepiece": lambda text, folder: train_tokenizer("sentencepiece", [text], vocab_size=60, folder=folder),
+    "character_bpe": lambda text, folder: train_tokenizer("character_bpe", [text], vocab_size=60, folder=folder),
 }
 
 

@@ -1,21 +1,21 @@
-"""Train tokenizers on text files; each function writes the tokenizer's files and dict.txt into a folder."""
+"""Train a tokenizer on text files; the tokenizer's files and dict.txt go into a folder."""
 
 from __future__ import annotations
 
 import io
 import itertools
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, LineRules
-from roberta_plugin.data.text_inputs_files import TextFormat, find_inputs
+from roberta_plugin.data.text_inputs import InputSettings
+from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.text_inputs_sample import TextSample
 from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -24,188 +24,162 @@ from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, Ch
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
 from roberta_plugin.files import atomic_write
 from roberta_plugin.progress import Progress
+from roberta_plugin.settings import REQUIRED, setting
 
 # fairseq-preprocess pads a dictionary to a multiple of 8, its four special symbols included.
 _NUM_SPECIALS = 4
 _PADDING_FACTOR = 8
 # The number of threads affects the rounding of sums, so it is the same on all machines.
 _SENTENCEPIECE_THREADS = 8
+_MIN_FREQUENCY = 2
+_FILES = ("dict.txt", *(name for files, _ in KINDS for name in files))
 
 
-def train_byte_level_bpe(
-    files: Sequence[str | os.PathLike[str]],
-    *,
-    vocab_size: int,
-    folder: str | os.PathLike[str],
-    min_frequency: int = 2,
-    rules: LineRules = FAIRSEQ_RULES,
-    text_format: TextFormat = "auto",
-    sample_bytes: int | None = None,
-    progress: bool = False,
-) -> ByteLevelBpe:
-    """Train byte-level BPE in GPT-2's format and write encoder.json, vocab.bpe and dict.txt.
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings(InputSettings):
+    """How to train a tokenizer; the fields with help texts are options of `roberta tokenizer train`."""
 
-    Args:
-        files: text files or patterns, as `roberta binarize` takes them.
-        vocab_size: number of tokenizer ids, 256 bytes included; fewer if the text has no more pairs. The model's
-            vocabulary adds <s> <pad> </s> <unk> <mask> and padding symbols up to a multiple of 8.
-        folder: where to write; created if missing.
-        min_frequency: how often a pair must occur to be merged.
-        rules: what counts as a line of text.
-        text_format: "text" or "jsonl" for all files; "auto" detects it.
-        sample_bytes: train on about this much of the text, spread evenly; None for all of it.
-        progress: show a progress bar.
+    kind: str = setting(
+        "byte_level_bpe",
+        "byte_level_bpe: as in RoBERTa, in GPT-2's format, encoder.json and vocab.bpe; sentencepiece: as in XLM-R, for "
+        "many languages, sentencepiece.bpe.model; character_bpe: on words, as in BERT and in section 4.4 of the paper, "
+        "character_bpe.json",
+        choices=("byte_level_bpe", "sentencepiece", "character_bpe"),
+    )
+    input: tuple[str, ...] = setting(
+        REQUIRED, "text files, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
+    )
+    output_dir: Path = setting(REQUIRED, "folder to write to")
+    vocab_size: int = setting(50000, "number of tokens, without <s> <pad> </s> <mask>; fewer if the text is too small")
+    sample_megabytes: float = setting(
+        200.0,
+        "train on this much text, spread evenly over the input, the same in every run; 0 for all of it. One MB of "
+        "English needs about 1 MB of memory, one MB of Chinese or other text without spaces up to 90 MB",
+        metavar="MB",
+        smallest=0,
+    )
+    min_frequency: int | None = setting(
+        None, "a pair must occur this often to become a token (not for sentencepiece)", default_text=_MIN_FREQUENCY
+    )
+    no_progress: bool = setting(False, "show no progress")
+    overwrite: bool = setting(False, "replace an existing tokenizer")
+    character_coverage: float = 0.9995
+    """Of SentencePiece: share of the characters of the text that get a piece; the others are unknown."""
+    max_characters: int = 1000
+    """Of character_bpe: number of characters that get a piece, the most frequent ones; the others are unknown."""
+    language: str = "en"
+    """Of character_bpe: language code for Moses' rules."""
+
+
+def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
+    """Train a tokenizer, and write its files and dict.txt.
 
     Raises:
-        ValueError: if `vocab_size` is too small, a file is not text, or all files are empty.
+        ValueError: if the text or `vocab_size` is too small, a file is not text, or `min_frequency` is given for
+            SentencePiece.
+        FileExistsError: if the folder has a tokenizer, without `overwrite`.
     """
-    from tokenizers import Tokenizer as HuggingFaceTokenizer
-    from tokenizers import models, pre_tokenizers, trainers
-
-    if vocab_size < len(BYTE_CHARACTERS):
-        raise ValueError(f"--vocab-size must be at least 256, the number of bytes, got {vocab_size}.")
-    sample = _open_sample(files, rules, text_format, sample_bytes)
-    trained = HuggingFaceTokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        initial_alphabet=BYTE_CHARACTERS,
-        special_tokens=[],
-        show_progress=progress and sys.stderr.isatty(),
-    )
-    with Progress("read", sample.num_bytes, is_shown=progress) as bar:
-        trained.train_from_iterator(sample.lines(progress=bar), trainer)
-    model = json.loads(trained.to_str())["model"]
-    tokenizer = ByteLevelBpe(
-        sorted(model["vocab"], key=model["vocab"].__getitem__), [(first, second) for first, second in model["merges"]]
-    )
-    _write(tokenizer, count_ids(tokenizer, sample), Path(folder))
+    if settings.min_frequency is not None and settings.kind == "sentencepiece":
+        raise ValueError("--min-frequency is for byte_level_bpe and character_bpe; sentencepiece does not have it.")
+    folder = settings.output_dir
+    present = [name for name in _FILES if (folder / name).exists()]
+    if present and not settings.overwrite:
+        raise FileExistsError(f"{folder} already holds {present[0]}: write to another folder, or add --overwrite.")
+    inputs = find_inputs(settings.input, text_format=settings.text_format)
+    sample = TextSample(inputs, max_bytes=round(settings.sample_megabytes * 1e6) or None, rules=settings.rules)
+    if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
+        names = ", ".join(settings.input)
+        raise ValueError(f"{names}: there is no text to train a tokenizer on, only blank lines or nothing.")
+    tokenizer = _TRAINERS[settings.kind](sample, settings)
+    counts = count_ids(tokenizer, sample)
+    if isinstance(tokenizer, SentencePiece):
+        _write(tokenizer, counts, folder, order=range(len(CONTROLS), len(counts)), padding_factor=1)
+    else:
+        unknown = tokenizer.symbols.index(UNKNOWN) if isinstance(tokenizer, CharacterBpe) else -1
+        _write(tokenizer, counts, folder, order=[index for index in by_frequency(counts) if index != unknown])
     return tokenizer
 
 
-def train_sentencepiece(
-    files: Sequence[str | os.PathLike[str]],
-    *,
-    vocab_size: int,
-    folder: str | os.PathLike[str],
-    character_coverage: float = 0.9995,
-    rules: LineRules = FAIRSEQ_RULES,
-    text_format: TextFormat = "auto",
-    sample_bytes: int | None = None,
-    progress: bool = False,
-) -> SentencePiece:
-    """Train SentencePiece's unigram model, as in XLM-R, and write sentencepiece.bpe.model and dict.txt.
+def _train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> ByteLevelBpe:
+    from tokenizers import Tokenizer as HuggingFaceTokenizer
+    from tokenizers import models, pre_tokenizers, trainers
 
-    The trainer holds all lines in memory: use `sample_bytes` for a large corpus.
+    if settings.vocab_size < len(BYTE_CHARACTERS):
+        raise ValueError(f"--vocab-size must be at least 256, the number of bytes, got {settings.vocab_size}.")
+    trained = HuggingFaceTokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=settings.vocab_size,
+        min_frequency=settings.min_frequency or _MIN_FREQUENCY,
+        initial_alphabet=BYTE_CHARACTERS,
+        special_tokens=[],
+        show_progress=not settings.no_progress and sys.stderr.isatty(),
+    )
+    with Progress("read", sample.num_bytes, is_shown=not settings.no_progress) as bar:
+        trained.train_from_iterator(sample.lines(progress=bar), trainer)
+    model = json.loads(trained.to_str())["model"]
+    return ByteLevelBpe(
+        sorted(model["vocab"], key=model["vocab"].__getitem__), [(first, second) for first, second in model["merges"]]
+    )
 
-    Args:
-        files: text files or patterns, as `roberta binarize` takes them.
-        vocab_size: number of tokenizer ids, <unk> <s> </s> included; fewer if the text is too small.
-        folder: where to write; created if missing.
-        character_coverage: share of the characters of the text that get a piece; the others are unknown.
-        rules: what counts as a line of text.
-        text_format: "text" or "jsonl" for all files; "auto" detects it.
-        sample_bytes: train on about this much of the text, spread evenly; None for all of it.
-        progress: show a progress bar while reading.
 
-    Raises:
-        ValueError: if the text or `vocab_size` is too small, a file is not text, or all files are empty.
-    """
+def _train_sentencepiece(sample: TextSample, settings: TokenizerSettings) -> SentencePiece:
+    """The unigram model; the trainer holds all lines in memory."""
     import sentencepiece
 
-    sample = _open_sample(files, rules, text_format, sample_bytes)
     model = io.BytesIO()
     try:
-        with Progress("read", sample.num_bytes, is_shown=progress) as bar:
+        with Progress("read", sample.num_bytes, is_shown=not settings.no_progress) as bar:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=(line for lines in sample.lines(progress=bar) for line in lines if line),
                 model_writer=model,
                 model_type="unigram",
-                vocab_size=vocab_size,
+                vocab_size=settings.vocab_size,
                 hard_vocab_limit=False,
-                character_coverage=character_coverage,
+                character_coverage=settings.character_coverage,
                 num_threads=_SENTENCEPIECE_THREADS,
                 minloglevel=2,
             )
     except RuntimeError as error:
-        raise ValueError(f"SentencePiece could not be trained with --vocab-size {vocab_size}: {error}") from error
-    tokenizer = SentencePiece(model.getvalue())
-    counts = count_ids(tokenizer, sample)
-    _write(tokenizer, counts, Path(folder), order=range(len(CONTROLS), len(counts)), padding_factor=1)
-    return tokenizer
+        size = settings.vocab_size
+        raise ValueError(f"SentencePiece could not be trained with --vocab-size {size}: {error}") from error
+    return SentencePiece(model.getvalue())
 
 
-def train_character_bpe(
-    files: Sequence[str | os.PathLike[str]],
-    *,
-    vocab_size: int,
-    folder: str | os.PathLike[str],
-    min_frequency: int = 2,
-    max_characters: int = 1000,
-    language: str = "en",
-    rules: LineRules = FAIRSEQ_RULES,
-    text_format: TextFormat = "auto",
-    sample_bytes: int | None = None,
-    progress: bool = False,
-) -> CharacterBpe:
-    """Train character-level BPE on words by Moses' rules and write character_bpe.json and dict.txt.
-
-    Args:
-        files: text files or patterns, as `roberta binarize` takes them.
-        vocab_size: number of tokenizer ids, <unk> included; section 4.4 of the paper uses 30K.
-        folder: where to write; created if missing.
-        min_frequency: how often a pair must occur to be merged.
-        max_characters: number of characters that get a piece, the most frequent ones; the others are unknown.
-        language: language code for Moses' rules.
-        rules: what counts as a line of text.
-        text_format: "text" or "jsonl" for all files; "auto" detects it.
-        sample_bytes: train on about this much of the text, spread evenly; None for all of it.
-        progress: show a progress bar.
-
-    Raises:
-        ValueError: if `vocab_size` is too small for the characters, or a file is not text.
-    """
+def _train_character_bpe(sample: TextSample, settings: TokenizerSettings) -> CharacterBpe:
+    """Character-level BPE on words by Moses' rules."""
     import tokenizers
     from tokenizers import models, pre_tokenizers, trainers
 
-    sample = _open_sample(files, rules, text_format, sample_bytes)
-    characters = most_frequent_characters(sample, max_characters)
-    if vocab_size < len(characters) + 2:
+    characters = most_frequent_characters(sample, settings.max_characters)
+    if settings.vocab_size < len(characters) + 2:
         raise ValueError(
             f"--vocab-size must be at least {len(characters) + 2}, for the {len(characters)} most frequent characters "
-            f"of the text, got {vocab_size}."
+            f"of the text, got {settings.vocab_size}."
         )
     trained = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN))
     trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
+        vocab_size=settings.vocab_size,
+        min_frequency=settings.min_frequency or _MIN_FREQUENCY,
         initial_alphabet=[WORD_START, *characters],
         limit_alphabet=len(characters) + 1,  # the trainer chooses between equally frequent ones at random
         special_tokens=[UNKNOWN],
-        show_progress=progress and sys.stderr.isatty(),
+        show_progress=not settings.no_progress and sys.stderr.isatty(),
     )
-    cut = CharacterBpe(trained.to_str(), language=language)
-    with Progress("read", sample.num_bytes, is_shown=progress) as bar:
+    cut = CharacterBpe(trained.to_str(), language=settings.language)
+    with Progress("read", sample.num_bytes, is_shown=not settings.no_progress) as bar:
         trained.train_from_iterator(
             ([" ".join(cut.words(line)) for line in lines] for lines in sample.lines(progress=bar)), trainer
         )
-    tokenizer = CharacterBpe(trained.to_str(), language=language)
-    counts = count_ids(tokenizer, sample)
-    unknown_id = tokenizer.symbols.index(UNKNOWN)
-    _write(tokenizer, counts, Path(folder), order=[index for index in by_frequency(counts) if index != unknown_id])
-    return tokenizer
+    return CharacterBpe(trained.to_str(), language=settings.language)
 
 
-def _open_sample(
-    files: Sequence[str | os.PathLike[str]], rules: LineRules, text_format: TextFormat, sample_bytes: int | None
-) -> TextSample:
-    sample = TextSample(find_inputs(files, text_format=text_format), max_bytes=sample_bytes, rules=rules)
-    if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
-        names = ", ".join(os.fspath(name) for name in files)
-        raise ValueError(f"{names}: there is no text to train a tokenizer on, only blank lines or nothing.")
-    return sample
+_TRAINERS: dict[str, Callable[[TextSample, TokenizerSettings], Tokenizer]] = {
+    "byte_level_bpe": _train_byte_level_bpe,
+    "sentencepiece": _train_sentencepiece,
+    "character_bpe": _train_character_bpe,
+}
 
 
 def most_frequent_characters(sample: TextSample, number: int) -> list[str]:
@@ -230,20 +204,19 @@ def _write(
     counts: NDArray[np.int64],
     folder: Path,
     *,
-    order: Sequence[int] | None = None,
+    order: Sequence[int],
     padding_factor: int = _PADDING_FACTOR,
 ) -> None:
-    """Write the tokenizer's files, then dict.txt: symbols in the given order, by default the most frequent first."""
+    """Write the tokenizer's files, then dict.txt with the symbols in the given order."""
     folder.mkdir(parents=True, exist_ok=True)
     # dict.txt is removed first and written last, so a folder with a dict.txt is complete. Files of another kind are
     # removed, or the folder would hold two tokenizers.
-    for name in ("dict.txt", *(name for files, _ in KINDS for name in files)):
+    for name in _FILES:
         (folder / name).unlink(missing_ok=True)
     tokenizer.save(folder)
-    listed = by_frequency(counts) if order is None else order
-    num_made_up = -(len(listed) + _NUM_SPECIALS) % padding_factor
+    num_made_up = -(len(order) + _NUM_SPECIALS) % padding_factor
     rows = itertools.chain(
-        (f"{tokenizer.symbols[index]} {counts[index]}\n" for index in listed),
+        (f"{tokenizer.symbols[index]} {counts[index]}\n" for index in order),
         (f"madeupword{number:04d} 0\n" for number in range(num_made_up)),
     )
     with atomic_write(folder / "dict.txt", "w") as file:
@@ -253,10 +226,3 @@ def _write(
 def by_frequency(counts: NDArray[np.int64]) -> list[int]:
     """Ids, the most frequent first; ties in ascending order."""
     return [int(index) for index in np.argsort(-counts, kind="stable")]
-
-
-TRAINERS: dict[str, Callable[..., Tokenizer]] = {
-    "byte_level_bpe": train_byte_level_bpe,
-    "sentencepiece": train_sentencepiece,
-    "character_bpe": train_character_bpe,
-}

@@ -14,12 +14,12 @@ from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, read_tokenizer, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_byte_level_bpe, train_sentencepiece
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.hub.texts import TextCodec
 from tests.hugging_face import import_transformers
 from tests.real_data import multilingual_lines
 from tests.tiny_conversions import TEXT
+from tests.tiny_tokenizers import train_tokenizer
 
 transformers = import_transformers()
 MANY = 10_000
@@ -68,7 +68,7 @@ def their_ids(tokenizer, texts):
 def byte_level(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bpe")
     (folder / "text.txt").write_text("\n".join([TEXT, *ADVERSARIAL[:-3]] * 20), newline="\n")
-    train_byte_level_bpe([folder / "text.txt"], vocab_size=400, folder=folder)
+    train_tokenizer("byte_level_bpe", [folder / "text.txt"], vocab_size=400, folder=folder)
     return exported(folder, folder / "out")
 
 
@@ -157,7 +157,7 @@ def test_the_space_before_a_mask_without_tokenizer_json_is_that_of_transformers(
 def sentence_piece(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spm")
     (folder / "text.txt").write_text("\n".join(f"{TEXT} {number} {number * 7}" for number in range(400)))
-    train_sentencepiece([folder / "text.txt"], vocab_size=90, folder=folder)
+    train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=90, folder=folder)
     return exported(folder, folder / "out")
 
 
@@ -222,7 +222,7 @@ def test_gpt2s_own_files_come_back(shared_data, tmp_path):
 def test_lines_of_many_languages_have_our_ids_of_sentencepiece(shared_data, tmp_path):
     lines = multilingual_lines(shared_data, 400_000)
     (tmp_path / "text.txt").write_text("\n".join(lines[::2]))
-    train_sentencepiece([tmp_path / "text.txt"], vocab_size=3000, folder=tmp_path)
+    train_tokenizer("sentencepiece", [tmp_path / "text.txt"], vocab_size=3000, folder=tmp_path)
     model, tokenizer = exported(tmp_path, tmp_path / "out")
     lines = [part for line in lines for part in (line[:200], line[200:400]) if part]
     assert len(lines) > 4_000

@@ -12,8 +12,8 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.sentences import read_paragraphs, split_line, split_lines
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.tiny_tokenizers import train_tokenizer
 
 TEXTS = [line.split("|") for line in (Path(__file__).parent / "sentences.txt").read_text().splitlines()]
 KNOWN_ERRORS = ("He visited the U.S.", "Prof. Lee and Lt. Col. Jones met Gov. Brown on Jan. 5.")
@@ -60,7 +60,7 @@ def text(tmp_path_factory):
             lines.append(" ".join(" ".join(TEXTS[number]) for number in chosen))
         lines += [""] * (1 + (document % 7 == 0))
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
-    train_byte_level_bpe([folder / "text.txt"], vocab_size=400, folder=folder)
+    train_tokenizer("byte_level_bpe", [folder / "text.txt"], vocab_size=400, folder=folder)
     return folder / "text.txt", lines, (load_tokenizer(folder), Vocabulary.load(folder / "dict.txt"))
 
 

@@ -11,13 +11,13 @@ from fairseq.data import Dictionary
 from roberta_plugin import register
 from roberta_plugin.conversion.pretrained import fairseq_dictionary
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import RobertaHub, find_checkpoint, find_dictionary, running
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_models import options
+from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all.\n" * 20
 
@@ -45,7 +45,7 @@ class FixedScores(torch.nn.Module):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub")
     (folder / "text.txt").write_text(TEXT)
-    train_byte_level_bpe([folder / "text.txt"], vocab_size=300, folder=folder)
+    train_tokenizer("byte_level_bpe", [folder / "text.txt"], vocab_size=300, folder=folder)
     return folder
 
 

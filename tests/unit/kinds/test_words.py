@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.kinds.words import IGNORED, TaggingLayout, WordEncoder, token_labels, windows_of
 from tests.tiny_benchmarks import words_tokenizer
+from tests.tiny_tokenizers import train_tokenizer
 
 WORDS = [
     "good",
@@ -40,7 +40,7 @@ def test_the_tokens_of_the_words_are_those_of_their_sentence(kind, tmp_path):
     tokenizer, vocabulary = words_tokenizer()
     if kind == "sentencepiece":
         (tmp_path / "text.txt").write_text("\n".join(f"{' '.join(WORDS)} and more {n}" for n in range(200)))
-        train_sentencepiece([tmp_path / "text.txt"], vocab_size=70, folder=tmp_path)
+        train_tokenizer("sentencepiece", [tmp_path / "text.txt"], vocab_size=70, folder=tmp_path)
         tokenizer, vocabulary = load_tokenizer(tmp_path), Vocabulary.load(tmp_path / "dict.txt")
     encoder = Encoder(tokenizer, vocabulary)
     rng = np.random.default_rng(0)

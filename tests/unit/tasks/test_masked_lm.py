@@ -20,11 +20,11 @@ from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_byte_level_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.tiny_corpus import write_data_bin
+from tests.tiny_tokenizers import train_tokenizer
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
 
@@ -314,7 +314,7 @@ def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
     """From text through tokenizer and binarizer to the masks: no word is predicted in part."""
     text = "The unbelievably extraordinary circumstances notwithstanding, everybody remained uncharacteristically calm.\n\n"
     (tmp_path / "text.txt").write_text(text * 40)
-    train_byte_level_bpe([tmp_path / "text.txt"], vocab_size=280, folder=tmp_path / "vocabulary")
+    train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=280, folder=tmp_path / "vocabulary")
     vocabulary = Vocabulary.load(tmp_path / "vocabulary" / "dict.txt")
     tokenizer = load_tokenizer(tmp_path / "vocabulary")
     folder = tmp_path / "data"

@@ -3,8 +3,8 @@ import pickle
 import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_character_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
 
@@ -13,7 +13,7 @@ TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin ha
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("character_bpe")
     (folder / "text.txt").write_text(TEXT)
-    train_character_bpe([folder / "text.txt"], vocab_size=80, folder=folder, max_characters=30)
+    train_tokenizer("character_bpe", [folder / "text.txt"], vocab_size=80, folder=folder, max_characters=30)
     return folder
 
 
@@ -61,7 +61,7 @@ def test_pickles_and_saves(folder, tmp_path):
 
 
 def test_training_again_gives_the_same_bytes(folder, tmp_path):
-    train_character_bpe([folder / "text.txt"], vocab_size=80, folder=tmp_path, max_characters=30)
+    train_tokenizer("character_bpe", [folder / "text.txt"], vocab_size=80, folder=tmp_path, max_characters=30)
     for name in ("character_bpe.json", "dict.txt"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
@@ -75,4 +75,4 @@ def test_a_file_of_another_format_is_named(tmp_path, content):
 
 def test_too_few_ids_are_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="--vocab-size must be at least 20"):
-        train_character_bpe([folder / "text.txt"], vocab_size=10, folder=tmp_path)
+        train_tokenizer("character_bpe", [folder / "text.txt"], vocab_size=10, folder=tmp_path)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.offsets import locate_words
-from roberta_plugin.data.tokenizers.training import train_character_bpe, train_sentencepiece
+from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats isn't\n" * 20
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -47,14 +47,14 @@ def byte_level(use_fast_engine=True):
 def sentencepiece(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentencepiece")
     (folder / "text.txt").write_text(TEXT)
-    return train_sentencepiece([folder / "text.txt"], vocab_size=60, folder=folder)
+    return train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=folder)
 
 
 @pytest.fixture(scope="module")
 def character_bpe(tmp_path_factory):
     folder = tmp_path_factory.mktemp("character_bpe")
     (folder / "text.txt").write_text(TEXT)
-    train_character_bpe([folder / "text.txt"], vocab_size=80, folder=folder, max_characters=30)
+    train_tokenizer("character_bpe", [folder / "text.txt"], vocab_size=80, folder=folder, max_characters=30)
     return load_tokenizer(folder)
 
 

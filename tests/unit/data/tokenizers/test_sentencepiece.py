@@ -3,8 +3,8 @@ import pickle
 import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.training import train_sentencepiece
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
 
@@ -13,7 +13,7 @@ TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin ha
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentencepiece")
     (folder / "text.txt").write_text(TEXT)
-    train_sentencepiece([folder / "text.txt"], vocab_size=60, folder=folder)
+    train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=folder)
     return folder
 
 
@@ -46,7 +46,7 @@ def test_pickles_and_saves(folder, tmp_path):
 
 
 def test_training_again_gives_the_same_bytes(folder, tmp_path):
-    train_sentencepiece([folder / "text.txt"], vocab_size=60, folder=tmp_path)
+    train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=tmp_path)
     for name in ("sentencepiece.bpe.model", "dict.txt"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_used_is_named(folder, tmp_path):
     with pytest.raises(ValueError, match=r"sentencepiece\.bpe\.model: not a SentencePiece model"):
         load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match="--vocab-size 5"):
-        train_sentencepiece([folder / "text.txt"], vocab_size=5, folder=tmp_path)
+        train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=5, folder=tmp_path)
 
 
 def test_word_starts_are_the_first_pieces_of_words(folder):

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from roberta_plugin.data.tokenizers.training import train_character_bpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
@@ -15,6 +14,7 @@ from roberta_plugin.finetuning.squad.reader import read_file
 from roberta_plugin.kinds.questions import Questions
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
+from tests.tiny_tokenizers import train_tokenizer
 
 
 def answer(text, start):
@@ -144,7 +144,9 @@ def test_passages_are_stored_once(tmp_path):
 
 def test_a_passage_that_the_tokenizer_changes_is_named(tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
-    tokenizer = train_character_bpe([tmp_path / "text.txt"], vocab_size=40, folder=tmp_path, max_characters=20)
+    tokenizer = train_tokenizer(
+        "character_bpe", [tmp_path / "text.txt"], vocab_size=40, folder=tmp_path, max_characters=20
+    )
     vocabulary = Vocabulary.load(tmp_path / "dict.txt")
     for context, message in (
         ("the DOTMULTI .. cat", "begins with 'the DOTMULTI .. cat': The tokenizer's rules for words change the text"),
