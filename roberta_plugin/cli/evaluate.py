@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from roberta_plugin.cli.prepare import add_task_options, given_task_options, task_options
-from roberta_plugin.settings import add_options, from_arguments
+from roberta_plugin.settings import Checked, add_options, from_arguments, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectSettings(Checked):
+    """What to collect; the fields are options of `roberta evaluate` besides those of `EvaluateSettings`."""
+
+    results: tuple[Path, ...] = setting((), "folders to collect evaluations from", nargs="+")
+    submission: Path | None = setting(
+        None, "with --results: write the leaderboard's submission from the predictions", metavar="ZIP"
+    )
+    leaderboard: Literal["glue", "superglue"] | None = setting(
+        None, "with --submission: whose submission it is", default_text="glue"
+    )
+    allow_incomplete: bool = setting(False, "with --submission: write the zip even if tasks or rows are missing")
+
+    def __post_init__(self) -> None:
+        """Refuse options that have no effect."""
+        super().__post_init__()
+        given = {"--leaderboard": self.leaderboard, "--allow-incomplete": self.allow_incomplete}
+        for option in [name for name, value in given.items() if value and not self.submission]:
+            raise ValueError(f"{option} goes with --results and --submission: name the zip file to write.")
+        if self.submission and not self.results:
+            raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -25,21 +50,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help="with --help: whose options to show")
     add_options(parser, EvaluateSettings, optional=("data", "checkpoints"))
-    parser.add_argument("--results", type=Path, nargs="+", help="folders to collect evaluations from")
-    parser.add_argument(
-        "--submission",
-        type=Path,
-        metavar="ZIP",
-        help="with --results: write the leaderboard's submission from the predictions",
-    )
-    parser.add_argument(
-        "--leaderboard", choices=("glue", "superglue"), help="with --submission: whose submission it is (glue)"
-    )
-    parser.add_argument(
-        "--allow-incomplete",
-        action="store_true",
-        help="with --submission: write the zip even if tasks or rows are missing",
-    )
+    add_options(parser, CollectSettings)
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     add_task_options(parser, stages=("score",))
 
@@ -47,34 +58,19 @@ def define(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate or collect, and print the table."""
     from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate, where_predictions_are
-    from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
+    from roberta_plugin.experiments.evaluation_report import write_report
     from roberta_plugin.experiments.finetuning_plan import checkpoint_of
     from roberta_plugin.finetuning.prepared import Prepared
 
-    if bool(args.results) == bool(args.data and args.checkpoints):
+    collected = from_arguments(CollectSettings, vars(args))
+    if bool(collected.results) == bool(args.data and args.checkpoints):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
-    if args.leaderboard and args.results and not args.submission:
-        raise ValueError(f"--leaderboard {args.leaderboard} goes with --submission: name the zip file to write.")
-    if args.allow_incomplete and not args.submission:
-        raise ValueError("--allow-incomplete goes with --submission: name the zip file to write.")
-    if args.results:
+    if collected.results:
         if given := given_task_options(args):
             raise ValueError(
                 f"{min(given.values())} goes with --data and --checkpoint: --results shows what was evaluated before."
             )
-        found = find_evaluations(args.results)
-        print(write_report(found, Path(args.output_dir)))
-        if args.submission:
-            from roberta_plugin.finetuning.glue import submission as glue
-            from roberta_plugin.finetuning.submission import write_submission
-            from roberta_plugin.finetuning.superglue import submission as superglue
-
-            leaderboard = superglue.LEADERBOARD if args.leaderboard == "superglue" else glue.LEADERBOARD
-            write_submission(leaderboard, args.submission, args.results, allow_incomplete=args.allow_incomplete)
-            print(f"submission: {args.submission}")
-        return 0
-    if args.submission or args.leaderboard:
-        raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
+        return collect(collected, Path(args.output_dir))
     task = Prepared.open(Path(args.data)).task
     if args.task not in (None, task):
         raise ValueError(f"{args.data} is prepared for {task}, not for {args.task}: leave {args.task} out.")
@@ -85,4 +81,20 @@ def run(args: argparse.Namespace) -> int:
     )
     print(write_report(evaluations, Path(args.output_dir)))
     print(where_predictions_are(evaluations), end="")
+    return 0
+
+
+def collect(settings: CollectSettings, output_dir: Path) -> int:
+    """Print and write the table of all evaluations, and write the submission if one is asked for."""
+    from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
+
+    print(write_report(find_evaluations(settings.results), output_dir))
+    if settings.submission is not None:
+        from roberta_plugin.finetuning.glue import submission as glue
+        from roberta_plugin.finetuning.submission import write_submission
+        from roberta_plugin.finetuning.superglue import submission as superglue
+
+        leaderboard = superglue.LEADERBOARD if settings.leaderboard == "superglue" else glue.LEADERBOARD
+        write_submission(leaderboard, settings.submission, settings.results, allow_incomplete=settings.allow_incomplete)
+        print(f"submission: {settings.submission}")
     return 0
