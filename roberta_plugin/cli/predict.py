@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from roberta_plugin.prediction.kinds import KINDS
+from roberta_plugin.kinds import KINDS, TASK_KINDS
 from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.settings import add_options, from_arguments
 
@@ -20,7 +20,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         "order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks."
     )
     parser.epilog = "fields of a record, by kind: " + "; ".join(
-        f"{name}: {kind.fields}" for name, kind in KINDS.items()
+        f"{shown}: {KINDS[name].fields}" for shown, name in TASK_KINDS.items()
     )
     add_options(parser, PredictSettings)
     parser.add_argument("--no-progress", action="store_true", help="show no progress on stderr")

@@ -67,7 +67,7 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
             "phrase_ranking": self._phrase_ranking,
             "multi_label": self._multi_label,
         }
-        self._loss = kinds[task.kind]
+        self._loss = kinds[task.kind.loss]
         self._weights: Tensor | None = None
 
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, Sums]:
@@ -76,7 +76,7 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
         Args:
             model: ours or fairseq's, possibly wrapped for data-parallel training.
             sample: a batch of `ExamplesDataset` with the columns that `finetuning/glue/prepare.py` describes, or the
-                files of `finetuning/custom/kinds/`.
+                files of `roberta_plugin/kinds`.
         """
         logits = self.task.outputs(model, sample).float()
         loss, sample_size, sums = self._loss(logits, sample)

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
-from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
@@ -38,7 +37,7 @@ from roberta_plugin.finetuning.benchmarks import (
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences
 
 PREFIX = "evaluation_"

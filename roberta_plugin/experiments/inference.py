@@ -1,7 +1,4 @@
-"""A checkpoint and a prepared split -> the model's raw outputs for every sequence of the split.
-
-Shapes: B examples in a batch, S sequences of the batch or of the split, T positions, C classes.
-"""
+"""A checkpoint and a prepared split -> the model's raw outputs for every sequence of the split."""
 
 from __future__ import annotations
 
@@ -12,20 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from numpy.typing import NDArray
 
 import roberta_plugin
 from roberta_plugin.checkpoint_files import load_state as load_state
 from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
 from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import fairseq_task_of
+from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.outputs import Collected, RawOutputs
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
 from roberta_plugin.progress import terminal_bar
@@ -49,7 +44,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     state = on_scale_of_training(load_state(path), prepared.settings)
     options, _ = saved_options(state)
     trained_on = options.get("_name")
-    wanted = fairseq_task_of(prepared.task, prepared.settings)
+    wanted = kind_of(prepared).task
     if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS):
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
@@ -134,73 +129,10 @@ def run_model(
     if not len(dataset):
         raise ValueError(f"{split.folder}: the split {split.name!r} has no examples.")
     batches = dataset.batches(1, max_tokens=max_tokens)
-    collected = _Collected(split)
+    collected = Collected(split, task.kind.outputs)
     model = model.to(device)
     for addresses in terminal_bar(batches, split.name, unit="batch") if show_progress else batches:
         batch = dataset.__getitems__(addresses)
         on_device = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
         collected.add(batch, task.outputs(model, on_device))
     return collected.outputs()
-
-
-class _Collected:
-    """Outputs of batches in any order, stored in the order of the split."""
-
-    def __init__(self, split: PreparedSplit) -> None:
-        self._split = split
-        num_sequences = len(split.sequences)
-        self._logits: NDArray[np.float32] | None = None
-        self._answerable = np.full(num_sequences, np.nan, dtype=np.float32)
-        self._starts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * num_sequences
-        self._ends = list(self._starts)
-        self._has_spans = False
-        self._of_tokens: list[NDArray[np.float32] | None] = [None] * num_sequences
-        self._of_sentences: NDArray[np.float32] | None = None
-
-    def add(self, batch: dict[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch: scores (S, C), of tokens (S, T, C) or of sentences (V,), or `SpanLogits`."""
-        if isinstance(output, torch.Tensor) and output.dim() == 1:
-            self._add_sentences(batch["id"].tolist(), output.float().cpu().numpy())
-            return
-        offsets = self._split.offsets
-        rows = np.concatenate([np.arange(offsets[example], offsets[example + 1]) for example in batch["id"].tolist()])
-        lengths = batch["net_input"]["src_lengths"].tolist()
-        if isinstance(output, torch.Tensor) and output.dim() == 3:
-            for row, length, logits in zip(rows.tolist(), lengths, output.float().cpu().numpy(), strict=True):
-                self._of_tokens[row] = logits[:length].copy()
-            return
-        if isinstance(output, torch.Tensor):
-            logits = output.float().cpu().numpy()
-            if self._logits is None:
-                self._logits = np.full((len(self._split.sequences), logits.shape[1]), np.nan, dtype=np.float32)
-            self._logits[rows] = logits
-            return
-        self._has_spans = True
-        self._answerable[rows] = output.answerable.float().cpu().numpy()
-        starts, ends = output.start.float().cpu().numpy(), output.end.float().cpu().numpy()
-        for place, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True)):
-            self._starts[row], self._ends[row] = starts[place, :length].copy(), ends[place, :length].copy()
-
-    def _add_sentences(self, examples: list[int], logits: NDArray[np.float32]) -> None:
-        first = self._split.array("first_sentence")
-        if self._of_sentences is None:
-            self._of_sentences = np.full(first[-1], np.nan, dtype=np.float32)
-        self._of_sentences[np.concatenate([np.arange(first[number], first[number + 1]) for number in examples])] = (
-            logits
-        )
-
-    def outputs(self) -> RawOutputs:
-        """The outputs of the whole split; every sequence must have been added."""
-        if self._has_spans:
-            assert not np.isnan(self._answerable).any(), "a sequence was left out"
-            return RawOutputs(start_logits=self._starts, end_logits=self._ends, answerable_logits=self._answerable)
-        of_tokens = [logits for logits in self._of_tokens if logits is not None]
-        if of_tokens:
-            assert len(of_tokens) == len(self._of_tokens), "a sequence was left out"
-            return RawOutputs(token_logits=of_tokens)
-        if self._of_sentences is not None:
-            assert not np.isnan(self._of_sentences).any(), "a sentence was left out, or the model has diverged"
-            return RawOutputs(sentence_logits=self._of_sentences)
-        assert self._logits is not None
-        assert not np.isnan(self._logits).any(), "a sequence was left out, or the model has diverged"
-        return RawOutputs(logits=self._logits)

@@ -11,8 +11,8 @@ from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from roberta_plugin.finetuning.custom.kinds import entry_of
 from roberta_plugin.finetuning.options import OPTIONS, Stage, TaskOptions, fields_of
+from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.settings import flag, from_arguments
 
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from roberta_plugin.data.tokenizers.base import Tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
     from roberta_plugin.finetuning.prepared import Prepared
+    from roberta_plugin.kinds.base import Kind
 
 SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
 
-# benchmark -> its fairseq task, and the tasks that it serves, as the command line names them
+# benchmark -> the kind of its tasks, or "" if their settings name it; and the tasks that it serves, as the command line
+# names them
 BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "glue": (
-        "roberta_sentence_prediction",
+        "",
         ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"),
     ),
-    "squad": ("squad2", ("squad1", "squad2")),
-    "race": ("race", ("race", "multiple_choice")),
-    "tagging": ("roberta_tagging", ("conll2003", "wnut17", "tagging")),
-    "summaries": ("roberta_summarization", ("summaries", "cnn_dailymail")),
-    "superglue": ("roberta_sentence_prediction", ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC")),
-    "superglue.choices": ("race", ("COPA", "ReCoRD", "CommonsenseQA")),
-    "custom": ("roberta_sentence_prediction", ("custom",)),  # of the kinds in custom/kinds, some have another
+    "squad": ("question_answering", ("squad1", "squad2")),
+    "race": ("multiple_choice", ("race", "multiple_choice")),
+    "tagging": ("tagging", ("conll2003", "wnut17", "tagging")),
+    "summaries": ("summary", ("summaries", "cnn_dailymail")),
+    "superglue": ("", ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC")),
+    "superglue.choices": ("multiple_choice", ("COPA", "ReCoRD", "CommonsenseQA")),
+    "custom": ("", ("custom",)),
 }
 TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
 
@@ -214,48 +216,22 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
     return fields_of(benchmark_name_of(task), task, stages=stages)
 
 
-def selectable(prepared: Prepared) -> tuple[str, ...]:
-    """The metrics that a validation on a prepared folder logs, by which checkpoints can be chosen.
-
-    The criterions of the tasks log them (`criterions/`).
-    """
-    task, settings = prepared.task, prepared.settings
-    kind = str(settings.get("kind"))
-    loss = entry_of(kind).loss or kind if task == "custom" else kind
-    found: tuple[str, ...]
-    match fairseq_task_of(task, settings):
-        case "squad2":
-            found = ("exact", "f1") if task == "squad1" else ("tuned_f1", "tuned_exact", "f1", "exact")
-        case "roberta_tagging":
-            found = ("f1", "precision", "recall", "accuracy")
-            if not any(label.startswith("B-") for label in settings["labels"]):
-                found = ("accuracy",)
-        case "roberta_summarization":
-            found = ("rouge", "rouge1", "rouge2", "f1", "average_precision", "accuracy")
-        case "race":
-            found = ("accuracy", "accuracy_middle", "accuracy_high") if task == "race" else ("accuracy",)
-        case _ if loss == "multi_label":
-            found = ("tuned_micro_f1",)
-        case _ if loss == "regression":
-            found = ("pearson_spearman", "pearson", "spearman", "mae", "rmse")
-        case _:
-            found = ("accuracy", "macro_f1", "mcc")
-            if len(settings["labels"]) == 2:
-                found += ("f1", "acc_and_f1")
-    return (*found, "loss")
+def kind_of_task(task: str) -> str | None:
+    """The kind of a benchmark's tasks; None if their settings name it, or if there is no such task."""
+    return next((kind or None for kind, tasks in BENCHMARKS.values() if task in tasks), None)
 
 
-def fairseq_task_of(task: str, settings: Mapping[str, Any] | None = None) -> str:
-    """The value of fairseq-train's --task for a fine-tuning task.
-
-    Args:
-        task: one of `TASKS`.
-        settings: those of the prepared folder; own data name their kind there.
+def kind_of(prepared: Prepared) -> Kind:
+    """The kind of a prepared folder; its file is imported by this call.
 
     Raises:
         ValueError: if there is no such task, or no such kind.
     """
-    benchmark = benchmark_name_of(task)
-    if benchmark == "custom" and settings is not None:
-        return entry_of(str(settings.get("kind"))).fairseq_task
-    return BENCHMARKS[benchmark][0]
+    benchmark_name_of(prepared.task)
+    name = prepared.settings.get("kind") or kind_of_task(prepared.task)
+    return kind_class(str(name))(prepared.settings, task_name=prepared.task)
+
+
+def selectable(prepared: Prepared) -> tuple[str, ...]:
+    """The metrics that a validation on a prepared folder logs, by which checkpoints can be chosen."""
+    return (*kind_of(prepared).metrics(), "loss")

@@ -21,6 +21,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import running
 from roberta_plugin.hub.running import Batch, map_batches
 from roberta_plugin.hub.texts import TextCodec
+from roberta_plugin.kinds.sentences import Windows, by_document, padded_layout, segments_of
 from roberta_plugin.models.heads import SpanLogits
 
 Pooling = Literal["mean", "first"]
@@ -186,6 +187,41 @@ class HubCore(nn.Module):
             return [row[:length] for row, length in zip(logits, batch.lengths, strict=True)]
 
         return [each.clone() for each in self.run(sequences, run, max_tokens=max_tokens)]
+
+    def sentence_logits(
+        self, texts: Sequence[Windows], head: str, *, max_tokens: int | None = None
+    ) -> list[NDArray[np.float32]]:
+        """A sentence head's logits for the sentences of each text, which are read in windows."""
+        sizes = [sum(map(len, windows.sequences)) for windows in texts]
+        most = max_tokens or running.limits_of(self.device)[0]
+        found: dict[int, NDArray[np.float32]] = {}
+        for numbers in running.cut_by_length(sizes, max_tokens=most, enough=most):
+            chosen = [texts[number] for number in numbers]
+            found.update(zip(numbers, self._sentence_logits(chosen, head), strict=True))
+        return [found[number] for number in range(len(texts))]
+
+    def _sentence_logits(self, texts: Sequence[Windows], head: str) -> list[NDArray[np.float32]]:
+        """The same for the texts of one batch."""
+        sequences = [sequence for windows in texts for sequence in windows.sequences]
+        counts = np.array([len(windows.window) for windows in texts])
+        before = np.cumsum([0, *(len(windows.sequences) for windows in texts)])[:-1]  # windows of the texts before
+        row = np.concatenate([windows.window for windows in texts]) + np.repeat(before, counts)
+        position = np.concatenate([windows.position for windows in texts]).astype(np.int64)
+        tokens = running.pad(sequences, pad_id=self.vocabulary.pad_id)
+        layout = {**padded_layout(row, position, num_rows=len(sequences)), **by_document(counts)}
+        segments = segments_of(tokens.numpy(), bos_id=self.vocabulary.bos_id)
+        device = self.device
+        predicted = {
+            name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
+            for name, value in layout.items()
+        }
+        lengths = [len(sequence) for sequence in sequences]
+        batch = Batch(tokens.to(device), lengths, list(range(len(sequences))))
+        with running.inference(self.model):
+            logits = running.head_outputs(
+                self.model, batch, head, predicted=predicted, segments=torch.from_numpy(segments).to(device)
+            )
+        return np.split(logits.float().cpu().numpy(), np.cumsum(counts)[:-1])
 
     def score_spans(
         self, sequences: Sequence[NDArray[Any]], spans: Sequence[range], *, max_tokens: int | None = None

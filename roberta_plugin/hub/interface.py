@@ -30,17 +30,11 @@ from roberta_plugin.conversion.model_files import check_bpe, format_of, training
 from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretrained
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
-from roberta_plugin.hub import pronouns, running
+from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore, Pooling
-from roberta_plugin.hub.texts import (
-    AlignedWord,
-    Text,
-    align,
-    features_of_words,
-    fill,
-    split_words,
-    word_spans,
-)
+from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
+from roberta_plugin.kinds import pronouns
+from roberta_plugin.kinds.words import split_words, word_spans
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import SpanLogits
 
@@ -233,7 +227,7 @@ class RobertaHub(HubCore):
         answers = []
         for each, masks in zip(texts, found, strict=True):
             fillings = [
-                [fill(self.codec, each, which, token, probability) for probability, token in best]
+                [self.codec.fill(each, which, token, probability) for probability, token in best]
                 for which, best in enumerate(masks)
             ]
             answers.append(fillings[0] if len(fillings) == 1 else fillings)

@@ -9,7 +9,6 @@ Shapes: T tokens of a sequence, W words, D model dimension.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,8 +24,14 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 
 Text = str | Sequence[str]
 """A text, or several that the model reads as one sequence: a pair."""
-# Words with inner apostrophes, hyphens and decimal points; any other mark is a word by itself.
-_WORD = re.compile(r"\w+(?:['\u2019.,-]\w+)*|[^\w\s]")
+
+
+class Filling(NamedTuple):
+    """One answer of `fill_mask`: the text with the mask filled, the answer's probability, and the answer itself."""
+
+    text: str
+    probability: float
+    token: str
 
 
 class TextCodec:
@@ -98,6 +103,14 @@ class TextCodec:
             self._token_texts[token] = self._decode_span([token])
         return self._token_texts[token]
 
+    def fill(self, text: str, which: int, token: int, probability: float) -> Filling:
+        """The text with mask number `which` filled by a token."""
+        spans = text.split(MASK)
+        answer = self.token_text(token)
+        before, after = MASK.join(spans[: which + 1]), MASK.join(spans[which + 1 :])
+        # A space before the mask that the model did not see is part of the answer, or there is none.
+        return Filling(text=self.before_mask(before) + answer + after, probability=probability, token=answer)
+
     def _decode_with_masks(self, ids: Sequence[int]) -> str:
         texts: list[str] = []
         span: list[int] = []
@@ -114,23 +127,6 @@ class TextCodec:
         return self.tokenizer.decode([int(token) for token in tokenizer_ids if token >= 0])
 
 
-class Filling(NamedTuple):
-    """One answer of `fill_mask`: the text with the mask filled, the answer's probability, and the answer itself."""
-
-    text: str
-    probability: float
-    token: str
-
-
-def fill(codec: TextCodec, text: str, which: int, token: int, probability: float) -> Filling:
-    """The text with mask number `which` filled by a token."""
-    spans = text.split(MASK)
-    answer = codec.token_text(token)
-    before, after = MASK.join(spans[: which + 1]), MASK.join(spans[which + 1 :])
-    # A space before the mask that the model did not see is part of the answer, or there is none.
-    return Filling(text=codec.before_mask(before) + answer + after, probability=probability, token=answer)
-
-
 class AlignedWord(NamedTuple):
     """A word and its vector; `str(word)` is its text."""
 
@@ -144,34 +140,6 @@ class AlignedWord(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
-
-
-def split_words(text: str) -> list[str]:
-    """Words and punctuation marks.
-
-    Example: 'I said, "hello RoBERTa."' -> ['I', 'said', ',', '"', 'hello', 'RoBERTa', '.', '"'].
-    """
-    return _WORD.findall(text)
-
-
-def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
-    """Characters of each word, in order.
-
-    Raises:
-        ValueError: if a word does not follow the one before it in the text.
-    """
-    spans, position = [], 0
-    for word in words:
-        start = text.find(word, position) if word else -1
-        if start < 0 or text[position:start].strip():
-            rest = text[position : position + 40]
-            raise ValueError(
-                f"The word {word!r} does not come next in the text, which continues with {rest!r}: give the words of "
-                "the text in their order, with nothing but white space left out."
-            )
-        position = start + len(word)
-        spans.append((start, position))
-    return spans
 
 
 def align(text: str, located: LocatedTokens, spans: Sequence[tuple[int, int]]) -> list[list[int]]:

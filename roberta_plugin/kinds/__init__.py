@@ -3,28 +3,32 @@
 A kind is a file here and a line of `KINDS`; with a head of its own also a class of `models/heads.py`, and with a loss
 of its own a function of a criterion.
 
-  fill_mask           a text with <mask>         -> the most probable tokens
-  classification      a text or a pair           -> a label
-  multi_label         a text or a pair           -> any number of labels
-  regression          a text or a pair           -> a number
-  pair_ranking        the pairs of a question    -> which of them is right (QNLI)
-  phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for
-  multiple_choice     context, question, options -> the best option
-  question_answering  question, context          -> a span of the context
-  tagging             a text or its words        -> a tag for each word, and entities
-  summary             a text                     -> the sentences that sum it up
-  embedding           a text                     -> a vector
+    fill_mask           a text with <mask>         -> the most probable tokens
+    classification      a text or a pair           -> a label
+    multi_label         a text or a pair           -> any number of labels
+    regression          a text or a pair           -> a number
+    pair_ranking        the pairs of a question    -> which of them is right (QNLI)
+    phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for
+    multiple_choice     context, question, options -> the best option
+    question_answering  question, context          -> a span of the context
+    tagging             a text or its words        -> a tag for each word, and entities
+    summary             a text                     -> the sentences that sum it up
+    embedding           a text                     -> a vector
 
 What the classes are made of:
 
+    base                what every kind offers
+    tables              what a kind offers for tables of your own
+    records             fields of a row or a record, by the same rules
     outputs             a model's raw outputs for a split
-    decisions           raw outputs                -> labels, numbers, right pairs and phrases of a split
     averaging           logits of several models   -> mean probabilities
     metrics             counts, or numbers         -> accuracy, F1, Matthews, Pearson, Spearman
     own_metrics         the same, by how often each example counts; per class, and at thresholds
     examples            rows                       -> examples; what is odd about them
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs
+    pronouns            a marked sentence          -> phrases that may replace the pronoun
+    noun_phrases        a text                     -> its noun phrases
     phrases             phrases for a pronoun      -> model inputs; how well each fits (torch)
     choices             context, question, option  -> `<s> context </s> </s> question+option </s>`
     windows             question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
@@ -40,7 +44,14 @@ What the classes are made of:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+
+if TYPE_CHECKING:
+    from roberta_plugin.kinds.base import Kind
+    from roberta_plugin.kinds.tables import TableKind
 
 
 class Entry(NamedTuple):
@@ -51,6 +62,8 @@ class Entry(NamedTuple):
     """Fields of a record."""
     task_kind: str = ""
     """What `roberta predict --task-kind` calls it; empty: its name."""
+    options: tuple[str, ...] = ()
+    """Options of `roberta predict` that only this kind has."""
     is_own: bool = False
     """Whether tables of your own can be of this kind (`roberta prepare custom --kind`)."""
 
@@ -58,13 +71,43 @@ class Entry(NamedTuple):
 KINDS: dict[str, Entry] = {
     "fill_mask": Entry("FillMask", "text"),
     "classification": Entry("Classification", "text [text_pair]", is_own=True),
-    "multi_label": Entry("MultiLabel", "text [text_pair]", is_own=True),
+    "multi_label": Entry("MultiLabel", "text [text_pair]", options=("threshold",), is_own=True),
     "regression": Entry("Regression", "text [text_pair]", is_own=True),
     "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression"),
     "phrase_ranking": Entry("PhraseRanking", "text [candidates]", task_kind="pronoun"),
     "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True),
-    "question_answering": Entry("QuestionAnswering", "question context", is_own=True),
-    "tagging": Entry("Tagging", "text or words", is_own=True),
-    "summary": Entry("Summary", "text"),
+    "question_answering": Entry(
+        "QuestionAnswering", "question context", options=("null_threshold",), is_own=True
+    ),
+    "tagging": Entry("Tagging", "text or words", options=("valid_sequences",), is_own=True),
+    "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
     "embedding": Entry("Embedding", "text [text_pair]"),
 }
+OWN = tuple(name for name, entry in KINDS.items() if entry.is_own)
+TASK_KINDS = {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}
+"""Values of --task-kind -> the kinds that answer."""
+
+
+def kind_class(name: str) -> type[Kind]:
+    """The class of a kind; its file is imported by this call.
+
+    Raises:
+        ValueError: if there is no such kind.
+    """
+    if name not in KINDS:
+        raise ValueError(f"There is no kind of task {name!r}; there are {', '.join(KINDS)}.")
+    found: type[Kind] = getattr(importlib.import_module(f"{__name__}.{name}"), KINDS[name].class_name)
+    return found
+
+
+def table_kind(settings: Mapping[str, Any]) -> TableKind:
+    """The kind of tables of your own that settings name.
+
+    Raises:
+        ValueError: if there is no such kind.
+    """
+    name = str(settings["kind"])
+    if name not in OWN:
+        raise ValueError(f"There is no kind {name!r} of own data; there are {', '.join(OWN)}.")
+    made: Any = kind_class(name)(settings)
+    return made  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,3 +121,13 @@ def option_probabilities(members: Sequence[RawOutputs], offsets: NDArray[np.int6
 def answers(probabilities: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Probabilities (S,) -> index of the most probable option of each example (N,); ties go to the earlier option."""
     return np.array([probabilities[start:stop].argmax() for start, stop in pairwise(offsets.tolist())], dtype=np.int64)
+
+
+class Choices(NamedTuple):
+    """A question with its options."""
+
+    context: str
+    options: tuple[str, ...]
+    seconds: tuple[str, ...]
+    """The text after the context, for each option."""
+    question: str = ""

@@ -121,11 +121,13 @@ class SummaryLength(Protocol):
         """Whether sentences may share three words in a row."""
 
 
-class _Share(NamedTuple):
-    length_share: float
+class Length(NamedTuple):
+    """A `SummaryLength`."""
+
     num_sentences: int | None = None
+    length_share: float | None = None
     min_probability: float | None = None
-    no_trigram_blocking: bool = True
+    no_trigram_blocking: bool = False
 
 
 def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], length: SummaryLength) -> list[int]:
@@ -174,7 +176,11 @@ def lead(sentences: Sequence[str], length: SummaryLength) -> list[int]:
     count = length.num_sentences or NUM_SENTENCES
     if length.length_share is None:
         return list(range(min(count, len(sentences))))
-    return choose(-np.arange(len(sentences), dtype=np.float64), sentences, _Share(length.length_share))
+    return choose(
+        -np.arange(len(sentences), dtype=np.float64),
+        sentences,
+        Length(length_share=length.length_share, no_trigram_blocking=True),
+    )
 
 
 def words(text: str) -> list[str]:

@@ -1,9 +1,43 @@
-"""Pairs of a question compete."""
+"""The pairs of a question -> which of them are right: each pair has a logit, and the best one of a question wins.
+
+"None of them" takes part with the logit 0. This fixes the level of the logits, so that the only pair of a question can
+be judged too, by the sign of its logit. A new pair is predicted as a number (`regression`).
+
+Columns: `question`, the number of the question; `answer`, 0 if the pair is right, or which sequence is (in training).
+
+Example: the pairs of a question have the logits 1.2 and 0.3 -> the first sentence is the answer (`decide`: [1, 0]).
+
+Shapes: N pairs of a split.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.kinds.averaging import class_probabilities
+from roberta_plugin.kinds.base import logits_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.regression import Regression
+
+
+class PairRanking(Regression):
+    """Cross-entropy over the pairs of a question and "none of them"."""
+
+    name = "pair_ranking"
+    loss = "pair_ranking"
+
+    def metrics(self) -> tuple[str, ...]:
+        """See `Kind.metrics`."""
+        return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
+
+    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[np.int64]:
+        """See `Kind.decide`: 1 for the pairs that are right, 0 for the others."""
+        beside_none = [np.concatenate([each, np.zeros_like(each)], axis=1) for each in logits_of(members)]
+        return decide(class_probabilities(beside_none)[:, 0] - 0.5, split.columns["question"])
 
 
 def decide(logits: NDArray[np.floating], questions: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from roberta_plugin.data.tokenizers.offsets import LocatedTokens
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
 from roberta_plugin.kinds.span_metrics import normalize
-from roberta_plugin.kinds.windows import BEFORE_PASSAGE, NUM_SPECIALS, WindowLayout, cut, is_blank, tokens_of
+from roberta_plugin.kinds.windows import BEFORE_PASSAGE, NUM_SPECIALS, Window, WindowLayout, cut, is_blank, tokens_of
 from roberta_plugin.progress import terminal_bar
 
 # Pretraining's text has no line ends; a space of the same length leaves the offsets of all characters unchanged.
@@ -119,29 +120,41 @@ class SplitMaker:
         self._split.measure("questions", len(question_ids), limit=layout.question_length)
         question_ids = question_ids[: layout.question_length]
         passage_ids = self._encoder.to_model_id[passage.ids]
-        position = len(question_ids) + BEFORE_PASSAGE
-        room = layout.max_length - NUM_SPECIALS - len(question_ids)
-        windows = cut(len(passage_ids), room=room, stride=layout.doc_stride)
         num_tokens = len(question_ids) + len(passage_ids) + NUM_SPECIALS
         self._split.measure("questions with their passage", num_tokens, limit=layout.max_length, fate=DIVIDED)
-        self._counts["fit no window"] += target is not None and not any(window.holds(target) for window in windows)
-        for window in windows:
-            part = passage_ids[window.start : window.start + window.length]
-            sequence = self._encoder.join(question_ids, part, max_length=layout.max_length)
-            shift = position - window.start
+        windows = list(windows_of(question_ids, passage_ids, layout, self._encoder))
+        fits = target is None or any(window.holds(target) for window, _, _ in windows)
+        self._counts["fit no window"] += not fits
+        for window, sequence, columns in windows:
+            shift = columns["passage"] - window.start
             start, end = (token + shift for token in target) if target and window.holds(target) else (0, 0)
             self._split.add(
                 [sequence],
                 question=self._counts["questions"],
-                passage=position,
-                passage_token=window.start,
-                passage_length=window.length,
-                best_start=window.best_start + shift,
-                best_stop=window.best_stop + shift,
+                **columns,
                 has_answer=int(end > 0),
                 start=start,
                 end=end,
             )
+
+
+def windows_of(
+    question_ids: NDArray[np.int32], passage_ids: NDArray[np.int32], layout: WindowLayout, encoder: Encoder
+) -> Iterator[tuple[Window, NDArray[np.int32], dict[str, int]]]:
+    """Each window of a passage, its model input (T,), and its columns `passage` to `best_stop`."""
+    position = len(question_ids) + BEFORE_PASSAGE
+    room = layout.max_length - NUM_SPECIALS - len(question_ids)
+    for window in cut(len(passage_ids), room=room, stride=layout.doc_stride):
+        part = passage_ids[window.start : window.start + window.length]
+        shift = position - window.start
+        columns = {
+            "passage": position,
+            "passage_token": window.start,
+            "passage_length": window.length,
+            "best_start": window.best_start + shift,
+            "best_stop": window.best_stop + shift,
+        }
+        yield window, encoder.join(question_ids, part, max_length=layout.max_length), columns
 
 
 NO_PLACE = -1

@@ -23,10 +23,10 @@ Shapes: W words of a text, T tokens of a window with <s> and </s>.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +34,13 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
+from roberta_plugin.finetuning.tagging.reader import Sentence
 from roberta_plugin.kinds.entities import types_of
 from roberta_plugin.kinds.windows import cut
 from roberta_plugin.progress import terminal_bar
-from roberta_plugin.tables import named_format
+
+# Words with inner apostrophes, hyphens and decimal points; any other mark is a word by itself.
+_WORD = re.compile(r"\w+(?:['\u2019.,-]\w+)*|[^\w\s]")
 
 _TEXTS_PER_CHUNK = 1024
 
@@ -183,26 +186,6 @@ def token_labels(window: Window, labels: Sequence[int], *, continuing: NDArray[n
     return result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sentence:
-    """A sentence of a file."""
-
-    path: Path
-    line: int
-    """Of the first word, counted from 1."""
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    """As in the file; None if it has none."""
-    document: int | None
-    """Number of the document; None if the file names no documents."""
-
-    def where(self, place: int) -> str:
-        """The file and line of a word."""
-        if named_format(self.path) == "jsonl":
-            return f"{self.path}, line {self.line}, word {place + 1}"
-        return f"{self.path}, line {self.line + place}"
-
-
 class SplitOfWindows:
     """Writes the windows of the texts of a split."""
 
@@ -279,3 +262,31 @@ def _texts(
     for group in groups:
         words = [word for number in group for word in sentences[number].words]
         yield words, None if labels is None else [label for number in group for label in labels[number]]
+
+
+def split_words(text: str) -> list[str]:
+    """Words and punctuation marks.
+
+    Example: 'I said, "hello RoBERTa."' -> ['I', 'said', ',', '"', 'hello', 'RoBERTa', '.', '"'].
+    """
+    return _WORD.findall(text)
+
+
+def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
+    """Characters of each word, in order.
+
+    Raises:
+        ValueError: if a word does not follow the one before it in the text.
+    """
+    spans, position = [], 0
+    for word in words:
+        start = text.find(word, position) if word else -1
+        if start < 0 or text[position:start].strip():
+            rest = text[position : position + 40]
+            raise ValueError(
+                f"The word {word!r} does not come next in the text, which continues with {rest!r}: give the words of "
+                "the text in their order, with nothing but white space left out."
+            )
+        position = start + len(word)
+        spans.append((start, position))
+    return spans

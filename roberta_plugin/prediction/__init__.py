@@ -3,8 +3,8 @@
     file --roberta_plugin/tables--> rows --kinds--> answers --writing--> JSON Lines, or .npy
 
 settings   PredictSettings
-opening    a model -> its kind of task, its head and its lengths
-kinds      one file for each kind of task: a record -> an answer
+opening    a model -> its kind of task (`roberta_plugin/kinds`), its head and its lengths
+official   what official tasks know about the records of their models
 predict    windows of records through a model, in order
 writing    answers -> a file or standard output
 """

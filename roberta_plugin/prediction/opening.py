@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
+from roberta_plugin.finetuning.benchmarks import kind_of_task
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.kinds import KINDS, kind_class, kind_of_training
-from roberta_plugin.prediction.kinds.base import Kind
+from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
+from roberta_plugin.kinds.base import Kind
+from roberta_plugin.prediction.official import official
 from roberta_plugin.prediction.settings import PredictSettings
 
 
@@ -18,10 +23,12 @@ def open_kind(settings: PredictSettings) -> Kind:
         ValueError: if the model cannot give such answers.
     """
     device = usable_device(settings.device)
-    kind = None if settings.task_kind is None else kind_class(settings.task_kind)  # before the model is read
+    kind = (
+        None if settings.task_kind is None else kind_class(TASK_KINDS[settings.task_kind])
+    )  # imported before the model
     hub = RobertaHub.from_pretrained(settings.model, data=settings.data, tokenizer=settings.tokenizer)
     kind = kind or kind_class(kind_of_model(hub))
-    return kind(hub.to(device), settings)
+    return kind.answering(hub.to(device), settings, official(str(hub.trained_on.get("task"))))
 
 
 def kind_of_model(hub: RobertaHub) -> str:
@@ -30,21 +37,30 @@ def kind_of_model(hub: RobertaHub) -> str:
     Raises:
         ValueError: if the checkpoint does not say it and its heads leave it open.
     """
-    found = kind_of_training(hub.trained_on)
-    if found is not None:
-        return found
+    trained = kind_of_training(hub.trained_on)
+    if trained is not None:
+        return trained
+    for name in ("question_answering", "tagging", "summary"):
+        if hub.heads_of(kind_class(name).head):
+            return name
     heads = hub.heads_of("classification")
-    for head, kind in {"span": "question_answering", "token": "tagging", "sentence": "summary"}.items():
-        if hub.heads_of(head):
-            return kind
     if not heads:
         return "fill_mask"
     if all(hub.num_classes(head) > 1 for head in heads):
         return "classification"
     raise ValueError(
         f"The checkpoint does not say what its head {heads[0]} with one output was trained for: give --task-kind, one "
-        f"of {', '.join(KINDS)}."
+        f"of {', '.join(TASK_KINDS)}."
     )
+
+
+def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
+    """The kind that answers for a fine-tuned checkpoint (`finetuning/identity.py`); None if it does not record it."""
+    settings = trained_on.get("settings", {})
+    name = settings.get("kind") or kind_of_task(str(trained_on.get("task")))
+    if name not in KINDS:
+        return None
+    return TASK_KINDS[KINDS[name].task_kind or name]
 
 
 def usable_device(name: str | None) -> str:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.prediction.kinds.base import Kind
+from roberta_plugin.kinds import KINDS
+from roberta_plugin.kinds.base import Kind
 from roberta_plugin.prediction.opening import open_kind
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
 from roberta_plugin.prediction.writing import NPY, check_output, open_output, partial_path
@@ -80,7 +81,7 @@ def predict(settings: PredictSettings) -> PredictResult:
             kept = "" if settings.output is None else f" The answers before it are in {partial_path(settings.output)}."
             raise ValueError(f"{settings.input or 'standard input'}, {error}{kept}") from None
     return PredictResult(
-        task_kind=kind.name,
+        task_kind=KINDS[kind.name].task_kind or kind.name,
         num_answers=counts["answers"],
         num_errors=counts["error"],
         num_truncated=counts["truncated"],
@@ -116,7 +117,7 @@ class _Rows:
         if path is not None and form is None:
             form = "text" if named_format(path) is None else format_of(path)
         # As in the tables that the model was trained on:
-        delimiter = settings.delimiter or str(kind.trained.get("delimiter") or ",")
+        delimiter = settings.delimiter or str(kind.settings.get("delimiter") or ",")
         self.num_bytes = 0
         self._rows = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
 
@@ -156,10 +157,9 @@ def _answer_window(
         try:
             if isinstance(row, BadLineError):
                 raise ValueError(f"{row.reason}. {row.remedy}")
-            record = kind.with_columns(row.values)
             own = {"line": row.line} if names_lines else {}
-            ids[row.line] = {"id": record["id"]} if "id" in record else own
-            _check_characters(record)
+            ids[row.line] = kind.id_of(row.values) or own
+            _check_characters(row.values)
             questions.append(kind.question(row.values))
         except ValueError as error:
             errors[row.line] = str(error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from roberta_plugin.prediction.kinds import KINDS
+from roberta_plugin.kinds import TASK_KINDS
 from roberta_plugin.settings import REQUIRED, check_values, setting
 from roberta_plugin.tables import Format
 
@@ -24,7 +24,9 @@ class PredictSettings:
         flag="model",
         metavar="model",
     )
-    task_kind: str | None = setting(None, "what to predict (default: what it was trained for)", choices=tuple(KINDS))
+    task_kind: str | None = setting(
+        None, "what to predict (default: what it was trained for)", choices=tuple(TASK_KINDS)
+    )
     input: Path | None = setting(
         None, "records, plain or compressed (.gz, .zst, .xz, .bz2); - is standard input (default)", metavar="FILE"
     )

@@ -20,8 +20,8 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from roberta_plugin.files import sync_folder
+from roberta_plugin.kinds.embedding import VECTOR
 from roberta_plugin.locks import is_locked_by_us
-from roberta_plugin.prediction.kinds.embedding import VECTOR
 
 NPY = ".npy"
 

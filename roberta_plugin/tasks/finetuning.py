@@ -6,7 +6,6 @@ The steps from official files to batches are drawn in `roberta_plugin/finetuning
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import fairseq_task_of
+from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.optim.adamw import set_layer_depths
@@ -44,6 +43,7 @@ class FineTuningTask(BlockTask):
     ) -> None:
         super().__init__(cfg, dictionary, vocabulary)
         self.prepared = prepared
+        self.kind = kind_of(prepared)
 
     @classmethod
     def setup_task(cls, cfg: FineTuningConfig, **kwargs: Any) -> FineTuningTask:
@@ -58,7 +58,7 @@ class FineTuningTask(BlockTask):
         if not cfg.data or cfg.data == MISSING:
             raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
         prepared = Prepared.open(cfg.data)
-        right_task = fairseq_task_of(prepared.task, prepared.settings)
+        right_task = kind_of(prepared).task
         if right_task != cls.name:
             raise ValueError(f"{cfg.data} is prepared for {prepared.task}: give --task {right_task}, not {cls.name}.")
         if cfg.pad_to_multiple < 1:
@@ -107,28 +107,27 @@ class FineTuningTask(BlockTask):
                 "predictions for it."
             )
 
-    def register_head(self, model: Any, kind: str, *, what: str, **sizes: int) -> None:
-        """Add a head of a kind that fairseq's `roberta` does not have.
+    @property
+    def head_sizes(self) -> dict[str, int]:
+        """Arguments of the new head."""
+        return self.kind.head_sizes()
 
-        Args:
-            model: new.
-            kind: of the head, by its name in `models/heads.py`.
-            what: the heads, such as "heads for tokens".
-            sizes: of the head.
+    def register_heads(self, model: Any) -> None:
+        """Add the head of the task's kind to a new model; the masked-LM head is there.
 
         Raises:
             ValueError: if the model cannot have one; it names an architecture that can.
         """
-        if not hasattr(model, "register_head"):
-            raise ValueError(
-                f"{type(model).__name__} has no {what}: use --arch fast_roberta_base (or another size of "
-                "fast_roberta), which loads checkpoints of fairseq's roberta as well."
-            )
-        model.register_head(self.cfg.classification_head_name, kind, **sizes)
-
-    @abstractmethod
-    def register_heads(self, model: Any) -> None:
-        """Add the task's heads to a new model."""
+        name, kind = self.cfg.classification_head_name, self.kind.head
+        if kind == "classification":
+            model.register_classification_head(name, **self.head_sizes)
+        elif kind != "masked_lm":
+            if not hasattr(model, "register_head"):
+                raise ValueError(
+                    f"{type(model).__name__} has no {kind} heads: use --arch fast_roberta_base (or another size of "
+                    "fast_roberta), which loads checkpoints of fairseq's roberta as well."
+                )
+            model.register_head(name, kind, **self.head_sizes)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model with the task's heads.

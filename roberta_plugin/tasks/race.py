@@ -68,10 +68,6 @@ class RaceTask(FineTuningTask):
                 f"{cfg.degenerate_patience}."
             )
 
-    def register_heads(self, model: Any) -> None:
-        """Add the head with one score an option."""
-        model.register_classification_head(self.cfg.classification_head_name, num_classes=1)
-
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder, whose answers must be known.
 

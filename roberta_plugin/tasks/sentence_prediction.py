@@ -13,7 +13,6 @@ from typing import Any
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from roberta_plugin.finetuning.custom.kinds import entry_of
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.kinds.phrases import phrase_scores
 from roberta_plugin.tasks.finetuning import FineTuningTask
@@ -31,12 +30,6 @@ class RobertaSentencePredictionTask(FineTuningTask):
 
     cfg: RobertaSentencePredictionConfig
     name = "roberta_sentence_prediction"
-
-    @property
-    def kind(self) -> str:
-        """Classification, regression or ranking: see `finetuning/glue/tasks.Kind`; or multi_label."""
-        kind = str(self.prepared.settings["kind"])
-        return (self.prepared.task == "custom" and entry_of(kind).loss) or kind
 
     @property
     def num_classes(self) -> int:
@@ -59,18 +52,12 @@ class RobertaSentencePredictionTask(FineTuningTask):
         """How much each label counts in the loss (C,); None: all the same."""
         return self.prepared.settings.get("weights")
 
-    def register_heads(self, model: Any) -> None:
-        """Add a head with one logit per class, or with one output; phrases are ranked by the masked-LM head."""
-        if self.kind != "phrase_ranking":
-            num_outputs = self.num_classes if self.kind in ("classification", "multi_label") else 1
-            model.register_classification_head(self.cfg.classification_head_name, num_classes=num_outputs)
-
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
         """Logits of the S sequences of a batch: (S, C) for labels, else (S, 1).
 
         Regression returns the value, phrase ranking the phrase's mean log-probability.
         """
-        if self.kind == "phrase_ranking":
+        if self.kind.loss == "phrase_ranking":
             return phrase_scores(model, sample, mask_id=self.vocabulary.mask_id)
         logits: Tensor = super().outputs(model, sample)
         return logits

@@ -36,14 +36,6 @@ class Squad2Task(FineTuningTask):
         super().__init__(cfg, *arguments)
         self._questions: dict[str, Questions] = {}
 
-    def register_heads(self, model: Any) -> None:
-        """Add the span head.
-
-        Raises:
-            ValueError: if the model cannot have one.
-        """
-        self.register_head(model, "span", what="heads that find spans")
-
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder, whose answers must be known.
 

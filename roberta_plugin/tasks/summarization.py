@@ -60,13 +60,10 @@ class SummarizationTask(FineTuningTask):
             )
         self.num_segments = 2 if cfg.alternating_segments else 0  # of the model
 
-    def register_heads(self, model: Any) -> None:
-        """Add the sentence head.
-
-        Raises:
-            ValueError: if the model cannot have one.
-        """
-        self.register_head(model, "sentence", what="heads that score sentences", num_layers=self.cfg.sentence_layers)
+    @property
+    def head_sizes(self) -> dict[str, int]:
+        """See `FineTuningTask.head_sizes`."""
+        return {"num_layers": self.cfg.sentence_layers}
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model with its head.

@@ -48,14 +48,6 @@ class RobertaTaggingTask(FineTuningTask):
         """Types of entities; 0 if the tags are plain."""
         return len(types_of(self.labels) or ())
 
-    def register_heads(self, model: Any) -> None:
-        """Add the token head.
-
-        Raises:
-            ValueError: if the model cannot have one.
-        """
-        self.register_head(model, "token", what="heads for tokens", num_classes=len(self.labels))
-
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Open a split of the prepared folder, whose tags must be known.
 

@@ -29,7 +29,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.benchmarks import benchmark_of, fairseq_task_of, options_for
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.benchmarks.report import Report, machine
@@ -85,7 +85,7 @@ def prepare(task: str, folder: Path) -> PreparedSplit:
 
 def our_side(split: PreparedSplit, batch_size: int) -> Side:
     """Our task, criterion, model and optimizer, as fairseq-train puts them together."""
-    name = fairseq_task_of(Prepared.open(split.folder).task)
+    name = kind_of(Prepared.open(split.folder)).task
     plain = {"sentence_layers": 0} if name == "roberta_summarization" else {}
     task = TASK_REGISTRY[name].setup_task(TASK_DATACLASS_REGISTRY[name](data=str(split.folder), seed=SEED, **plain))
     sizes = {"encoder_layers": LAYERS, "encoder_embed_dim": DIM, "encoder_ffn_embed_dim": FFN}

@@ -18,7 +18,7 @@ PREPARED = (
     "prepared",
     "prepared_files",
     "prepared_writer",
-    "raw_files",
+    "tagging/reader",
 )
 # The floors of the house, top to bottom: a folder (or file) may import from the floors below its own.
 FLOORS = [

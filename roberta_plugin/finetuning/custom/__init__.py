@@ -2,7 +2,6 @@
 
 options         what a user can change
 splits          examples                        -> training and development set, by a hash of the text
-kinds           one file for each kind of task: what a row means, what is learned, how outputs are judged
 prepare         the above, and a tokenizer      -> a prepared folder
 bootstrap       a metric                        -> its confidence interval
 predictions     decisions of a model            -> their file

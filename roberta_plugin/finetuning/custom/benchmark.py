@@ -10,8 +10,6 @@ import numpy as np
 
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
 from roberta_plugin.finetuning.custom.bootstrap import intervals
-from roberta_plugin.finetuning.custom.kinds import entry_of, kind_of
-from roberta_plugin.finetuning.custom.kinds.base import Outcome
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.predictions import file_name, write_predictions
 from roberta_plugin.finetuning.custom.prepare import prepare as prepare
@@ -20,17 +18,19 @@ from roberta_plugin.finetuning.custom.prepare import settings as settings
 from roberta_plugin.finetuning.custom.recipe import recipe_for
 from roberta_plugin.finetuning.inspection import labels_without_examples
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds import table_kind
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tables import Outcome
 
 PAPER: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]] = {}
 
 
 def recipe(task: str, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
     """The grid for data of this size: see `recipe`."""
-    kind = kind_of(prepared.settings)
+    kind = table_kind(prepared.settings)
     return recipe_for(
         len(prepared.split("train")),
-        fairseq_task=entry_of(kind.name).fairseq_task,
+        fairseq_task=kind.task,
         selection=kind.selection,
         epochs=epochs,
     )
@@ -62,7 +62,7 @@ def score(
 def details(
     task: str, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: CustomOptions
 ) -> dict[str, Any]:
-    """See `benchmarks.Benchmark.details`: intervals, baseline, and the tables of the kind (`kinds.base.Outcome`)."""
+    """See `benchmarks.Benchmark.details`: intervals, baseline, and the tables of the kind (`kinds/tables.Outcome`)."""
     outcome = _outcome(prepared, split, members, options)
     if outcome.measure is None:
         return {}
@@ -78,8 +78,8 @@ def prediction_files(task: str, split: str) -> tuple[str, ...]:
 
 
 def _outcome(prepared: Prepared, split: str, members: Sequence[RawOutputs], options: CustomOptions) -> Outcome:
-    kind = kind_of(prepared.settings)
-    if options.threshold is not None and kind.name not in ("multi_label", "question_answering"):
+    kind = table_kind(prepared.settings)
+    if options.threshold is not None and not kind.threshold:
         raise ValueError(
             f"--threshold goes with multi-label and question-answering, and {prepared.folder} is for {kind.name}."
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roberta_plugin.finetuning.option_fields import FileOptions
+from roberta_plugin.kinds import OWN
 from roberta_plugin.settings import setting as option
 
 # Kinds of own data, as --kind names them; `pair` is a classification of two texts.
-OWN_KINDS = ("classification", "multi-label", "regression", "pair", "multiple-choice", "question-answering", "tagging")
+OWN_KINDS = (*(name.replace("_", "-") for name in OWN), "pair")
 
 
 @dataclass(frozen=True, kw_only=True)

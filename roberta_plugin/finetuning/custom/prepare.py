@@ -1,7 +1,7 @@
 """Tables -> a prepared folder (`finetuning/prepared.py`): the splits train, valid and, if there is one, test.
 
 An example is a row of a table, in order, with a record of its `id` and `line`. The columns are those of its kind
-(`kinds/`); a test table without labels has none.
+(`roberta_plugin/kinds`); a test table without labels has none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.custom.kinds import kind_of
-from roberta_plugin.finetuning.custom.kinds.base import CustomKind
 from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.kinds import table_kind
 from roberta_plugin.kinds.examples import (
     Example,
     check_ids,
@@ -30,6 +29,7 @@ from roberta_plugin.kinds.examples import (
     warn_of_duplicates,
     warn_of_overlap,
 )
+from roberta_plugin.kinds.tables import TableKind
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str,
     """See `benchmarks.Benchmark.settings`; `labels` are among them if they are given.
 
     Raises:
-        ValueError: if the text is its own label, or what `CustomKind.settings_of` refuses.
+        ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
     """
     options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
     name = str(options.kind).replace("-", "_")
@@ -59,7 +59,7 @@ def settings(task: str, *, max_length: int, options: CustomOptions) -> dict[str,
         "class_weights": options.class_weights or "none",
         **({"labels": list(options.labels)} if options.labels else {}),
     }
-    found |= type(kind_of(found)).settings_of(options, max_length=max_length)
+    found |= type(table_kind(found)).settings_of(options, max_length=max_length)
     if found["text_column"] in found["label_column"]:
         raise ValueError(
             f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
@@ -91,14 +91,14 @@ def prepare(
     """See `benchmarks.Benchmark.prepare`; the tables are named by the options, relative to `raw`."""
     recorded = settings(task, max_length=max_length, options=options)
     tables = _tables(raw, options)
-    reading = kind_of(recorded)
+    reading = table_kind(recorded)
     for path in tables.values():
         reading.check_name(path)
     splits = {split: _read(path, reading, split=split) for split, path in tables.items()}
     table = splits["train"]
     if "valid" not in splits:
         splits |= _cut(table, reading, options)
-    kind = kind_of({**recorded, **reading.discover(table, splits["train"])})
+    kind = table_kind({**recorded, **reading.discover(table, splits["train"])})
     _report(splits, kind)
     encoder = Encoder(tokenizer, vocabulary)
     with PreparedWriter(
@@ -125,7 +125,7 @@ def _tables(raw: Path, options: CustomOptions) -> dict[str, Path]:
     return found
 
 
-def _read(path: Path, kind: CustomKind, *, split: str) -> list[Example]:
+def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
     """The examples of a table; a test table may have no labels at all.
 
     Raises:
@@ -153,7 +153,7 @@ def _read(path: Path, kind: CustomKind, *, split: str) -> list[Example]:
     ]
 
 
-def _cut(table: Sequence[Example], kind: CustomKind, options: CustomOptions) -> dict[str, list[Example]]:
+def _cut(table: Sequence[Example], kind: TableKind, options: CustomOptions) -> dict[str, list[Example]]:
     """Training and development set out of one table, cut by groups, if there are any, else by texts."""
     table = _grouped(table, kind)
 
@@ -175,7 +175,7 @@ def _cut(table: Sequence[Example], kind: CustomKind, options: CustomOptions) -> 
     return {"train": train, "valid": valid}
 
 
-def _grouped(table: Sequence[Example], kind: CustomKind) -> Sequence[Example]:
+def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
     """Pairs of which most share one text with others, as questions with several answers, in groups by that text."""
     is_pair = kind.settings["text_pair_column"] is not None and len(kind.split_key(table[0])) == 2
     if kind.settings["group_column"] is not None or not is_pair:
@@ -198,7 +198,7 @@ def _grouped(table: Sequence[Example], kind: CustomKind) -> Sequence[Example]:
     return [example._replace(group=example.texts[side]) for example in table] if is_grouped else table
 
 
-def _report(splits: dict[str, list[Example]], kind: CustomKind) -> None:
+def _report(splits: dict[str, list[Example]], kind: TableKind) -> None:
     """Log what is in the splits, and warn of what is odd."""
     for name, examples in splits.items():
         warn_of_duplicates(examples)

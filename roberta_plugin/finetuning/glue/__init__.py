@@ -11,6 +11,5 @@ Two tasks compare several sequences instead of judging one:
 
     ranking         QNLI's pairs                      -> questions whose sentences compete; logits -> answers
     alignment       WNLI's text and hypothesis        -> the pronoun, and the phrase for it
-    noun_phrases    a text                            -> its noun phrases
     wnli            WNLI's rows                       -> texts with competing phrases in place of the pronoun
 """

@@ -12,22 +12,14 @@ Shapes: P words of the text, H words of the hypothesis.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-PRONOUNS = frozenset(
-    {"he", "she", "it", "they", "him", "her", "them", "his", "hers", "its", "their", "theirs"}
-    | {"himself", "herself", "itself", "themselves"}
-)
-DETERMINERS = frozenset(
-    {"the", "a", "an", "this", "that", "these", "those", "some", "any", "every", "each", "no", "another"}
-    | {"my", "your", "his", "her", "its", "our", "their"}
-)
-_WORD = re.compile(r"\w+(?:[.,-]\w+)*(?:['\u2019](?!s\b)\w+)?|['\u2019]s\b|['\u2019](?=\s|$)")
-_POSSESSIVE = ("'s", "'")
+from roberta_plugin.kinds.noun_phrases import POSSESSIVE, PRONOUNS, WORD, contains, plain_words, without_determiners
+
 # Cost of an edit: a word inserted, deleted or replaced; replaced by one with the same first letters (a misspelling).
 _EDIT, _VARIANT, _SAME_BEGINNING = 1.0, 0.5, 4
 # Cost of a phrase that the text does not contain literally: per word, per word that the text lacks, per pronoun.
@@ -52,8 +44,8 @@ def align(text: str, hypothesis: str) -> Alignment | None:
 
     Example: the texts at the top of this file -> Alignment(start=32, end=34, phrase="The hair", cost=0.0).
     """
-    in_text, in_hypothesis = list(_WORD.finditer(text)), list(_WORD.finditer(hypothesis))
-    words, others = _plain(in_text), _plain(in_hypothesis)
+    in_text, in_hypothesis = list(WORD.finditer(text)), list(WORD.finditer(hypothesis))
+    words, others = plain_words(in_text), plain_words(in_hypothesis)
     left = _edits(others, words)  # [a, p]: others[:a] against words that end before p
     right = _edits(others[::-1], words[::-1])[::-1, ::-1]  # [b, p]: others[b:] against the words from p on
     best: tuple[float, int, int, int] | None = None  # cost, length of the phrase, where it begins, the pronoun
@@ -76,47 +68,6 @@ def align(text: str, hypothesis: str) -> Alignment | None:
     return Alignment(in_text[pronoun].start(), in_text[pronoun].end(), hypothesis[slice(*span)], cost)
 
 
-def content_words(phrase: str) -> list[str]:
-    """Words of a phrase in lower case, without leading determiners and possessive ending.
-
-    Example: "The old dog's" -> ["old", "dog"].
-    """
-    return _content(_plain(list(_WORD.finditer(phrase))))
-
-
-def rivals_of(phrase: str | None, candidates: Iterable[str]) -> list[str]:
-    """The candidates that may compete with a phrase, without duplicates; all of them if there is no phrase.
-
-    A rival is neither a part of the phrase nor the phrase of it, and not a mere pronoun or determiner.
-
-    Example: rivals_of("The old dog", ["dog", "the old dog's tail", "it", "a cat"]) -> ["a cat"].
-    """
-    asked = content_words(phrase) if phrase else []
-    rivals: dict[str, None] = {}
-    for candidate in candidates:
-        words = content_words(candidate)
-        if not words or all(word in PRONOUNS for word in words):
-            continue
-        if not asked or not (contains(words, asked) or contains(asked, words)):
-            rivals[candidate] = None
-    return list(rivals)
-
-
-def contains(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Whether `part` is a contiguous part of `words`."""
-    return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
-
-
-def _plain(words: list[re.Match[str]]) -> list[str]:
-    return [word.group().lower().replace("\u2019", "'") for word in words]
-
-
-def _content(words: list[str]) -> list[str]:
-    while words and words[0] in DETERMINERS:
-        words = words[1:]
-    return words[:-1] if words and words[-1] in _POSSESSIVE else words
-
-
 def _edits(others: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
     """Edit cost (H + 1, P + 1) from others[:a] to the best-fitting part of `words` that ends before p."""
     table = np.zeros((len(others) + 1, len(words) + 1))
@@ -130,7 +81,7 @@ def _edits(others: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _phrase_cost(phrase: list[str], words: list[str]) -> float:
-    content = _content(phrase)
+    content = without_determiners(phrase)
     if not content or all(word in PRONOUNS for word in content):
         return np.inf
     if contains(words, content):
@@ -138,5 +89,5 @@ def _phrase_cost(phrase: list[str], words: list[str]) -> float:
     return sum(
         _LOOSE_WORD + _NEW_WORD * (word not in words) + _PRONOUN_WITHIN * (word in PRONOUNS)
         for word in content
-        if word not in _POSSESSIVE
+        if word not in POSSESSIVE
     )

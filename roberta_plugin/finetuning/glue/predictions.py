@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.glue.tasks import GlueTask
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds.decisions import predict_ids
+from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds.metrics import as_written
 from roberta_plugin.kinds.outputs import RawOutputs
 
@@ -27,7 +27,7 @@ def predict(glue_task: GlueTask, members: Sequence[RawOutputs], split: PreparedS
     The probabilities of the members of an ensemble are averaged: of labels, of a pair being right, or of a phrase among
     its rivals. Numbers are averaged as they are, then clipped to the task's limits and rounded to three decimals.
     """
-    predictions = predict_ids(glue_task.kind, members, split)
+    predictions = kind_class(glue_task.kind)({}).decide(members, split)
     return as_written(predictions, glue_task.limits) if glue_task.kind == "regression" else predictions
 
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roberta_plugin.finetuning.glue.alignment import DETERMINERS, Alignment, align, rivals_of
-from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
+from roberta_plugin.finetuning.glue.alignment import Alignment, align
 from roberta_plugin.finetuning.glue.reader import GlueRow
+from roberta_plugin.kinds.noun_phrases import DETERMINERS, noun_phrases, rivals_of
 from roberta_plugin.kinds.phrases import Schema
 
 

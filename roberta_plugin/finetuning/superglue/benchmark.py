@@ -20,7 +20,7 @@ from roberta_plugin.finetuning.superglue.prepare import raw_files as raw_files
 from roberta_plugin.finetuning.superglue.prepare import settings as settings
 from roberta_plugin.finetuning.superglue.tasks import PAPER as PAPER
 from roberta_plugin.finetuning.superglue.tasks import TASKS
-from roberta_plugin.kinds.decisions import predict_ids
+from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds.outputs import RawOutputs
 
 
@@ -48,7 +48,7 @@ def score(
 ) -> dict[str, float]:
     """See `benchmarks.Benchmark.score`."""
     row, part = TASKS[task], prepared.split(split)
-    predictions = predict_ids(row.kind, members, part)
+    predictions = kind_class(row.kind)({}).decide(members, part)
     if folder is not None:
         ids = (record["id"] for record in part.records())
         labels = [row.labels[prediction] for prediction in predictions.tolist()]

@@ -25,9 +25,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.glue.alignment import rivals_of
-from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
 from roberta_plugin.finetuning.raw_files import read_rows
+from roberta_plugin.kinds.noun_phrases import noun_phrases, rivals_of
 from roberta_plugin.kinds.phrases import Schema
 from roberta_plugin.tables import Row
 

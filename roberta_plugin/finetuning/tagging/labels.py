@@ -9,8 +9,8 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.finetuning.tagging.reader import Sentence
 from roberta_plugin.kinds.entities import entities_of, entity_labels, invalid_places, scheme_of, split_tag, tags_of
-from roberta_plugin.kinds.words import Sentence
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,8 @@ def prepare(
         max_length, doc_stride=options.doc_stride, label_pieces=options.label_pieces, context=options.context
     )
     files = find_files(task, raw, options.files)
-    splits = {name: read_file(path, options=options, needs_tags=name != "test") for name, path in files.items()}
+    columns = (options.tokens_column, options.tags_column)
+    splits = {name: read_file(path, columns=columns, needs_tags=name != "test") for name, path in files.items()}
     labels, numbers = convert(task, splits, options)
     encoder = Encoder(tokenizer, vocabulary)
     with PreparedWriter(

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
-from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.kinds.words import Sentence
 from roberta_plugin.tables import check_list, check_text, named_format, read_table, short, text_lines
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,28 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 _COLUMN_OPTIONS = ("--tokens-column", "--tags-column")
+Columns = tuple[str | None, str | None]
 _TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """A sentence of a file."""
+
+    path: Path
+    line: int
+    """Of the first word, counted from 1."""
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    """As in the file; None if it has none."""
+    document: int | None
+    """Number of the document; None if the file names no documents."""
+
+    def where(self, place: int) -> str:
+        """The file and line of a word."""
+        if named_format(self.path) == "jsonl":
+            return f"{self.path}, line {self.line}, word {place + 1}"
+        return f"{self.path}, line {self.line + place}"
 
 
 def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path]:
@@ -75,13 +95,13 @@ def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path
 
 
 def read_file(
-    path: Path, *, options: TaggingOptions, needs_tags: bool, called: tuple[str, str] = _COLUMN_OPTIONS
+    path: Path, *, columns: Columns = (None, None), needs_tags: bool, called: tuple[str, str] = _COLUMN_OPTIONS
 ) -> list[Sentence]:
     """Read and check a file.
 
     Args:
         path: the file.
-        options: the columns of words and tags.
+        columns: of words and tags, by name or number; None: the usual one.
         needs_tags: whether tags are required, as in all but test files.
         called: the options that name the columns of words and tags in a file of columns, for messages.
 
@@ -89,7 +109,7 @@ def read_file(
         ValueError: naming the file, the line and what would be right.
     """
     is_json = named_format(path) == "jsonl"
-    sentences = list(_read_json(path, options) if is_json else _read_columns(path, options, called))
+    sentences = list(_read_json(path, columns) if is_json else _read_columns(path, columns, called))
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")
     for sentence in sentences:
@@ -103,9 +123,9 @@ def read_file(
     return sentences
 
 
-def _read_columns(path: Path, options: TaggingOptions, called: tuple[str, str]) -> Iterator[Sentence]:
+def _read_columns(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterator[Sentence]:
     lines = [line.rstrip("\r\n") for line in text_lines(path)]
-    columns = _Columns(path, options, called)
+    columns = _Columns(path, wanted, called)
     words: list[str] = []
     tags: list[str] = []
     first_mark = next((place for place, line in enumerate(lines) if line.lstrip(" ").startswith(_DOCUMENT)), None)
@@ -142,9 +162,9 @@ def _cells(line: str) -> list[str]:
 class _Columns:
     """The columns of words and tags in a file."""
 
-    def __init__(self, path: Path, options: TaggingOptions, called: tuple[str, str]) -> None:
+    def __init__(self, path: Path, wanted: Columns, called: tuple[str, str]) -> None:
         self._path, self._num_cells, self._called = path, 0, called
-        self._wanted = (options.tokens_column, options.tags_column)
+        self._wanted = wanted
         self._has_header = any(name is not None and not name.isdecimal() for name in self._wanted)
         self._words = self._tags = 0
         self.has_tags = True
@@ -190,14 +210,14 @@ class _Columns:
         return word, tag
 
 
-def _read_json(path: Path, options: TaggingOptions) -> Iterator[Sentence]:
+def _read_json(path: Path, wanted: Columns) -> Iterator[Sentence]:
     documents, before = -1, object()
     for row in read_table(path):
         record, where = row.values, row.where
-        words = _list_of(record, options.tokens_column, _TOKEN_FIELDS, "--tokens-column", where)
+        words = _list_of(record, wanted[0], _TOKEN_FIELDS, "--tokens-column", where)
         if words is None:
             raise ValueError(f"{where} lacks the field {_TOKEN_FIELDS[0]}. Add it, or name another: --tokens-column.")
-        tags = _list_of(record, options.tags_column, _TAG_FIELDS, "--tags-column", where)
+        tags = _list_of(record, wanted[1], _TAG_FIELDS, "--tags-column", where)
         if tags is not None and len(tags) != len(words):
             raise ValueError(f"{where} has {len(words)} words and {len(tags)} tags. Give one tag to each word.")
         document = record.get("document")

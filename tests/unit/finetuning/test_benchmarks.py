@@ -3,7 +3,8 @@
 import pytest
 
 import roberta_plugin
-from roberta_plugin.finetuning.benchmarks import BENCHMARKS, TASKS, benchmark_of, fairseq_task_of
+from roberta_plugin.finetuning.benchmarks import BENCHMARKS, TASKS, benchmark_of
+from roberta_plugin.kinds import KINDS, OWN, kind_class
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -18,10 +19,10 @@ def test_every_fairseq_task_is_registered_with_a_criterion_of_its_name():
     from fairseq.tasks import TASK_REGISTRY
 
     roberta_plugin.register()  # another test may not have imported fairseq before
-    for name in {fairseq_task for fairseq_task, _ in BENCHMARKS.values()}:
+    for name in {kind_class(kind).task for kind in OWN}:
         assert TASK_REGISTRY[name].__module__.startswith("roberta_plugin.")
         assert CRITERION_REGISTRY[name].__module__.startswith("roberta_plugin.")
-    assert fairseq_task_of("CoLA") == "roberta_sentence_prediction"
+    assert {kind for kind, _ in BENCHMARKS.values()} - {""} <= KINDS.keys()
 
 
 def test_an_unknown_task_is_named_with_those_there_are():

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from roberta_plugin.data.tokenizers.offsets import LocatedTokens
-from roberta_plugin.hub.texts import align, features_of_words, split_words, word_spans
+from roberta_plugin.hub.texts import align, features_of_words
+from roberta_plugin.kinds.words import split_words, word_spans
 
 
 def located(starts, ends):

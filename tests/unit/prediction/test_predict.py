@@ -14,13 +14,14 @@ import torch
 import zstandard
 
 from roberta_plugin.cli import main
-from roberta_plugin.finetuning.custom.kinds.question_answering import QuestionAnswering
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
+from roberta_plugin.kinds.question_answering import QuestionAnswering
 from roberta_plugin.kinds.questions import decode
 from roberta_plugin.prediction import predict as predicting
-from roberta_plugin.prediction.kinds import KINDS, kind_class, kind_of_training
+from roberta_plugin.prediction.opening import kind_of_training
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, predict
 from tests.tiny_predictors import CLASSES, LABELS, TRAINED, write_predictor
 
@@ -41,9 +42,9 @@ def answers(model, records, **changes):
 def test_the_kind_is_that_of_the_training(models):
     for name, trained in TRAINED.items():
         expected = {"fill_mask": None, "single": "classification"}.get(name, name)
-        assert kind_of_training(trained) == expected
+        assert kind_of_training(trained) == TASK_KINDS.get(expected)
     assert all(kind_class(name).name == name for name in KINDS)
-    with pytest.raises(ValueError, match=r"--task-kind must be one of fill_mask.*, got 'translation'"):
+    with pytest.raises(ValueError, match=r"'translation'; there are fill_mask"):
         kind_class("translation")
 
 
@@ -52,7 +53,7 @@ def test_a_question_of_unknown_length_is_cut_as_tables_of_your_own_are_prepared(
     hub = RobertaHub.from_pretrained(models["question_answering"])
     hub.trained_on = {}  # as of an imported model
     settings = PredictSettings(model=models["question_answering"], max_length=max_length)
-    predicted = kind_class("question_answering")(hub, settings).layout.question_length
+    predicted = kind_class("question_answering").answering(hub, settings).windows.question_length
     prepared = QuestionAnswering.settings_of(CustomOptions(kind="question-answering"), max_length=max_length)
     assert predicted == prepared["question_length"] == max_length // 4
 
@@ -145,6 +146,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
 
     class Task:
         inputs_class = ExamplesDataset
+        kind = kind_class("question_answering")
         vocabulary = hub.vocabulary
 
         @staticmethod
@@ -183,6 +185,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
 
     class Task:
         inputs_class = ExamplesDataset
+        kind = kind_class("tagging")
         vocabulary = hub.vocabulary
 
         @staticmethod
@@ -322,7 +325,7 @@ def test_standard_input_is_answered_on_standard_output(models, monkeypatch, capf
 @pytest.mark.parametrize("name", ["classification", "question_answering", "multiple_choice", "tagging"])
 def test_columns_and_ids_may_have_any_names(models, tmp_path, name):
     """Those of another model's training, too, which here are unknown; an answer without an id names its line."""
-    first, *second = kind_class(name).columns
+    first, *second = kind_class(name).fields
     usual = {first: "good bad", **({second[0]: "bad good"} if second else {}), "options": ["good", "bad"]}
     (expected,) = answers(models[name], [usual])
     renamed = {"said": usual[first], "also": "bad good", "who": "w1", "options": ["good", "bad"]}
@@ -523,5 +526,5 @@ def test_a_text_is_summed_up_in_its_own_sentences(models):
     assert whole["summary"] == " ".join(text.split())
     (cut,) = answers(models["summary"], ["x" * 90])
     assert cut["truncated"] is True
-    with pytest.raises(ValueError, match="list of sentences, none of them empty"):
+    with pytest.raises(ValueError, match="sentence 2 of the column 'text' is empty"):
         answers(models["summary"], [{"text": ["a", " "]}])

@@ -8,7 +8,7 @@ import torch
 
 from roberta_plugin.criterions.tagging import RobertaTaggingCriterion, RobertaTaggingCriterionConfig
 from roberta_plugin.experiments.inference import run_model
-from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
+from roberta_plugin.kinds.outputs import read_outputs, write_outputs
 from roberta_plugin.tasks.tagging import RobertaTaggingConfig, RobertaTaggingTask
 from tests.tiny_tagging import write_prepared, write_raw
 

@@ -9,11 +9,10 @@ import pytest
 from roberta_plugin.experiments.evaluation import EvaluateSettings
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.experiments.stored_outputs import write_outputs
 from roberta_plugin.finetuning.custom import benchmark
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds.entities import evaluate
-from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tables import rows_of, write_csv
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from roberta_plugin.finetuning.glue.alignment import align, contains, content_words
+from roberta_plugin.finetuning.glue.alignment import align
 from roberta_plugin.finetuning.glue.reader import read_rows
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.kinds.noun_phrases import contains, content_words
 
 DRAIN = "The drain is clogged with hair. It has to be cleaned."
 NEWSLETTER = (

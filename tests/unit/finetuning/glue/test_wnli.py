@@ -1,9 +1,9 @@
 """Schemas: the right phrase, its rivals, and nothing but meaning to tell them apart."""
 
-from roberta_plugin.finetuning.glue.alignment import content_words
 from roberta_plugin.finetuning.glue.reader import GlueRow, read_rows
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.glue.wnli import find_schema, training_schemas
+from roberta_plugin.kinds.noun_phrases import content_words
 
 TEXT = "The drain is clogged with hair. It has to be cleaned."
 

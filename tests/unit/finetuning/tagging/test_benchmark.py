@@ -6,13 +6,12 @@ import pytest
 from roberta_plugin.experiments.evaluation import EvaluateSettings
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.experiments.stored_outputs import write_outputs
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.finetuning.tagging.predictions import shown
 from roberta_plugin.kinds.entities import evaluate, invalid_places
-from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences, best_valid
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 

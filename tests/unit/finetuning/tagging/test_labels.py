@@ -7,8 +7,8 @@ import pytest
 
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging.labels import convert
+from roberta_plugin.finetuning.tagging.reader import Sentence
 from roberta_plugin.kinds.entities import entity_labels, types_of
-from roberta_plugin.kinds.words import Sentence
 
 
 def sentences(*lines):

@@ -31,7 +31,7 @@ def test_the_tags_of_the_words_are_at_their_first_tokens(prepared, tmp_path):
     for name in prepared.splits:
         split = prepared.split(name)
         sentences = Sentences(split)
-        raw = read_file(prepared.folder.parent / "raw" / f"{name}.txt", options=TaggingOptions(), needs_tags=True)
+        raw = read_file(prepared.folder.parent / "raw" / f"{name}.txt", needs_tags=True)
         assert len(split) > len(raw), "no sentence was cut: the test shows little"
         words = [word for each in raw for word in each.words]
         tags = [tag for each in raw for tag in each.tags]

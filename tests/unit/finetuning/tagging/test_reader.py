@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging.reader import find_files, read_file
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -25,7 +24,7 @@ Blackburn NNP I-NP I-PER
 def read(tmp_path, text, *, name="train.txt", needs_tags=True, **options):
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_file(path, options=TaggingOptions(**options), needs_tags=needs_tags)
+    return read_file(path, columns=(options.get("tokens_column"), options.get("tags_column")), needs_tags=needs_tags)
 
 
 def test_columns_of_conll_2003_with_documents(tmp_path):

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.glue.alignment import rivals_of
-from roberta_plugin.finetuning.glue.noun_phrases import noun_phrases
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.kinds.noun_phrases import noun_phrases, rivals_of
 from roberta_plugin.kinds.phrases import Schema, SchemaInputs, schema_inputs
 
 _FORM = "Mark the pronoun with [ ], and a phrase to ask about with _ _, as in: The _trophy_ did not fit, [it] was big."

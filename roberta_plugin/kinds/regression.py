@@ -1,7 +1,10 @@
-"""A text or a pair -> a number on a scale of your own.
+"""A text or a pair -> a number, on a scale of your own or of a task.
 
-Column: `label`, the number as the table has it. The model learns (number - mean) / deviation, with the mean and the
-standard deviation of the training set, so that the scale does not matter; both are settings, and undone in predictions.
+Column: `label`, the number as the table has it. Of tables of your own, the model learns (number - mean) / deviation,
+with the mean and the standard deviation of the training set, so that the scale does not matter; both are settings, and
+undone in predictions.
+
+Example: {"text": "A plane takes off.", "text_pair": "An air plane is taking off."} -> {"score": 4.9}
 
 Shapes: N examples of a split.
 """
@@ -13,27 +16,61 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.tables import Row, short
 
 
-class Regression(CustomKind):
+class Regression(TextKind, TableKind):
     """Squared error of the standardized number."""
 
     name = "regression"
+    description = "gives a number for a text or a pair of texts"
+    loss = "regression"
+    hugging_face = HuggingFace(
+        **SEQUENCE_CLASSIFICATION, problem_type="regression", arguments=', function_to_apply="none"'
+    )
+
+    def metrics(self) -> tuple[str, ...]:
+        """See `Kind.metrics`."""
+        return ("pearson_spearman", "pearson", "spearman", "mae", "rmse")
 
     @property
     def selection(self) -> str:
         """The mean of Pearson's and Spearman's correlation."""
         return "pearson_spearman"
 
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Mean and deviation of the numbers: the model learns (number - mean) / deviation. Of other tasks, (0, 1)."""
+        return self.settings.get("mean", 0.0), self.settings.get("deviation", 1.0)
+
+    def open(self) -> None:
+        """See `Kind.open`."""
+        super().open()
+        self.check_one_output()
+
+    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[Any]:
+        """See `Kind.decide`: numbers on the scale of the table; those of members are averaged."""
+        mean, deviation = self.scale
+        numbers: NDArray[np.float64] = np.mean([each[:, 0] for each in logits_of(members)], axis=0) * deviation + mean
+        return numbers  # (N,)
+
+    def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
+        """See `TextKind.decode`: the number, within the limits of an official task."""
+        numbers = np.mean([each[:, 0] for each in logits_of(members)], axis=0)
+        if self.official.limits is not None:
+            numbers = numbers.clip(*self.official.limits)
+        return [{"score": round(number, 6)} for number in numbers.tolist()]
+
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
-        """See `CustomKind.read_target`: the number."""
+        """See `TableKind.read_target`: the number."""
         value = row.value(self.label_column, option="--label-column")
         try:
             number = float(value)
@@ -47,7 +84,7 @@ class Regression(CustomKind):
         return number
 
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `CustomKind.discover`: mean and standard deviation."""
+        """See `TableKind.discover`: mean and standard deviation."""
         numbers = np.array([example.target for example in train])
         if numbers.min() == numbers.max():
             raise ValueError(f"{table[0].path}: every row has the number {numbers[0]:g}, so there is nothing to learn.")
@@ -61,7 +98,7 @@ class Regression(CustomKind):
         return {"labels": [], "mean": mean, "deviation": deviation}
 
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `CustomKind.columns`."""
+        """See `TableKind.columns`."""
         return {"label": float(example.target)}
 
     def outcome(
@@ -72,9 +109,8 @@ class Regression(CustomKind):
         train: PreparedSplit,
         threshold: float | None = None,
     ) -> Outcome:
-        """See `CustomKind.outcome`: numbers on the scale of the table; those of members are averaged."""
-        mean, deviation = self.settings["mean"], self.settings["deviation"]
-        predictions = np.mean([each[:, 0] for each in logits_of(members)], axis=0) * deviation + mean  # (N,)
+        """See `TableKind.outcome`."""
+        predictions = self.decide(members, split)
         answers = split.columns.get("label")
 
         def entries() -> Iterator[dict[str, Any]]:
@@ -85,9 +121,10 @@ class Regression(CustomKind):
         if answers is None:
             return Outcome(entries=entries, num_examples=len(split))
         right = np.asarray(answers, dtype=np.float64)
+        mean, _ = self.scale
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: metrics.of_numbers(right, predictions, weights),
-            baseline=metrics.of_numbers(right, np.full_like(right, mean), np.ones(len(right))),
+            measure=lambda weights: own_metrics.of_numbers(right, predictions, weights),
+            baseline=own_metrics.of_numbers(right, np.full_like(right, mean), np.ones(len(right))),
         )

@@ -1,34 +1,32 @@
-"""What every kind of own data offers, in the order of the flow.
+"""Kinds that tables of your own can be of: how rows are read, and how outputs are judged, in the order of the flow.
 
-    settings   options                     -> what the prepared folder records of them
-    rows       a file                      -> its rows
-    read       a row                       -> an example, or an error that names file and line
-    discover   examples of the training    -> what is found in them: labels, weights, mean
-    sequences  examples                    -> the model's inputs
-    columns    an example                  -> the numbers that the loss reads
-    write      all of these                -> the files of a split
-    outcome    raw outputs for a split     -> predictions, metrics
-
-The head and the loss are those of the fairseq task in `kinds.KINDS`.
+    settings_of    options                     -> what the prepared folder records of them
+    rows           a file                      -> its rows
+    read           a row                       -> an example, or an error that names file and line
+    discover       examples of the training    -> what is found in them: labels, weights, mean
+    sequences      examples                    -> the model's inputs
+    columns        an example                  -> the numbers that the loss reads
+    write          all of these                -> the files of a split
+    outcome        raw outputs for a split     -> predictions, metrics
 
 Shapes: N examples of a split.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.kinds.base import Kind
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.texts import sentence_inputs
@@ -77,17 +75,12 @@ class Outcome:
         )
 
 
-class CustomKind(ABC):
-    """One kind of own data; its settings are those that the prepared folder records."""
-
-    name: ClassVar[str]
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.settings = settings
+class TableKind(Kind):
+    """A kind of tables of your own."""
 
     @classmethod
-    def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
-        """Further settings of this kind.
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """Further settings of this kind, from a `CustomOptions` of `finetuning/custom/options.py`.
 
         Raises:
             ValueError: if they do not fit each other.
@@ -103,11 +96,6 @@ class CustomKind(ABC):
     def label_column(self) -> str:
         """The column of the label."""
         return str(self.settings["label_column"][0])
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels in the order of their numbers."""
-        return list(self.settings["labels"])
 
     def check_name(self, path: Path) -> None:
         """Check that the name of a file gives a format that this kind reads.
@@ -136,22 +124,19 @@ class CustomKind(ABC):
         Raises:
             ValueError: naming file, line and remedy.
         """
-        texts = [row.text(self.settings["text_column"], option="--text-column").strip()]
-        if self.settings["text_pair_column"]:
-            texts.append(row.text(self.settings["text_pair_column"], option="--text-pair-column").strip())
-        choices = self.read_choices(row)
+        texts, choices = self.read_inputs(row)
         return Example(
             path=row.path,
             line=row.line,
             id=self._id(row),
-            texts=tuple(texts),
+            texts=texts,
             target=self.read_target(row, choices) if is_labelled else None,
             choices=choices,
         )
 
-    def read_choices(self, row: Row) -> tuple[str, ...]:
-        """The options of a row, for kinds that have some."""
-        return ()
+    def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The texts of a row, by the rules for what `roberta predict` reads, and its options, if it has some."""
+        return self.read_question(row), ()
 
     def _id(self, row: Row) -> str:
         column = self.settings["id_column"]
@@ -232,15 +217,3 @@ class CustomKind(ABC):
 def ids_of(split: PreparedSplit) -> Iterator[str]:
     """The ids of the examples of a split, in order."""
     return (str(record["id"]) for record in split.records())
-
-
-def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
-    """The logits (S, C) of each member."""
-    logits = [member.logits.astype(np.float64) for member in members if member.logits is not None]
-    assert len(logits) == len(members) > 0, "this kind has a classification head"
-    return logits
-
-
-def rounded(value: float) -> float:
-    """A probability as files have it."""
-    return round(float(value), 6)

@@ -8,9 +8,20 @@ every chunk, and every run of nouns or of proper nouns in it, without pronouns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from roberta_plugin.extras import require
+
+PRONOUNS = frozenset(
+    {"he", "she", "it", "they", "him", "her", "them", "his", "hers", "its", "their", "theirs"}
+    | {"himself", "herself", "itself", "themselves"}
+)
+DETERMINERS = frozenset(
+    {"the", "a", "an", "this", "that", "these", "those", "some", "any", "every", "each", "no", "another"}
+    | {"my", "your", "his", "her", "its", "our", "their"}
+)
+WORD = re.compile(r"\w+(?:[.,-]\w+)*(?:['\u2019](?!s\b)\w+)?|['\u2019]s\b|['\u2019](?=\s|$)")
+POSSESSIVE = ("'s", "'")
 
 _TOKEN = re.compile(r"(?:Mr|Mrs|Ms|Dr|St)\.|\w+(?:[.,'\u2019-](?!s\b)\w+)*|['\u2019]s\b|[^\w\s]")
 _END_OF_SENTENCE = (".", "!", "?", ";")
@@ -71,3 +82,46 @@ def _noun_runs(tags: list[tuple[str, str]], start: int, end: int) -> Iterator[tu
             if before:
                 yield begin, index
             begin, before = index, kind
+
+
+def content_words(phrase: str) -> list[str]:
+    """Words of a phrase in lower case, without leading determiners and possessive ending.
+
+    Example: "The old dog's" -> ["old", "dog"].
+    """
+    return without_determiners(plain_words(list(WORD.finditer(phrase))))
+
+
+def rivals_of(phrase: str | None, candidates: Iterable[str]) -> list[str]:
+    """The candidates that may compete with a phrase, without duplicates; all of them if there is no phrase.
+
+    A rival is neither a part of the phrase nor the phrase of it, and not a mere pronoun or determiner.
+
+    Example: rivals_of("The old dog", ["dog", "the old dog's tail", "it", "a cat"]) -> ["a cat"].
+    """
+    asked = content_words(phrase) if phrase else []
+    rivals: dict[str, None] = {}
+    for candidate in candidates:
+        words = content_words(candidate)
+        if not words or all(word in PRONOUNS for word in words):
+            continue
+        if not asked or not (contains(words, asked) or contains(asked, words)):
+            rivals[candidate] = None
+    return list(rivals)
+
+
+def contains(words: Sequence[str], part: Sequence[str]) -> bool:
+    """Whether `part` is a contiguous part of `words`."""
+    return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
+
+
+def plain_words(words: list[re.Match[str]]) -> list[str]:
+    """Words in lower case, with plain apostrophes."""
+    return [word.group().lower().replace("\u2019", "'") for word in words]
+
+
+def without_determiners(words: list[str]) -> list[str]:
+    """Plain words without leading determiners and possessive ending."""
+    while words and words[0] in DETERMINERS:
+        words = words[1:]
+    return words[:-1] if words and words[-1] in POSSESSIVE else words

@@ -1,6 +1,8 @@
-"""A text or a pair -> any number of labels, also none.
+"""A text or a pair -> any number of labels, also none: those whose probability reaches a threshold.
 
 Column: `labels`, 1 for each label that the example has and 0 for the others (C,).
+
+Example: {"text": "A witty thriller."} -> {"labels": ["comedy", "thriller"], "probabilities": {"comedy": 0.8, ...}}
 
 Shapes: N examples of a split, C labels, M thresholds.
 """
@@ -12,35 +14,62 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, ids_of, logits_of, rounded
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of, rounded
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, number_of, positive_weights
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.tables import Row
 
 SEPARATOR = ","
 _PRESENT, _ABSENT = ("1", "true"), ("0", "false")
 
 
-class MultiLabel(CustomKind):
+class MultiLabel(TextKind, TableKind):
     """Binary cross-entropy of each label."""
 
     name = "multi_label"
+    description = "gives any number of labels to a text or a pair of texts"
+    loss = "multi_label"
+    has_labels = True
+    hugging_face = HuggingFace(
+        **SEQUENCE_CLASSIFICATION, problem_type="multi_label_classification", arguments=", top_k=None"
+    )
+    threshold = "threshold"
+
+    def metrics(self) -> tuple[str, ...]:
+        """See `Kind.metrics`."""
+        return ("tuned_micro_f1",)
+
+    def head_sizes(self) -> dict[str, int]:
+        """See `Kind.head_sizes`."""
+        return {"num_classes": len(self.labels)}
 
     @property
     def selection(self) -> str:
         """Micro-F1 at the best threshold."""
         return "tuned_micro_f1"
 
+    def open(self) -> None:
+        """See `Kind.open`."""
+        super().open()
+        self.limit = self.chosen_threshold()
+
+    def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
+        """See `TextKind.decode`: the labels above the threshold of the open model."""
+        probabilities = label_probabilities(members)
+        return list(_entries(probabilities, self.known_labels(probabilities.shape[1]), self.limit))
+
     def is_labelled(self, row: Row) -> bool:
-        """See `CustomKind.is_labelled`; an empty list of labels says that the row has none."""
+        """See `TableKind.is_labelled`; an empty list of labels says that the row has none."""
         return all(column in row.values for column in self.settings["label_column"])
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
-        """See `CustomKind.read_target`: the labels of the row."""
+        """See `TableKind.read_target`: the labels of the row."""
         columns = self.settings["label_column"]
         if len(columns) > 1:
             return tuple(column for column in columns if self._is_present(row, column))
@@ -60,12 +89,12 @@ class MultiLabel(CustomKind):
         return text in _PRESENT
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
-        """See `CustomKind.split_labels`."""
+        """See `TableKind.split_labels`."""
         labels: tuple[str, ...] = example.target
         return labels
 
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `CustomKind.discover`: labels, and the weights of their presence."""
+        """See `TableKind.discover`: labels, and the weights of their presence."""
         columns = self.settings["label_column"]
         given = self.settings.get("labels") or (columns if len(columns) > 1 else None)
         pairs = ((label, example) for example in table for label in example.target)
@@ -77,7 +106,7 @@ class MultiLabel(CustomKind):
         return found
 
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `CustomKind.columns`."""
+        """See `TableKind.columns`."""
         present = np.zeros(len(self.labels), dtype=np.uint8)
         for label in example.target:
             present[number_of(label, self.labels, example)] = 1
@@ -91,13 +120,12 @@ class MultiLabel(CustomKind):
         train: PreparedSplit,
         threshold: float | None = None,
     ) -> Outcome:
-        """See `CustomKind.outcome`: the labels above the threshold; probabilities of members are averaged.
+        """See `TableKind.outcome`: the labels above the threshold.
 
         Raises:
             ValueError: if no threshold is given, and the split has no right answers to find it by.
         """
-        labels = self.labels
-        probabilities = np.mean([1 / (1 + np.exp(-each)) for each in logits_of(members)], axis=0)  # (N, C)
+        labels, probabilities = self.labels, label_probabilities(members)
         answers = split.columns.get("labels")
         right = None if answers is None else np.asarray(answers, dtype=bool)
         if threshold is None:
@@ -106,31 +134,43 @@ class MultiLabel(CustomKind):
                     f"The split {split.name} has no labels to find the threshold by: give --threshold, that of the "
                     "development set."
                 )
-            threshold = metrics.best_threshold(metrics.threshold_counts(probabilities, right))
-        predictions = probabilities >= threshold
+            threshold = own_metrics.best_threshold(own_metrics.threshold_counts(probabilities, right))
+        limit = threshold
 
         def entries() -> Iterator[dict[str, Any]]:
-            for index, id_ in enumerate(ids_of(split)):
-                entry: dict[str, Any] = {"id": id_, "prediction": _names(labels, predictions[index])}
-                if right is not None:
-                    entry["label"] = _names(labels, right[index])
-                shown = zip(labels, map(rounded, probabilities[index].tolist()), strict=True)
-                yield {**entry, "probabilities": dict(shown)}
+            for index, (id_, found) in enumerate(
+                zip(ids_of(split), _entries(probabilities, labels, limit), strict=True)
+            ):
+                entry = {"id": id_, "prediction": found.pop("labels")}
+                yield {**entry, **({} if right is None else {"label": _names(labels, right[index])}), **found}
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
-        known, ones = right, np.ones(len(right))
+        known, ones, predictions = right, np.ones(len(right)), probabilities >= threshold
         most_frequent = np.zeros_like(right)
         most_frequent[:, np.asarray(train.columns["labels"]).sum(axis=0).argmax()] = True
-        counts = metrics.label_counts(right, predictions, ones)
+        counts = own_metrics.label_counts(right, predictions, ones)
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: metrics.of_labels(known, predictions, weights),
-            baseline=metrics.of_labels(right, most_frequent, ones),
-            tables={"classes": metrics.class_table(*counts, labels)},
+            measure=lambda weights: own_metrics.of_labels(known, predictions, weights),
+            baseline=own_metrics.of_labels(right, most_frequent, ones),
+            tables={"classes": own_metrics.class_table(*counts, labels)},
             threshold=threshold,
         )
+
+
+def label_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]:
+    """The mean of the members' probabilities of each label (N, C)."""
+    mean: NDArray[np.float64] = np.mean([1 / (1 + np.exp(-each)) for each in logits_of(members)], axis=0)
+    return mean
+
+
+def _entries(probabilities: NDArray[np.float64], labels: Sequence[str], limit: float) -> Iterator[dict[str, Any]]:
+    """The labels of each example that reach the limit, and all probabilities."""
+    for row in probabilities:
+        shown = dict(zip(labels, map(rounded, row.tolist()), strict=True))
+        yield {"labels": _names(labels, row >= limit), "probabilities": shown}
 
 
 def _names(labels: Sequence[str], present: Any) -> list[str]:

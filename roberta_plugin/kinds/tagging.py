@@ -1,11 +1,17 @@
 """The words of a text -> a tag for each word: entities, or tags of another kind such as parts of speech.
 
-Inputs, files, head and loss are those of `finetuning/tagging`. An example is a text, whose words come as a list in JSON
-Lines or Parquet, or one per line in CoNLL columns, of which --text-column and --label-column are numbers from 1 on, or
-names that the first line gives.
+An example of a table is a text, whose words come as a list in JSON Lines or Parquet, or one per line in CoNLL columns,
+of which --text-column and --label-column are numbers from 1 on, or names that the first line gives. Tags of entities
+may be in any scheme that `entities` knows, and become IOB2. Tags are taken for entities if all of them can be read so;
+if none has the form B-TYPE, they are labels as they are.
 
-Tags of entities may be in any scheme that `kinds/entities.py` knows, and become IOB2. Tags are taken for
-entities if all of them can be read so; if none has the form B-TYPE, they are labels as they are.
+A text of a record is divided into words and punctuation marks, which the model reads as in training: with one space
+between them. Positions are characters of the text; of words, those of the words joined by single spaces. A text that is
+too long is read in overlapping windows.
+
+Example: {"text": "I live in New York."} -> {"words": ["I", "live", "in", "New", "York", "."], "tags": ["O", "O", "O",
+"B-LOC", "I-LOC", "O"], "entities": [{"type": "LOC", "text": "New York", "start": 10, "end": 18, "first_word": 3,
+"last_word": 4, "score": 0.99}]}; the score is the mean probability of the words' tags.
 
 Shapes: N texts of a split, W words of all of them, C labels, K types of entities.
 """
@@ -15,19 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.custom.kinds.base import CustomKind, Outcome, Weights, ids_of
-from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.tagging.reader import read_file
-from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.finetuning.tagging.reader import Sentence, read_file
+from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds.base import Answer, HuggingFace, rounded
 from roberta_plugin.kinds.entities import (
     CORRECT,
     FOUND,
@@ -43,26 +47,65 @@ from roberta_plugin.kinds.entities import (
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.labels import found_labels, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tags import Sentences
-from roberta_plugin.kinds.words import Sentence, SplitOfWindows, TaggingLayout
+from roberta_plugin.kinds.records import column_of, text_of, texts_of
+from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
+from roberta_plugin.kinds.tags import Sentences, best_valid
+from roberta_plugin.kinds.words import (
+    SplitOfWindows,
+    TaggingLayout,
+    WordEncoder,
+    split_words,
+    windows_of,
+    word_spans,
+)
 from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table
 
 _WORDS, _TAGS = "tokens", "tags"
 _LISTS = ("jsonl", "parquet")  # formats with lists of words
 _NAMES = ("precision", "recall", "f1")
+_LAYOUT = ("doc_stride", "label_pieces", "context")
 
 
-class Tagging(CustomKind):
+class TextOfWords(NamedTuple):
+    """A text and its words."""
+
+    text: str
+    words: list[str]
+    spans: list[tuple[int, int]]
+    """Characters of each word."""
+
+
+class Tagging(TableKind):
     """Cross-entropy of each word, at its first token."""
 
     name = "tagging"
+    description = "gives each word of a text a tag, such as the entity that it belongs to"
+    head = "token"
+    default_head_name = "token_head"
+    task = loss = "roberta_tagging"
+    has_labels = True
+    outputs = ("token_logits",)
+    hugging_face = HuggingFace(
+        suffix="ForTokenClassification",
+        names={"out_proj": "classifier"},
+        pipeline="token-classification",
+        arguments=', aggregation_strategy="first"',
+    )
+
+    def metrics(self) -> tuple[str, ...]:
+        """See `Kind.metrics`."""
+        has_entities = any(label.startswith("B-") for label in self.labels)
+        return ("f1", "precision", "recall", "accuracy") if has_entities else ("accuracy",)
+
+    def head_sizes(self) -> dict[str, int]:
+        """See `Kind.head_sizes`."""
+        return {"num_classes": len(self.labels)}
 
     @classmethod
-    def settings_of(cls, options: CustomOptions, *, max_length: int) -> dict[str, Any]:
-        """See `CustomKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
-        stride = min(128, max(1, max_length // 4))
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
         return {
-            **asdict(TaggingLayout.of(max_length, doc_stride=stride)),
+            **asdict(TaggingLayout.of(max_length, doc_stride=min(128, max(1, max_length // 4)))),
             "text_column": options.text_column,
             "label_column": list(options.label_column or ()),
         }
@@ -75,10 +118,10 @@ class Tagging(CustomKind):
     @property
     def _columns(self) -> tuple[str, str]:
         """The columns of words and tags in tables of lists."""
-        return self.settings["text_column"] or _WORDS, next(iter(self.settings["label_column"]), _TAGS)
+        return self.settings.get("text_column") or _WORDS, next(iter(self.settings.get("label_column") or ()), _TAGS)
 
     def check_name(self, path: Path) -> None:
-        """See `CustomKind.check_name`; all but CSV can be read."""
+        """See `TableKind.check_name`; all but CSV can be read."""
         if named_format(path) == "csv":
             raise ValueError(
                 f"{path}: tagged words are read from JSON Lines and Parquet, or from columns with a word per line and "
@@ -86,40 +129,57 @@ class Tagging(CustomKind):
             )
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """See `CustomKind.rows`: the words and tags of each text, as lists."""
+        """See `TableKind.rows`: the words and tags of each text, as lists."""
         if named_format(path) in _LISTS:
             yield from read_table(path)
             return
-        named = TaggingOptions(
-            tokens_column=self.settings["text_column"], tags_column=next(iter(self.settings["label_column"]), None)
-        )
+        named = (self.settings["text_column"], next(iter(self.settings["label_column"]), None))
         words, tags = self._columns
         called = ("--text-column", "--label-column")
-        for sentence in read_file(path, options=named, needs_tags=False, called=called):
+        for sentence in read_file(path, columns=named, needs_tags=False, called=called):
             values = {words: list(sentence.words), tags: None if sentence.tags is None else list(sentence.tags)}
             yield Row(path, sentence.line, values)
 
     def is_labelled(self, row: Row) -> bool:
-        """See `CustomKind.is_labelled`."""
+        """See `TableKind.is_labelled`."""
         return not is_missing(row.values.get(self._columns[1]))
 
-    def read(self, row: Row, *, is_labelled: bool) -> Example:
-        """See `CustomKind.read`: the texts are the words."""
-        column = self._columns[0]
-        words = check_list(row.value(column, option="--text-column"), f"the column {column!r}", row.where)
+    def read_question(self, row: Row) -> TextOfWords:
+        """See `Kind.read_question`: a list of words, or in a record also a text."""
+        name = self._columns[0]
+        if self.is_answering:
+            usual = (each for each in ("words", _WORDS, name) if each in row.values)
+            name = self.options.text_column or next(usual, "text")
+        value = row.values[column_of(row, (name,), option="--text-column")]
+        may_be_text = self.is_answering and name in (self.options.text_column, "text")
+        if may_be_text and not isinstance(value, list):
+            text = text_of(row, (name,), option="--text-column", keeps_space=True)
+            words = split_words(text)
+            if not words:
+                raise ValueError(f"{row.where}: the column {name!r} has no words. Give a text, or leave the row out.")
+            return TextOfWords(text, words, word_spans(text, words))
+        words = texts_of(row, name, what="word", may_be_empty=True)
         if not words:
-            raise ValueError(f"{row.where}: the column {column!r} is an empty list. Leave the row out.")
-        texts = tuple(
-            check_text(word, f"word {number} of the column {column!r}", row.where, may_be_empty=True)
-            for number, word in enumerate(words, start=1)
-        )
-        target = self.read_target(row, ()) if is_labelled else None
-        if target is not None and len(target) != len(texts):
-            raise ValueError(f"{row.where}: {len(texts)} words and {len(target)} tags. Give one tag to each word.")
-        return Example(path=row.path, line=row.line, id=self._id(row), texts=texts, target=target)
+            raise ValueError(f"{row.where}: the column {name!r} is an empty list. Leave the row out.")
+        ends = np.cumsum([len(word) + 1 for word in words]).tolist()
+        spans = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
+        return TextOfWords(" ".join(words), words, spans)
+
+    def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """See `TableKind.read_inputs`: the texts are the words."""
+        return tuple(self.read_question(row).words), ()
+
+    def read(self, row: Row, *, is_labelled: bool) -> Example:
+        """See `TableKind.read`."""
+        example = super().read(row, is_labelled=is_labelled)
+        if example.target is not None and len(example.target) != len(example.texts):
+            raise ValueError(
+                f"{row.where}: {len(example.texts)} words and {len(example.target)} tags. Give one tag to each word."
+            )
+        return example
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
-        """See `CustomKind.read_target`: the tags as the file has them."""
+        """See `TableKind.read_target`: the tags as the file has them."""
         column = self._columns[1]
         value = row.value(column, option="--label-column")
         if is_missing(value):
@@ -134,12 +194,12 @@ class Tagging(CustomKind):
         )
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
-        """See `CustomKind.split_labels`."""
+        """See `TableKind.split_labels`."""
         labels: tuple[str, ...] = example.target
         return labels
 
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `CustomKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
+        """See `TableKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
         given, path = self.settings.get("labels"), table[0].path
         if self._are_entities(table):
             types = None if given is None else types_of(given)
@@ -169,15 +229,13 @@ class Tagging(CustomKind):
         return not others
 
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `CustomKind.columns`: those of each window are written by `write`."""
+        """See `TableKind.columns`: those of each window are written by `write`."""
         return {}
 
     def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """See `CustomKind.write`: the files of `finetuning/tagging/prepare.py`."""
+        """See `TableKind.write`: the files of `words`."""
         is_labelled = examples[0].target is not None
-        layout = TaggingLayout(
-            max_length=max_length, **{name: self.settings[name] for name in ("doc_stride", "label_pieces", "context")}
-        )
+        layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
         sentences = [
             Sentence(path=each.path, line=each.line, words=each.texts, tags=each.target, document=None)
             for each in examples
@@ -205,6 +263,66 @@ class Tagging(CustomKind):
             number_of(entity.type, types, example)
         return [self.labels.index(tag) for tag in tags_of(entities, len(example.target))]
 
+    def open(self) -> None:
+        """See `Kind.open`."""
+        super().open()
+        stride = {"doc_stride": self.settings["doc_stride"]} if "doc_stride" in self.settings else {}
+        self.layout = TaggingLayout.of(self.max_length, **stride)
+        self.words = WordEncoder(self.hub.codec.encoder)
+        self.names = self.known_labels(self.hub.num_classes(self.head_name), form="LABEL_{}")
+
+    def answer(self, questions: Sequence[TextOfWords]) -> list[Answer]:
+        """See `Kind.answer`."""
+        probabilities = self._probabilities(questions)  # (W, C)
+        offsets = np.cumsum([0, *(len(each.words) for each in questions)])
+        if self.options.valid_sequences:
+            found = best_valid(probabilities, offsets, self.names)
+        else:
+            found = probabilities.argmax(axis=1)
+        scores = probabilities[np.arange(len(found)), found]
+        return [
+            self._entry(each, found[first:stop], scores[first:stop])
+            for each, first, stop in zip(questions, offsets[:-1], offsets[1:], strict=True)
+        ]
+
+    def _probabilities(self, questions: Sequence[TextOfWords]) -> NDArray[np.float64]:
+        """Probabilities of the labels of all words (W, C); a word without a token has the first label, which is O."""
+        vocabulary = self.hub.vocabulary
+        ids = {"bos_id": vocabulary.bos_id, "eos_id": vocabulary.eos_id}
+        tokens = self.words.tokens_of_all([each.words for each in questions])
+        windows = [window for words in tokens for window in windows_of(words, self.layout, **ids)]
+        logits = self.hub.token_logits(
+            [window.tokens for window in windows], self.head_name, max_tokens=self.options.batch_tokens
+        )
+        outside = np.eye(1, len(self.names), self.names.index("O") if "O" in self.names else 0)
+        rows = []
+        for window, of_window in zip(windows, logits, strict=True):
+            of_words = of_window.double().softmax(dim=-1).numpy()[window.positions]
+            rows.append(np.where(window.positions[:, None] > 0, of_words, outside))
+        return np.concatenate(rows)
+
+    def _entry(self, question: TextOfWords, found: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
+        tags = [self.names[label] for label in found.tolist()]
+        entry: dict[str, Any] = {"words": question.words, "tags": tags}
+        try:
+            entities = entities_of(tags)
+        except ValueError:  # tags of another kind, such as parts of speech
+            return entry
+        spans = question.spans
+        entry["entities"] = [
+            {
+                "type": entity.type,
+                "text": question.text[spans[entity.start][0] : spans[entity.stop - 1][1]],
+                "start": spans[entity.start][0],
+                "end": spans[entity.stop - 1][1],
+                "first_word": entity.start,
+                "last_word": entity.stop - 1,
+                "score": rounded(scores[entity.start : entity.stop].mean()),
+            }
+            for entity in entities
+        ]
+        return entry
+
     def outcome(
         self,
         split: PreparedSplit,
@@ -213,7 +331,7 @@ class Tagging(CustomKind):
         train: PreparedSplit,
         threshold: float | None = None,
     ) -> Outcome:
-        """See `CustomKind.outcome`: the most probable tag of each word; probabilities of members are averaged."""
+        """See `TableKind.outcome`: the most probable tag of each word; probabilities of members are averaged."""
         sentences, labels = Sentences(split), self.labels
         found = sentences.decided(members, labels)  # (W,)
         right = sentences.tags if sentences.is_labelled else None
@@ -264,12 +382,12 @@ class _Measured:
         """A row per type of entities; of other tags a row per tag, and the confusion matrix."""
         if self.types is not None:
             counts = self.entities.sum(axis=0).T  # (N, K, 3) -> (3, K)
-            return {"classes": metrics.class_table(counts[CORRECT], counts[FOUND], counts[GOLD], self.types)}
+            return {"classes": own_metrics.class_table(counts[CORRECT], counts[FOUND], counts[GOLD], self.types)}
         right, found = self.words
-        of_words = metrics.confusion(right, found, np.ones(len(right)), num_classes=len(self.labels))
+        of_words = own_metrics.confusion(right, found, np.ones(len(right)), num_classes=len(self.labels))
         sums = (of_words.diagonal(), of_words.sum(axis=0), of_words.sum(axis=1))
         return {
-            "classes": metrics.class_table(*sums, self.labels),
+            "classes": own_metrics.class_table(*sums, self.labels),
             "confusion": {"labels": list(self.labels), "counts": of_words.astype(int).tolist()},
         }
 

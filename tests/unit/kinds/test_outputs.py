@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.experiments.stored_outputs import read_outputs, write_outputs
-from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 from tests.tiny_benchmarks import write_prepared
 
 

@@ -1,0 +1,355 @@
+"""What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
+
+    trained by     head, task, loss, head_sizes, metrics
+    known as       description, has_labels, hugging_face, onnx_outputs
+    raw outputs    outputs: which fields of `RawOutputs` it has
+    answers        read_question, answer: a record -> an answer, by a model that is open
+
+Shapes: N examples or questions, S their sequences, C classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.json_files import read_json
+from roberta_plugin.kinds import KINDS
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.records import text_of
+from roberta_plugin.kinds.texts import text_inputs
+from roberta_plugin.tables import IN_MEMORY, Row
+
+DEFAULT_THRESHOLD = 0.5
+THRESHOLDS = ("threshold", "null_threshold")  # in the metrics of a development set
+TEXT_CLASSES = "roberta_sentence_prediction"  # the fairseq task of texts and pairs
+
+Answer = dict[str, Any] | ValueError
+"""The answer to a record, or the reason why there is none."""
+Hub = Any
+"""A `roberta_plugin.hub.RobertaHub`, whose room is above this one."""
+AnswerOptions = Any
+"""The `PredictSettings` of `roberta_plugin/prediction/settings.py`, likewise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFace:
+    """A kind in the formats of Hugging Face."""
+
+    suffix: str
+    """End of the name of the class, such as ForMaskedLM."""
+    names: Mapping[str, str]
+    """Modules of our head -> theirs."""
+    pipeline: str
+    """Name of the task on the hub."""
+    problem_type: str = ""
+    """Of ForSequenceClassification."""
+    optional: tuple[str, ...] = ()
+    """Modules of ours that their class lacks."""
+    arguments: str | None = ""
+    """Further arguments of `pipeline` that give the answers of this kind; None: there is no such pipeline."""
+    remembers: Mapping[str, Any] = field(default_factory=dict)
+    """What an imported model records of its training: `task`, and entries of its settings."""
+
+
+SEQUENCE_CLASSIFICATION: dict[str, Any] = {
+    "suffix": "ForSequenceClassification",
+    "names": {"dense": "classifier.dense", "out_proj": "classifier.out_proj"},
+    "pipeline": "text-classification",
+}
+
+
+class Official(NamedTuple):
+    """How an official task reads its records: what a benchmark knows and a kind does not."""
+
+    columns: tuple[str, ...] = ()
+    """Columns of the text or the two texts."""
+    is_pair: bool | None = None
+    """Whether it reads two texts; None: not known."""
+    texts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
+    """A record with the official fields -> its texts; `text` and `text_pair` are read too."""
+    choices: Callable[[Mapping[str, Any]], Any] | None = None
+    """A record with the official fields -> `multiple_choice.Choices`."""
+    separators: int = 2
+    """</s> between the text and an option."""
+    limits: tuple[float, float] | None = None
+    """Smallest and greatest number."""
+
+
+class Kind(ABC):
+    """One kind of task; its settings are those that a prepared folder or a checkpoint records."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """What a model of this kind does, for model cards."""
+    head: ClassVar[str] = "classification"
+    """The kind of its head in `models/heads.py`; or masked_lm, the head of pretraining."""
+    default_head_name: ClassVar[str] = "sentence_classification_head"
+    task: ClassVar[str] = TEXT_CLASSES
+    """Name of the fairseq task and criterion that train it."""
+    loss: ClassVar[str] = ""
+    """Which of the criterion's losses it has, if it has several."""
+    has_labels: ClassVar[bool] = False
+    """Whether its classes have names."""
+    outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    """Row of `RawOutputs`, in the order of the head's outputs."""
+    onnx_outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    hugging_face: ClassVar[HuggingFace | None] = None
+    """None: Hugging Face has no class for it."""
+    fields: ClassVar[tuple[str, ...]] = ("text",)
+    """Row of a record that --text-column and --text-pair-column stand for."""
+    threshold: ClassVar[str] = ""
+    """Name of the option that is its threshold; empty if it has none."""
+
+    hub: Hub
+    options: AnswerOptions
+    official: Official
+    max_length: int
+    head_name: str
+
+    def __init__(self, settings: Mapping[str, Any], *, task_name: str = "custom") -> None:
+        """Make a kind from settings; `task_name` is the fine-tuning task, whose rules may be special."""
+        self.settings, self.task_name = settings, task_name
+        self.is_answering = False
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels in the order of their numbers."""
+        return list(self.settings["labels"])
+
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that a validation logs besides the loss, by which checkpoints can be chosen."""
+        return ("accuracy",)
+
+    def head_sizes(self) -> dict[str, int]:
+        """Arguments of a new head."""
+        return {"num_classes": 1}
+
+    # Answers about records.
+
+    @classmethod
+    def answering(cls, hub: Hub, options: AnswerOptions, official: Official | None = None) -> Self:
+        """The kind with an open model, ready to answer.
+
+        Raises:
+            ValueError: if the model cannot give such answers.
+        """
+        goes_with = {option: kind for kind, entry in KINDS.items() for option in entry.options}
+        if cls.head in ("", "masked_lm"):
+            goes_with["head"] = "kinds that are fine-tuned"
+        for name, kind in goes_with.items():
+            if getattr(options, name) not in (None, False) and kind != cls.name:
+                raise ValueError(f"--{name.replace('_', '-')} goes with {kind}, and this is {cls.name}.")
+        if options.text_pair_column is not None and len(cls.fields) == 1:
+            raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {cls.name}.")
+        made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")))
+        made.is_answering = True
+        made.hub, made.options, made.official = hub, options, official or Official()
+        made.max_length = options.max_length or min(
+            made.settings.get("max_length", hub.max_positions), hub.max_positions
+        )
+        if made.max_length > hub.max_positions:
+            raise ValueError(
+                f"--max-length {made.max_length}: the model has {hub.max_positions} positions. Give at most that."
+            )
+        made.open()
+        return made
+
+    def open(self) -> None:
+        """Find what of the model answers.
+
+        Raises:
+            ValueError: if the model cannot give such answers.
+        """
+        if self.head == "masked_lm":
+            self.hub.check_masked_lm()
+        else:
+            self.head_name = chosen_head(self.hub.heads_of(self.head), self.options.head, kind=self.name)
+
+    def question(self, record: Mapping[str, Any]) -> Any:
+        """What a record asks, for `answer`.
+
+        Raises:
+            ValueError: naming the column and the remedy.
+        """
+        row = Row(IN_MEMORY, 0, record)
+        for name in ("text_column", "text_pair_column"):
+            self.check_column(row, name)
+        try:
+            return self.read_question(row)
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(f"{row.where}: ")) from None
+
+    def id_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The id of a record, as `id`; empty without one.
+
+        Raises:
+            ValueError: if there is no such column as --id-column names.
+        """
+        self.check_column(Row(IN_MEMORY, 0, record), "id_column")
+        names = (self.options.id_column, self.settings.get("id_column"), "id")
+        return next(({"id": record[name]} for name in names if name is not None and name in record), {})
+
+    def check_column(self, row: Row, option: str) -> None:
+        """Refuse a record without the column that an option names.
+
+        Raises:
+            ValueError: naming the option and the columns that there are.
+        """
+        column = getattr(self.options, option)
+        if column is not None and column not in row.values:
+            raise ValueError(
+                f"there is no column {column!r}; there are {', '.join(row.values)}. Name one of them by "
+                f"--{option.replace('_', '-')}."
+            )
+
+    def names_of(self, place: int, *others: str) -> tuple[str, ...]:
+        """Names of the columns that may hold the first (0) or the second text (1) of a row, or of a record.
+
+        In a table it is the column of the settings; in a record also the usual ones and `others`.
+        """
+        option = ("text_column", "text_pair_column")[place]
+        known = self.settings.get(option)
+        if not self.is_answering:
+            return (known,) if known else ()
+        if (given := getattr(self.options, option)) is not None:
+            return (given,)
+        of_task = self.official.columns[place : place + 1]
+        return (*((known,) if known else ()), self.fields[place], *others, *of_task)
+
+    @abstractmethod
+    def read_question(self, row: Row) -> Any:
+        """The inputs of a row or record, checked.
+
+        Raises:
+            ValueError: beginning with where it is, and naming the column and the remedy.
+        """
+
+    def answer(self, questions: Sequence[Any]) -> list[Answer]:
+        """The answers to results of `question`, in order, by the open model."""
+        raise NotImplementedError(f"{self.name} is predicted as another kind")
+
+    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[Any]:
+        """The decisions for a split (N,): ids of labels, or numbers; probabilities of the members are averaged."""
+        raise NotImplementedError(f"{self.name} has no single decision for each example")
+
+    def known_labels(self, number: int, *, form: str = "{}") -> list[str]:
+        """The names of a head's classes, or their numbers if the checkpoint does not name as many."""
+        names = [str(label) for label in self.settings.get("labels") or ()]
+        return names if len(names) == number else [form.format(label) for label in range(number)]
+
+    def chosen_threshold(self) -> float:
+        """The threshold that is given, or that of the development set if the model is the output folder of `roberta
+        finetune`, or 0.5.
+
+        Raises:
+            ValueError: if the file that has it is damaged.
+        """
+        given: float | None = getattr(self.options, self.threshold)
+        if given is not None or not self.options.model.is_dir():
+            return DEFAULT_THRESHOLD if given is None else given
+        path = self.options.model / "results" / "evaluation_valid.json"
+        remedy = f"give --{self.threshold.replace('_', '-')}"
+        metrics = (read_json(path, keys=["ensemble"], remedy=remedy) or {}).get("ensemble", {})
+        return float(next((metrics[name] for name in THRESHOLDS if name in metrics), DEFAULT_THRESHOLD))
+
+    def check_one_output(self) -> None:
+        """Refuse a head with several outputs.
+
+        Raises:
+            ValueError: naming the head.
+        """
+        if (outputs := self.hub.num_classes(self.head_name)) != 1:
+            raise ValueError(
+                f"The head {self.head_name} has {outputs} outputs, one for each class: give --task-kind classification."
+            )
+
+    def class_outputs(self, sequences: Sequence[NDArray[np.int32]]) -> RawOutputs:
+        """The outputs of the model's classification head for some inputs."""
+        logits = self.hub.class_logits(sequences, self.head_name, max_tokens=self.options.batch_tokens)
+        return RawOutputs(logits=logits.numpy())
+
+
+class TextKind(Kind):
+    """A kind that reads a text or a pair, and decides by the logits of a classification head."""
+
+    fields = ("text", "text_pair")
+
+    def read_question(self, row: Row) -> tuple[str, ...]:
+        """See `Kind.read_question`: the text, or the two."""
+        if self.is_answering and self.official.texts is not None and "text" not in row.values:
+            return self.official.texts(row.values)
+        first = text_of(row, self.names_of(0), option="--text-column")
+        names = self.names_of(1)
+        found = [name for name in names if name in row.values]
+        if not self.is_answering:
+            return (first, text_of(row, names, option="--text-pair-column")) if names else (first,)
+        is_pair = self._is_pair()
+        if found and is_pair is False:
+            raise ValueError(
+                f"{row.where}: the model was fine-tuned on single texts, and the record has {found[0]!r}. Leave it out."
+            )
+        if not found and is_pair:
+            raise ValueError(
+                f"{row.where}: there is no column {names[0]!r}, and the model was fine-tuned on pairs of texts; "
+                "text_pair is read too. Add one, or name the column by --text-pair-column."
+            )
+        return (first, text_of(row, names, option="--text-pair-column")) if found else (first,)
+
+    def _is_pair(self) -> bool | None:
+        """Whether the model learned from pairs of texts; None if that is not known."""
+        if "text_column" in self.settings:  # tables of your own
+            return bool(self.settings.get("text_pair_column"))
+        return self.official.is_pair
+
+    def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
+        """See `Kind.answer`; texts that are too long are cut as in fine-tuning."""
+        inputs = text_inputs(questions, self.hub.codec.encoder, max_length=self.max_length)
+        outputs = self.class_outputs([sequence for sequence, _ in inputs])
+        answers = self.decode([outputs])
+        return [
+            marked(each, is_cut=num_tokens > self.max_length)
+            for each, (_, num_tokens) in zip(answers, inputs, strict=True)
+        ]
+
+    @abstractmethod
+    def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
+        """The answer to each example, by the mean of the members of an ensemble."""
+
+
+def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
+    """The logits (S, C) of each member."""
+    logits = [member.logits.astype(np.float64) for member in members if member.logits is not None]
+    assert len(logits) == len(members) > 0, "this kind has a classification head"
+    return logits
+
+
+def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:
+    """The head called `wanted`, or the only one.
+
+    Raises:
+        ValueError: if there is none, or more than one and none is chosen.
+    """
+    if wanted is not None and wanted not in heads:
+        raise ValueError(f"--head {wanted}: the model has {', '.join(heads) or 'no head'} for {kind}.")
+    if wanted is None and len(heads) != 1:
+        if not heads:
+            raise ValueError(f"The model has no head for {kind}: fine-tune it first, or give another --task-kind.")
+        raise ValueError(f"The model has the heads {', '.join(heads)}: choose one with --head.")
+    return wanted or heads[0]
+
+
+def marked(content: dict[str, Any], *, is_cut: bool) -> dict[str, Any]:
+    """The answer, with a mark if the text was cut."""
+    return {**content, "truncated": True} if is_cut else content
+
+
+def rounded(value: float) -> float:
+    """A probability as files have it."""
+    return round(float(value), 6)

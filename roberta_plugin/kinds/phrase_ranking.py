@@ -1,0 +1,68 @@
+"""A sentence with a pronoun in brackets -> the phrase that it stands for, or true or false for the marked one.
+
+The masked-LM head scores each phrase in the place of the pronoun (`phrases`); the best one wins.
+
+Columns: `before` and `after`, the tokens around the phrase; `label`, 1 if the first phrase of the example is right.
+
+Example: {"text": "The trophy would not fit in the suitcase because [it] was too big."} -> {"answer": "The trophy",
+"scores": {"The trophy": -1.2, ...}}; with "The _trophy_ would ...", the answer is true or false.
+
+Shapes: N examples of a split, S their sequences, one for each phrase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.kinds import pronouns
+from roberta_plugin.kinds.averaging import mean_probabilities
+from roberta_plugin.kinds.base import Answer, Kind, logits_of
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.records import text_of, texts_of
+from roberta_plugin.tables import Row
+
+
+class PhraseRanking(Kind):
+    """Each right phrase against its rivals, by a margin or by cross-entropy."""
+
+    name = "phrase_ranking"
+    description = "finds the phrase that a pronoun stands for"
+    head = "masked_lm"
+    loss = "phrase_ranking"
+
+    def metrics(self) -> tuple[str, ...]:
+        """See `Kind.metrics`."""
+        return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
+
+    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[np.int64]:
+        """See `Kind.decide`: 1 for the examples whose first phrase beats all its rivals, 0 for the others."""
+        offsets = np.asarray(split.offsets)
+        probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
+        wins = probabilities[offsets[:-1]] >= np.maximum.reduceat(probabilities, offsets[:-1])
+        return (wins & (np.diff(offsets) > 1)).astype(np.int64)
+
+    def read_question(self, row: Row) -> pronouns.PronounQuestion:
+        """See `Kind.read_question`."""
+        given = row.values.get("candidates")
+        candidates = None if given is None else texts_of(row, "candidates", what="candidate", may_be_empty=True)
+        return pronouns.read_question(
+            text_of(row, self.names_of(0), option="--text-column", keeps_space=True), candidates
+        )
+
+    def answer(self, questions: Sequence[pronouns.PronounQuestion]) -> list[Answer]:
+        """See `Kind.answer`; a sentence that is too long loses tokens at both ends."""
+        encoder = self.hub.codec.encoder
+        inputs = [pronouns.question_inputs(each, encoder, max_length=self.max_length) for each in questions]
+        sequences = [sequence for each in inputs for sequence in each.sequences]
+        spans = [span for each in inputs for span in pronouns.masked_positions(each)]
+        scores = iter(self.hub.score_spans(sequences, spans, max_tokens=self.options.batch_tokens))
+        answers: list[Answer] = []
+        for question in questions:
+            found = [next(scores) for _ in question.phrases]
+            named = {phrase: round(score, 6) for phrase, score in zip(question.phrases, found, strict=True)}
+            answers.append({"answer": pronouns.answer(question, np.array(found)), "scores": named})
+        return answers

@@ -1,0 +1,317 @@
+"""A question and a context of any length -> the part of the context that answers it, or no answer.
+
+Inputs, files, head, loss and metrics are those of SQuAD 2.0: the context is cut into overlapping windows (`windows`),
+each an example, and the spans of all windows compete (`questions`). The label column of a table holds the answer, a
+list of answers, nothing if there is none, or {"text": [...], "answer_start": [...]}; without `answer_start`, the first
+occurrence counts.
+
+Example: {"question": "Who?", "context": "It was Ann."} -> {"answer": "Ann", "probability": 0.9, "start": 7, "end": 10,
+"no_answer_probability": 0.1, "candidates": [{"text": "Ann", "probability": 0.9, "start": 7, "end": 10}, ...]}
+
+Shapes: Q questions of a split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.kinds.base import Answer, HuggingFace, rounded
+from roberta_plugin.kinds.examples import Example, is_missing
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.passages import (
+    LINE_ENDS,
+    NO_PLACE,
+    SplitMaker,
+    SquadAnswer,
+    SquadFile,
+    SquadQuestion,
+    locate,
+    windows_of,
+)
+from roberta_plugin.kinds.questions import Decoded, Questions, decode
+from roberta_plugin.kinds.records import text_of
+from roberta_plugin.kinds.span_metrics import best_threshold, score
+from roberta_plugin.kinds.tables import Outcome, TableKind
+from roberta_plugin.kinds.windows import DOC_STRIDE, QUESTION_LENGTH, WindowLayout, is_blank, question_length
+from roberta_plugin.tables import Row, check_list, check_text
+
+_RULES = "squad2"  # whose definitions of the metrics
+_COLUMNS = ("question", "passage", "passage_token", "passage_length", "best_start", "best_stop")
+
+
+class Question(NamedTuple):
+    """A question and the text that is searched."""
+
+    context: str
+    text: str
+
+
+class QuestionAnswering(TableKind):
+    """The losses of SQuAD 2.0: of the span, and of whether there is one."""
+
+    name = "question_answering"
+    description = "finds the answer to a question in a passage"
+    head = "span"
+    default_head_name = "span_head"
+    task = loss = "squad2"
+    outputs = ("start_logits", "end_logits", "answerable_logits")
+    onnx_outputs = ("start_logits", "end_logits", "answerable")
+    # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,
+    # which therefore reads that head from the same folder.
+    hugging_face = HuggingFace(
+        suffix="ForQuestionAnswering",
+        names={
+            "span": "qa_outputs",
+            "answerable.dense": "classifier.dense",
+            "answerable.out_proj": "classifier.out_proj",
+        },
+        optional=("answerable.dense", "answerable.out_proj"),
+        pipeline="question-answering",
+        arguments=None,
+        remembers={"task": "squad2"},
+    )
+    fields = ("context", "question")
+    threshold = "null_threshold"
+
+    def metrics(self) -> tuple[str, ...]:
+        """See `Kind.metrics`."""
+        return ("exact", "f1") if self.task_name == "squad1" else ("tuned_f1", "tuned_exact", "f1", "exact")
+
+    def head_sizes(self) -> dict[str, int]:
+        """See `Kind.head_sizes`."""
+        return {}
+
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
+        stride = min(DOC_STRIDE, max(1, max_length // 4))
+        layout = WindowLayout.of(
+            max_length, question_length=question_length(max_length, QUESTION_LENGTH), doc_stride=stride
+        )
+        return {
+            **asdict(layout),
+            "text_column": options.text_column or "context",
+            "text_pair_column": options.text_pair_column or "question",
+            "label_column": list(options.label_column or ("answer",)),
+        }
+
+    def layout(self, max_length: int) -> WindowLayout:
+        """The layout of the windows: that of the training, or one with a question as in tables of your own."""
+        known = {name: self.settings[name] for name in ("question_length", "doc_stride") if name in self.settings}
+        return WindowLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
+
+    @property
+    def selection(self) -> str:
+        """F1 at the best threshold."""
+        return "tuned_f1"
+
+    def open(self) -> None:
+        """See `Kind.open`."""
+        super().open()
+        self.windows = self.layout(self.max_length)
+        self.limit = self.chosen_threshold()
+        self.may_be_unanswerable = self.task_name != "squad1"
+
+    def is_labelled(self, row: Row) -> bool:
+        """See `TableKind.is_labelled`; an empty field says that there is no answer."""
+        return self.label_column in row.values
+
+    def split_key(self, example: Example) -> Sequence[str]:
+        """See `TableKind.split_key`: the text, about which there may be several questions."""
+        return example.texts[:1]
+
+    def read_question(self, row: Row) -> Question:
+        """See `Kind.read_question`; the context keeps its white space, in which characters are counted."""
+        question = text_of(row, self.names_of(1), option="--text-pair-column")
+        return Question(text_of(row, self.names_of(0), option="--text-column", keeps_space=True), question)
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[SquadAnswer, ...]:
+        """See `TableKind.read_target`: the right answers and their first characters."""
+        value, context = row.value(self.label_column, option="--label-column"), self.read_question(row).context
+        name = f"the column {self.label_column!r}"
+        if is_missing(value):
+            return ()
+        if isinstance(value, dict):
+            texts = check_list(value.get("text"), f"{name}, text", row.where)
+            starts = check_list(value.get("answer_start"), f"{name}, answer_start", row.where)
+        else:
+            texts = value if isinstance(value, list) else [value]
+            starts = [0] * len(texts)
+        if len(starts) != len(texts) or not all(type(start) is int for start in starts):
+            raise ValueError(f"{row.where}: {name} must have one whole number in answer_start for each text.")
+        answers = []
+        for text, start in zip(texts, starts, strict=True):
+            answer = check_text(text, name, row.where).strip()
+            place = start if start >= 0 and context.startswith(answer, start) else locate(context, answer, start)
+            answers.append(SquadAnswer(answer, place))
+        if answers and all(answer.start == NO_PLACE for answer in answers):
+            raise ValueError(
+                f"{row.where}: the text does not contain the answer {answers[0].text[:60]!r}. Correct one of them, or "
+                "leave the answer empty if there is none."
+            )
+        return tuple(answers)
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `TableKind.discover`: there are no labels."""
+        if not any(example.target for example in train):
+            raise ValueError(f"{table[0].path}: no row has an answer, so there is nothing to learn.")
+        return {"labels": []}
+
+    def columns(self, example: Example) -> dict[str, Any]:
+        """See `TableKind.columns`: those of each window are written by `write`."""
+        return {}
+
+    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
+        """See `TableKind.write`: the files of `passages`."""
+        passages: dict[str, int] = {}
+        content = SquadFile(examples[0].path)
+        for example in examples:
+            context, question = example.texts
+            number = passages.setdefault(context, len(passages))
+            content.questions.append(SquadQuestion(example.id, question, number, example.target))
+        content.passages = list(passages)
+        SplitMaker(split, content, encoder, self.layout(max_length), is_train=split.name == "train").run(split.name)
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """See `Kind.answer`; a question that is too long is cut as in fine-tuning."""
+        answers: list[Answer | None] = [None] * len(questions)
+        places, located = [], []
+        for place, each in enumerate(questions):
+            try:
+                tokens = self.hub.tokenizer.locate(each.context.translate(LINE_ENDS))
+                if not len(tokens.ids):
+                    raise ValueError("it has no tokens. Give another text.")
+            except ValueError as error:
+                answers[place] = ValueError(f"the context: {error}")
+                continue
+            places.append(place)
+            located.append(tokens)
+        asked = [questions[place] for place in places]
+        found = self._decode(asked, located) if asked else []
+        for place, decoded in zip(places, found, strict=True):
+            answers[place] = self._entry(decoded)
+        return [each for each in answers if each is not None]
+
+    def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[Decoded]:
+        memory = _QuestionsInMemory([each.context for each in asked], located)
+        encoder: Encoder = self.hub.codec.encoder
+        ids = encoder.ids_of_all([each.text.translate(LINE_ENDS).strip() for each in asked])
+        sequences: list[NDArray[np.int32]] = []
+        for question_ids, tokens in zip(ids, located, strict=True):
+            question_ids = question_ids[: self.windows.question_length]
+            found = list(windows_of(question_ids, encoder.to_model_id[tokens.ids], self.windows, encoder))
+            memory.add_windows([columns for _, _, columns in found])
+            sequences += [sequence for _, sequence, _ in found]
+        outputs = self.hub.span_outputs(sequences, self.head_name, max_tokens=self.options.batch_tokens)
+        raw = RawOutputs(
+            start_logits=[each.start.numpy() for each in outputs],
+            end_logits=[each.end.numpy() for each in outputs],
+            answerable_logits=np.array([float(each.answerable) for each in outputs], dtype=np.float32),
+        )
+        return decode(memory, [raw], n_best=self.options.top_k)
+
+    def _entry(self, decoded: Decoded) -> dict[str, Any]:
+        candidates = [
+            {"text": text, "probability": rounded(math.exp(value)), "start": start, "end": stop}
+            for text, value, start, stop in decoded.candidates
+        ]
+        entry: dict[str, Any] = {"answer": "", "probability": 0.0}
+        if candidates:
+            best = candidates[0]
+            entry = {"answer": best["text"], **{name: best[name] for name in ("probability", "start", "end")}}
+        if self.may_be_unanswerable:
+            null = decoded.null_probability
+            if null > self.limit:
+                entry = {"answer": "", "probability": rounded(null)}
+            entry["no_answer_probability"] = rounded(null)
+        return {**entry, "candidates": candidates}
+
+    def outcome(
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        train: PreparedSplit,
+        threshold: float | None = None,
+    ) -> Outcome:
+        """See `TableKind.outcome`: the best span, or no answer if its probability is above the threshold.
+
+        Raises:
+            ValueError: if no threshold is given, and the split has no right answers to find it by.
+        """
+        questions = Questions(split, _RULES)
+        decoded = decode(questions, members, n_best=1)
+        best = [found.candidates[0].text if found.candidates else "" for found in decoded]
+        null = [found.null_probability for found in decoded]
+        right = [answers or [] for answers in questions.answers]
+        if threshold is None:
+            if not questions.is_labelled:
+                raise ValueError(
+                    f"The split {split.name} has no answers to find the threshold by: give --threshold, that of the "
+                    "development set."
+                )
+            of_f1 = [score(_RULES, text, answers).f1 for text, answers in zip(best, right, strict=True)]
+            given = {"has_answer": [bool(answers) for answers in right], "is_given": [bool(text) for text in best]}
+            threshold = best_threshold(of_f1, null=null, **given)[1]
+        limit = threshold
+        predictions = ["" if value > limit else text for text, value in zip(best, null, strict=True)]
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for id_, text, value, answers in zip(questions.ids, predictions, null, questions.answers, strict=True):
+                entry: dict[str, Any] = {"id": id_, "prediction": text, "no_answer_probability": rounded(value)}
+                yield entry if answers is None else {**entry, "label": answers}
+
+        if not questions.is_labelled:
+            return Outcome(entries=entries, num_examples=len(questions), threshold=threshold)
+        scores = np.array([score(_RULES, text, answers) for text, answers in zip(predictions, right, strict=True)])
+        unanswered = np.array([score(_RULES, "", answers) for answers in right])  # (Q, 2)
+        return Outcome(
+            entries=entries,
+            num_examples=len(questions),
+            measure=lambda weights: _means(scores, weights),
+            baseline=_means(unanswered, np.ones(len(questions))),
+            threshold=threshold,
+        )
+
+
+class _QuestionsInMemory(Questions):
+    """Questions of records instead of a prepared split, each with a passage of its own."""
+
+    def __init__(self, contexts: Sequence[str], located: Sequence[LocatedTokens]) -> None:
+        self.ids = [str(number) for number in range(len(contexts))]
+        self._passages = list(contexts)
+        self._passage_of = list(range(len(contexts)))
+        blank = [is_blank(text, tokens) for text, tokens in zip(contexts, located, strict=True)]
+        facts: dict[str, Any] = {  # stored in files by a split
+            "columns": {name: [] for name in _COLUMNS},
+            "_is_blank": np.concatenate([np.empty(0, np.bool_), *blank]),
+            "_char_starts": np.concatenate([np.empty(0, np.int32), *(tokens.starts for tokens in located)]),
+            "_char_ends": np.concatenate([np.empty(0, np.int32), *(tokens.ends for tokens in located)]),
+            "_first_token": np.cumsum([0, *(len(tokens.ids) for tokens in located)]).tolist(),
+            "windows_of": [],
+        }
+        self.__dict__.update(facts)
+
+    def add_windows(self, windows: Sequence[dict[str, int]]) -> None:
+        """Append the windows of the next question, each with `_COLUMNS` but "question"."""
+        number, first = len(self.windows_of), len(self.columns["question"])
+        for window in windows:
+            for name in _COLUMNS:
+                self.columns[name].append(window.get(name, number))
+        self.windows_of.append(np.arange(first, first + len(windows)))
+
+
+def _means(scores: Any, weights: Any) -> dict[str, float]:
+    """Exact match and F1 in percent, of scores (Q, 2) and weights (Q,)."""
+    exact, f1 = (100 * weights @ scores / weights.sum()).tolist()
+    return {"exact": exact, "f1": f1}

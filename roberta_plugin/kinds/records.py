@@ -1,0 +1,47 @@
+"""The columns of a row, which may have one of several names. A record that `roberta predict` is asked is a row, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roberta_plugin.tables import Row, check_list, check_text
+
+
+def column_of(row: Row, names: Sequence[str], *, option: str) -> str:
+    """The first of these columns that a row has.
+
+    Raises:
+        ValueError: naming the columns that there are, if it has none of them.
+    """
+    found = next((name for name in names if name in row.values), names[0])
+    row.value(found, option=option)
+    return found
+
+
+def text_of(row: Row, names: Sequence[str], *, option: str, keeps_space: bool = False) -> str:
+    """The text of the first of these columns that a row has, without white space at its ends unless it is kept.
+
+    Raises:
+        ValueError: if it has none, or the column holds no text.
+    """
+    text = row.text(column_of(row, names, option=option), option=option)
+    return text if keeps_space else text.strip()
+
+
+def texts_of(row: Row, name: str, *, what: str, may_be_empty: bool = False) -> list[str]:
+    """The list of texts of a column.
+
+    Args:
+        row: of a table, or a record.
+        name: the column.
+        what: what a text is, such as "option".
+        may_be_empty: whether a text may.
+
+    Raises:
+        ValueError: naming the column, or the text by its number.
+    """
+    values = check_list(row.values[name], f"the column {name!r}", row.where)
+    return [
+        check_text(value, f"{what} {number} of the column {name!r}", row.where, may_be_empty=may_be_empty)
+        for number, value in enumerate(values, start=1)
+    ]
