@@ -416,7 +416,7 @@ def check_list(value: Any, name: str, where: str) -> list[Any]:
         ValueError: beginning with `where`, and naming the column.
     """
     if not isinstance(value, list):
-        raise ValueError(f"{where}: {name} must be a list, found {short(value)}.")
+        raise ValueError(f"{where}: {name} must be a list, found {short(value)}. Correct it.")
     return value
 
 
@@ -427,7 +427,7 @@ def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False)
         ValueError: beginning with `where`, and naming the column.
     """
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {name} must be a text, found {short(value)}.")
+        raise ValueError(f"{where}: {name} must be a text, found {short(value)}. Correct it, or leave the entry out.")
     if not value.strip() and not may_be_empty:
         raise ValueError(f"{where}: {name} is empty. Fill it in, or leave the entry out.")
     if not value.isascii():

@@ -228,7 +228,7 @@ def kind_of(prepared: Prepared) -> Kind:
         ValueError: if there is no such task, or no such kind.
     """
     benchmark_name_of(prepared.task)
-    name = prepared.settings.get("kind") or kind_of_task(prepared.task)
+    name = kind_of_task(prepared.task) or prepared.settings.get("kind")
     return kind_class(str(name))(prepared.settings, task_name=prepared.task)
 
 

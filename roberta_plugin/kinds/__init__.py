@@ -48,7 +48,6 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-
 if TYPE_CHECKING:
     from roberta_plugin.kinds.base import Kind
     from roberta_plugin.kinds.tables import TableKind

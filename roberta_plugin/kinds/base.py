@@ -98,12 +98,12 @@ class Kind(ABC):
     has_labels: ClassVar[bool] = False
     """Whether its classes have names."""
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
-    """Row of `RawOutputs`, in the order of the head's outputs."""
+    """Fields of `RawOutputs`, in the order of the head's outputs."""
     onnx_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
     fields: ClassVar[tuple[str, ...]] = ("text",)
-    """Row of a record that --text-column and --text-pair-column stand for."""
+    """Fields of a record that --text-column and --text-pair-column stand for."""
     threshold: ClassVar[str] = ""
     """Name of the option that is its threshold; empty if it has none."""
 

@@ -57,7 +57,7 @@ def kind_of_model(hub: RobertaHub) -> str:
 def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
     """The kind that answers for a fine-tuned checkpoint (`finetuning/identity.py`); None if it does not record it."""
     settings = trained_on.get("settings", {})
-    name = settings.get("kind") or kind_of_task(str(trained_on.get("task")))
+    name = kind_of_task(str(trained_on.get("task"))) or settings.get("kind")
     if name not in KINDS:
         return None
     return TASK_KINDS[KINDS[name].task_kind or name]

@@ -62,7 +62,7 @@ def test_raw_outputs_of_a_split_are_those_of_its_batches(prepared):
 
 
 def test_fairseqs_own_model_has_no_such_head(prepared):
-    with pytest.raises(ValueError, match="RobertaModel has no heads that find spans: use --arch fast_roberta_base"):
+    with pytest.raises(ValueError, match="RobertaModel has no span heads: use --arch fast_roberta_base"):
         make_task(prepared).build_model(Namespace(arch="roberta_base", **SIZES))
 
 

@@ -113,7 +113,7 @@ def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(p
 
 
 def test_fairseqs_own_model_has_no_such_head(prepared):
-    with pytest.raises(ValueError, match="RobertaModel has no heads that score sentences: use --arch fast_roberta_b"):
+    with pytest.raises(ValueError, match="RobertaModel has no sentence heads: use --arch fast_roberta_b"):
         make_task(prepared).build_model(Namespace(arch="roberta_base", **SIZES))
 
 

@@ -74,7 +74,7 @@ def test_raw_outputs_of_a_split_are_those_of_its_windows_and_survive_on_disk(pre
 
 
 def test_fairseqs_own_model_has_no_such_head(prepared):
-    with pytest.raises(ValueError, match="RobertaModel has no heads for tokens: use --arch fast_roberta_base"):
+    with pytest.raises(ValueError, match="RobertaModel has no token heads: use --arch fast_roberta_base"):
         make_task(prepared).build_model(Namespace(arch="roberta_base", **SIZES))
 
 
