@@ -75,9 +75,7 @@ KINDS: dict[str, Entry] = {
     "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression"),
     "phrase_ranking": Entry("PhraseRanking", "text [candidates]", task_kind="pronoun"),
     "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True),
-    "question_answering": Entry(
-        "QuestionAnswering", "question context", options=("null_threshold",), is_own=True
-    ),
+    "question_answering": Entry("QuestionAnswering", "question context", options=("null_threshold",), is_own=True),
     "tagging": Entry("Tagging", "text or words", options=("valid_sequences",), is_own=True),
     "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
     "embedding": Entry("Embedding", "text [text_pair]"),

@@ -32,7 +32,7 @@ def make_inputs(*, packed):
 
 def of_sequences(kind, *, num_outputs=NUM_LABELS, offsets=range(5), **columns):
     """A criterion of GLUE or of own data, what selects its head, and the columns of its batch."""
-    task = SimpleNamespace(kind=kind, num_classes=NUM_LABELS, scale=(1.0, 2.0), limits=(0.0, 5.0))
+    task = SimpleNamespace(kind=SimpleNamespace(loss=kind), num_classes=NUM_LABELS, scale=(1.0, 2.0), limits=(0.0, 5.0))
     task.label_weights = [1.0, 2.0, 3.0] if kind in ("classification", "multi_label") else None
     head = "classification", {"num_classes": num_outputs}
     return RobertaSentencePredictionCriterion, task, head, {"columns": columns, "offsets": torch.tensor([*offsets])}

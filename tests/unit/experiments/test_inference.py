@@ -12,6 +12,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.inference import load_model, load_state, run_model
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.kinds import kind_class
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import state_of
@@ -39,7 +40,8 @@ def task_of(kind):
         return torch.stack([values.sum(dim=1), -values.sum(dim=1)], dim=1)
 
     vocabulary = type("Vocabulary", (), {"pad_id": 1, "__len__": lambda self: 300})()
-    return Namespace(vocabulary=vocabulary, outputs=outputs, inputs_class=ExamplesDataset)
+    answering = kind_class("question_answering" if kind == "spans" else "classification")
+    return Namespace(vocabulary=vocabulary, outputs=outputs, inputs_class=ExamplesDataset, kind=answering)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 200, 100_000])

@@ -412,9 +412,9 @@ def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_gi
 
 
 def test_thresholds_of_other_kinds_are_refused(models):
-    with pytest.raises(ValueError, match="--threshold goes with models of several labels, and this one is for classif"):
+    with pytest.raises(ValueError, match="--threshold goes with multi_label, and this is classif"):
         answers(models["classification"], PAIRS[:1], threshold=0.4)
-    with pytest.raises(ValueError, match="--null-threshold goes with models that find answers"):
+    with pytest.raises(ValueError, match="--null-threshold goes with question_answering"):
         answers(models["regression"], PAIRS[:1], null_threshold=0.4)
 
 
@@ -424,7 +424,7 @@ def test_thresholds_of_other_kinds_are_refused(models):
         ("fill_mask", {"num_sentences": 2}, "--num-sentences goes with summary, and this is fill_mask"),
         ("single", {"no_trigram_blocking": True}, "--no-trigram-blocking goes with summary"),
         ("fill_mask", {"valid_sequences": True}, "--valid-sequences goes with tagging"),
-        ("fill_mask", {"head": "x"}, "--head goes with classification or"),
+        ("fill_mask", {"head": "x"}, "--head goes with kinds that are fine-tuned"),
         ("classification", {"max_length": 5}, "--max-length must be 6 or more"),
         ("summary", {"length_share": 1.5}, "--length-share must be from 0 to 1"),
     ],
