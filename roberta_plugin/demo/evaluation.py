@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from roberta_plugin.data.blocks import make_blocks
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
@@ -37,69 +38,48 @@ _SENTENCE = re.compile(r"[A-Z][a-z]*(?: [A-Za-z',-]+)+\.")
 _WORD = re.compile(rf"(?<= )[a-z]{{{MIN_LETTERS},}}(?=[ ,.])")
 
 
-class Score(NamedTuple):
-    """Quality of the predictions of masked tokens."""
-
-    accuracy: float  # percent
-    perplexity: float
-
-
-class Evaluation(NamedTuple):
-    """The model and the baseline on the same masked positions."""
-
-    model: Score
-    unigram: Score
-    num_predictions: int
-    most_frequent: list[str]  # the baseline's answers
-
-
-class Unigram:
-    """A predictor without context: the share of each token in a split."""
-
-    def __init__(self, tokens: MmapTokens, vocabulary: Vocabulary) -> None:
-        counts = np.bincount(tokens.tokens, minlength=len(vocabulary)).astype(np.float64)
-        counts[vocabulary.never_masked()] = 0.0
-        smoothed = counts + np.where(vocabulary.never_masked(), 0.0, 1.0)  # no token is impossible
-        self.order: NDArray[np.int64] = np.argsort(-counts, kind="stable")
-        with np.errstate(divide="ignore"):
-            self._log_prob = np.log(smoothed / smoothed.sum())
-
-    def log_probs(self, targets: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Natural logarithm of the probability of each target (M,)."""
-        log_probs: NDArray[np.float64] = self._log_prob[targets]
-        return log_probs
+def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
+    """Natural logarithm of each token's share in a split (V,), smoothed, so that no token is impossible."""
+    counts = np.bincount(tokens.tokens, minlength=len(vocabulary)) + 1.0
+    counts[vocabulary.never_masked()] = 0.0
+    return torch.from_numpy(counts / counts.sum()).log()
 
 
 @torch.no_grad()
-def evaluate(hub: RobertaHub, data_bin: Path) -> Evaluation:
-    """Evaluate the model and the unigram baseline on the test split.
+def evaluate(hub: RobertaHub, data_bin: Path) -> dict[str, Any]:
+    """Evaluate the model and the unigram baseline on the same masked positions of the test split.
+
+    Returns:
+        `accuracy` (percent) and `perplexity` of `model` and `unigram`, `num_predictions`, and `most_frequent`, the
+        baseline's five answers.
 
     Raises:
         ValueError: if the split is too short to mask a token.
     """
-    unigram = Unigram(MmapTokens(data_bin / "train"), hub.vocabulary)
-    num_predictions, num_correct, num_correct_unigram = 0, 0, 0
-    log_prob, log_prob_unigram = 0.0, 0.0
+    unigram = unigram_log_probs(MmapTokens(data_bin / "train"), hub.vocabulary)
+    num_predictions, num_correct, log_prob = 0, Counter[str](), {"model": 0.0, "unigram": 0.0}
     for batch in masked_batches(data_bin / "test", hub.vocabulary):
         is_predicted = batch["target"].ne(hub.vocabulary.pad_id)  # (B, T)
         targets = batch["target"][is_predicted]  # -> (M,)
-        logits = hub.model(batch["net_input"]["src_tokens"].to(hub.device), masked_tokens=is_predicted.to(hub.device))[
-            0
-        ]
-        log_probs = logits.float().log_softmax(dim=-1).cpu()  # (M, V)
+        tokens = batch["net_input"]["src_tokens"].to(hub.device)
+        logits, _ = hub.model(tokens, masked_tokens=is_predicted.to(hub.device))  # (M, V)
+        predictions = {"model": logits.float().log_softmax(dim=-1).cpu(), "unigram": unigram.expand(len(targets), -1)}
+        for name, log_probs in predictions.items():
+            num_correct[name] += int(log_probs.argmax(dim=-1).eq(targets).sum())
+            log_prob[name] += float(log_probs.gather(1, targets[:, None]).sum())
         num_predictions += len(targets)
-        num_correct += int(log_probs.argmax(dim=-1).eq(targets).sum())
-        log_prob += float(log_probs.gather(1, targets[:, None]).sum())
-        num_correct_unigram += int(targets.eq(int(unigram.order[0])).sum())
-        log_prob_unigram += float(unigram.log_probs(targets.numpy()).sum())
     if not num_predictions:
         raise ValueError(f"{data_bin / 'test'}.bin has too few tokens to mask one: use a larger --max-megabytes.")
-    return Evaluation(
-        model=Score(100.0 * num_correct / num_predictions, math.exp(-log_prob / num_predictions)),
-        unigram=Score(100.0 * num_correct_unigram / num_predictions, math.exp(-log_prob_unigram / num_predictions)),
-        num_predictions=num_predictions,
-        most_frequent=[str(hub.decode([int(token)])) for token in unigram.order[:5]],
-    )
+    scores: dict[str, Any] = {
+        name: {
+            "accuracy": 100.0 * num_correct[name] / num_predictions,
+            "perplexity": math.exp(-log_prob[name] / num_predictions),
+        }
+        for name in log_prob
+    }
+    most_frequent = unigram.sort(descending=True, stable=True).indices[:5]
+    answers = [str(hub.decode([int(token)])) for token in most_frequent]
+    return {**scores, "num_predictions": num_predictions, "most_frequent": answers}
 
 
 def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, Any]]:
@@ -126,15 +106,6 @@ class Cloze(NamedTuple):
     word: str
 
 
-class Answer(NamedTuple):
-    """The model's answers for the mask, most probable first, with their probabilities."""
-
-    text: str
-    word: str
-    words: list[str]
-    probabilities: list[float]
-
-
 def choose_clozes(lines: Iterable[str], is_one_token: set[str], *, count: int = NUM_EXAMPLES) -> list[Cloze]:
     """Mask one word that is a single token in each of `count` sentences; hashes decide which."""
     clozes = []
@@ -148,8 +119,8 @@ def choose_clozes(lines: Iterable[str], is_one_token: set[str], *, count: int = 
     return clozes
 
 
-def fill(hub: RobertaHub, test_file: Path, *, count: int = NUM_EXAMPLES) -> list[Answer]:
-    """The model's five best answers for sentences of the held-out file."""
+def fill(hub: RobertaHub, test_file: Path, *, count: int = NUM_EXAMPLES) -> list[dict[str, Any]]:
+    """Sentences of the held-out file with a mask, the masked word, and the model's five best `words`."""
     lines = [line for line in test_file.read_text(encoding="utf-8").splitlines() if _is_candidate(line)]
     lines = [line for line in lines if len(hub.encode(line)) <= hub.max_positions]
     words = {match.group() for line in lines for match in _WORD.finditer(line)}
@@ -158,12 +129,11 @@ def fill(hub: RobertaHub, test_file: Path, *, count: int = NUM_EXAMPLES) -> list
     for cloze in choose_clozes(lines, one_token, count=count):
         fillings = cast(list[Filling], hub.fill_mask(cloze.text, topk=5))  # one mask: one list
         answers.append(
-            Answer(
-                text=cloze.text,
-                word=cloze.word,
-                words=[filling.token.strip() for filling in fillings],
-                probabilities=[filling.probability for filling in fillings],
-            )
+            cloze._asdict()
+            | {
+                "words": [filling.token.strip() for filling in fillings],
+                "probabilities": [filling.probability for filling in fillings],
+            }
         )
     return answers
 

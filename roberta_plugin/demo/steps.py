@@ -196,14 +196,7 @@ def evaluate_model(run: DemoFolder) -> dict[str, Any]:
     roberta_plugin.register()
     torch.set_num_threads(run.results()["plan"]["threads"])
     hub = RobertaHub.from_pretrained(run.checkpoints, checkpoint_file="checkpoint_last.pt", data=run.data_bin)
-    evaluation = evaluate(hub, run.data_bin)
-    answers = fill(hub, run.corpus / "test.txt")
-    return {
-        **evaluation._asdict(),
-        "model": evaluation.model._asdict(),
-        "unigram": evaluation.unigram._asdict(),
-        "answers": [answer._asdict() for answer in answers],
-    }
+    return {**evaluate(hub, run.data_bin), "answers": fill(hub, run.corpus / "test.txt")}
 
 
 def write_reports(run: DemoFolder) -> dict[str, Any]:
