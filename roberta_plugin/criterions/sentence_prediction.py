@@ -216,7 +216,7 @@ def label_counts(labels: Tensor, probabilities: Tensor) -> Tensor:
     places = (reached * num_labels + torch.arange(num_labels, device=labels.device)).flatten()
     values = torch.stack([labels.double().flatten(), torch.ones_like(places, dtype=torch.float64)])  # (2, B * C)
     counts = torch.zeros(2, (len(thresholds) + 1) * num_labels, dtype=torch.float64, device=labels.device)
-    counts = counts.index_add(1, places, values).view(2, -1, num_labels)  # (2, M + 1, C): that reach so many thresholds
+    counts = counts.index_add(1, places, values).view(2, -1, num_labels)  # (2, M + 1, C): number of thresholds reached
     at_least = counts.flip(1).cumsum(1).flip(1)[:, 1:]  # (2, M, C)
     present = labels.double().sum(dim=0).expand_as(at_least[0])
     return torch.stack([*at_least, present], dim=1)

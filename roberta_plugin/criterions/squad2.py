@@ -175,7 +175,7 @@ def mean_score(sums: Mapping[str, Tensor], *, name: str, column: int, threshold:
 
 
 def tuned_score(sums: Mapping[str, Tensor], *, name: str, column: int) -> float:
-    """The same at the best threshold."""
+    """`mean_score` at the best threshold."""
     questions = by_question(sums[name])
     rows = questions["rows"]
     best, _ = best_threshold(

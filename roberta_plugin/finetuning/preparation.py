@@ -146,8 +146,8 @@ def check_same(
     if different:
         raise ValueError(
             f"{prepared.folder} was prepared with other settings than this command gives: {'; '.join(different)}. "
-            f"Leave these options out to use the folder as it is. To prepare anew, delete it (rm -r {prepared.folder}) "
-            "and everything trained on it, or give another --output-dir."
+            "Leave these options out to use the folder as it is. To prepare it again, delete it (rm -r "
+            f"{prepared.folder}) and everything trained on it, or give another --output-dir."
         )
 
 

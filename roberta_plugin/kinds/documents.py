@@ -4,7 +4,7 @@ The most probable sentences come first. A sentence that shares three words in a 
 (trigram blocking; Paulus et al. 2018, and Liu and Lapata 2019, section 4.2; trigrams do not reach from one sentence
 into the next, and a sentence that was left out blocks no other). The summary is complete
 
-    with `num_sentences`     when it has so many sentences: 3, BertSum's for CNN/DailyMail, if nothing else is asked for
+    with `num_sentences`     when it has this many sentences (default: 3, BertSum's for CNN/DailyMail)
     with `length_share`      when it has this share of the document's words
     with `min_probability`   when no further sentence has this probability
 
@@ -92,7 +92,7 @@ class Documents:
         """A number for each sentence of the split (U,).
 
         Raises:
-            ValueError: if the file does not hold so many.
+            ValueError: if the file holds another number.
         """
         values = self.split.array(name)
         if values.shape != (self.first[-1],):

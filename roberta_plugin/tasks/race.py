@@ -38,7 +38,7 @@ class RaceConfig(FineTuningConfig):
         default=DEFAULT_PATIENCE,
         metadata={
             "help": "training updates in a row with loss and accuracy at chance after which the run is called "
-            "degenerate; 0: never. A resumed run counts anew"
+            "degenerate; 0: never. A resumed run starts counting again"
         },
     )
     degenerate_action: ChoiceEnum(["warn", "stop"]) = field(  # type: ignore[valid-type]

@@ -64,11 +64,11 @@ class TokenizerSettings(InputSettings):
     no_progress: bool = setting(False, "show no progress")
     overwrite: bool = setting(False, "replace an existing tokenizer")
     character_coverage: float = 0.9995
-    """Of SentencePiece: share of the characters of the text that get a piece; the others are unknown."""
+    """For sentencepiece: share of the text's characters that get a piece; the others are unknown."""
     max_characters: int = 1000
-    """Of character_bpe: number of characters that get a piece, the most frequent ones; the others are unknown."""
+    """For character_bpe: number of characters that get a piece, the most frequent ones; the others are unknown."""
     language: str = "en"
-    """Of character_bpe: language code for Moses' rules."""
+    """For character_bpe: language code for Moses' rules."""
 
 
 def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
