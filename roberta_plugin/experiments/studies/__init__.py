@@ -1,11 +1,10 @@
 """Comparisons of pretrainings: variants, seeds, probes, and what may be concluded.
 
-study         a study file                   -> everything below, resumable
+study         a study file                   -> everything below, resumable; changes since an earlier start
 settings      the study file                 -> variants (cells of a sweep's grid), seeds, probes, budget, paper's rows
 plan          variants, their data           -> options, updates, tokens, FLOPs; unequal budgets are refused
 probes        pretrained models              -> perplexity on the same masks for all; one sweep of fine-tunings
-costs         plans, logs                    -> FLOPs and hours of the whole, and how much is done
-record        the settings of an earlier start, and what has changed
+costs         plans, logs                    -> FLOPs and hours of the whole: the dry run
 statistics    values by seed                 -> tests, and what may be concluded
 report        results.json                   -> report.md, plots
 """
