@@ -112,14 +112,14 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     """
     prepared = Prepared.open(settings.data)
     options = checked_options(prepared.task, settings.options)
-    found: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
     for split in _splits(prepared, settings):
-        found.append(evaluate_split(prepared, settings, split=split, options=options))
-        tuned = {name: found[0].ensemble[name] for name in _TUNED if name in found[0].ensemble}
+        evaluations.append(evaluate_split(prepared, settings, split=split, options=options))
+        tuned = {name: evaluations[0].ensemble[name] for name in _TUNED if name in evaluations[0].ensemble}
         if split == "valid" and tuned:
             given = {**options.given("prepare"), **tuned, **options.given("score")}
             options = options_for(prepared.task, given)
-    return found
+    return evaluations
 
 
 def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str, options: TaskOptions) -> Evaluation:
@@ -226,7 +226,7 @@ def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> I
 
 def where_predictions_are(evaluations: Sequence[Evaluation]) -> str:
     """One line per split, which names its prediction files."""
-    return "".join(f"predictions, {found.split}: {', '.join(found.predictions)}\n" for found in evaluations)
+    return "".join(f"predictions, {each.split}: {', '.join(each.predictions)}\n" for each in evaluations)
 
 
 def shown(metric: str, value: float) -> str:
@@ -300,15 +300,15 @@ def same_answer(prepared: Prepared, split: PreparedSplit, outputs: RawOutputs) -
     labels = prepared.settings.get("labels") or []
     kind = prepared.settings.get("kind")
     if outputs.token_logits is not None:
-        found = np.unique(
+        tags = np.unique(
             Sentences(split).rows([logits.astype(np.float64) for logits in outputs.token_logits]).argmax(1)
         )
-        return f"the tag {labels[found[0]]}" if len(found) == 1 else None
+        return f"the tag {labels[tags[0]]}" if len(tags) == 1 else None
     if outputs.logits is None or kind == "multi_label":
         return None
     if outputs.logits.shape[1] > 1:
-        found = np.unique(outputs.logits.argmax(axis=1))
-        return f"the label {labels[found[0]]}" if len(found) == 1 and len(outputs.logits) > 1 else None
+        classes = np.unique(outputs.logits.argmax(axis=1))
+        return f"the label {labels[classes[0]]}" if len(classes) == 1 and len(outputs.logits) > 1 else None
     is_number = kind == "regression" and len(outputs.logits) > 1
     return "the same number" if is_number and outputs.logits.std() < _NUMBERS_DIFFER else None
 
@@ -333,16 +333,16 @@ def findings(
         selection: the metric that has selected the models; None: that of the recipe.
     """
     selection = selection or benchmark_of(prepared.task).recipe(prepared.task, prepared).metric["value"]
-    found = []
+    sentences = []
     stuck = [answer for answer in answers if answer]
     if stuck:
         who = "the model gives" if len(answers) == 1 else f"{len(stuck)} of {len(answers)} models give"
-        found.append(f"{split}: {who} {' or '.join(dict.fromkeys(stuck))} to every input. {_REMEDY}")
+        sentences.append(f"{split}: {who} {' or '.join(dict.fromkeys(stuck))} to every input. {_REMEDY}")
     worse = [name for name in _deciding(selection, metrics, baseline) if not _is_better(name, metrics, baseline)]
     if worse and len(stuck) < len(answers):
         numbers = ", ".join(f"{name} {shown(name, metrics[name])} and {shown(name, baseline[name])}" for name in worse)
-        found.append(f"{split}: the model is no better than the baseline, a constant answer ({numbers}). {_REMEDY}")
-    return found
+        sentences.append(f"{split}: the model is no better than the baseline, a constant answer ({numbers}). {_REMEDY}")
+    return sentences
 
 
 def _deciding(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:

@@ -60,7 +60,7 @@ def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
             f"No {PREFIX}SPLIT.json in {', '.join(map(str, folders))}: run `roberta finetune` or `roberta evaluate` "
             "first."
         )
-    return sorted(map(Evaluation.read, paths), key=lambda found: (TASKS.index(found.task), found.split))
+    return sorted(map(Evaluation.read, paths), key=lambda each: (TASKS.index(each.task), each.split))
 
 
 def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
@@ -110,7 +110,7 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     further plots are written too.
     """
     rows = list(rows_of(evaluations))
-    remarks = [f"- {found.task}, {remark}\n" for found in evaluations for remark in found.remarks]
+    remarks = [f"- {each.task}, {remark}\n" for each in evaluations for remark in each.remarks]
     table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / "results.md", "w") as file:
@@ -227,7 +227,7 @@ def write_learning_curve(runs: Sequence[RunFolder], metric: Metric, folder: Path
             wanted = (("train", "loss"), ("valid", "loss"), ("valid", metric.value))
             train, valid, values = (curve(lines, kind=kind, value=value) for kind, value in wanted)
             curves[f"seed {run.run.seed}"] = (train, valid, values)
-    if any(curve.updates for found in curves.values() for curve in found):
+    if any(curve.updates for of_seed in curves.values() for curve in of_seed):
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / LEARNING_CURVE) as file:
             plot_learning_curve(curves, metric.value, file, is_regression=is_regression)
@@ -246,9 +246,9 @@ def plot_learning_curve(
         for number, (name, (train, valid, values)) in enumerate(curves.items()):
             color = f"C{number % 10}"
             dots: dict[str, Any] = {"marker": "o", "markersize": 3}
-            for kind, found, style in (("training", train, {"linestyle": "--"}), ("validation", valid, dots)):
-                bits = [value / unit for value in found.values]
-                losses.plot(found.updates, bits, color=color, label=f"{name}, {kind}", **style)
+            for kind, losses_of_kind, style in (("training", train, {"linestyle": "--"}), ("validation", valid, dots)):
+                bits = [value / unit for value in losses_of_kind.values]
+                losses.plot(losses_of_kind.updates, bits, color=color, label=f"{name}, {kind}", **style)
             metrics.plot(values.updates, values.values, color=color, label=name, **dots)
         of_loss = "loss (mean squared error)" if is_regression else "loss (bits per example)"
         of_metric = metric if metric in ("loss", "mae", "rmse") else f"{metric} (percent)"

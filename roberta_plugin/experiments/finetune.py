@@ -255,11 +255,11 @@ def rows_of_folds(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float
 
     Example: two folds with accuracies 80 and 90 -> mean 85, deviation 7.07, from 80 to 90.
     """
-    found: dict[tuple[str, str], list[float]] = {}
+    by_metric: dict[tuple[str, str], list[float]] = {}
     for evaluations in folds:
         for evaluation in evaluations:
             for metric, value in evaluation.median.items():
-                found.setdefault((evaluation.split, metric), []).append(value)
+                by_metric.setdefault((evaluation.split, metric), []).append(value)
     return [
         {
             "split": split,
@@ -270,7 +270,7 @@ def rows_of_folds(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float
             "largest": max(values),
             "folds": len(values),
         }
-        for (split, metric), values in found.items()
+        for (split, metric), values in by_metric.items()
         if len(values) > 1
     ]
 

@@ -256,16 +256,16 @@ def check_data(study: Study, plans: Sequence[VariantPlan]) -> None:
 
 def warnings_of(plans: Sequence[VariantPlan]) -> list[str]:
     """Notes on variants that are not what their name says at this budget."""
-    found = []
+    notes = []
     for plan in plans:
         masks = int(getattr(plan.parsed, "num_static_masks", 0))
         if masks and plan.epochs is not None and plan.epochs <= masks:
-            found.append(
+            notes.append(
                 f"Note: {plan.variant.name} has {masks} static masks a block, and {plan.epochs:.3g} passes over the "
                 "data: no mask comes back, so it is the same as dynamic masking. In the paper each comes four times: "
                 "raise the amount, or take less data."
             )
-    return found
+    return notes
 
 
 def _parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namespace:

@@ -32,15 +32,15 @@ def write_report(study: Study, results: Results, root: Path) -> tuple[dict[str, 
         results: what results.json holds, without "comparisons".
         root: folder of the study.
     """
-    found = {probe.name: compare(values) for probe in study.probes if (values := scaled(results, probe, study))}
-    full = plain({**results, "comparisons": {name: asdict(one) for name, one in found.items()}})
-    text = as_markdown(study, full, found)
+    comparisons = {probe.name: compare(values) for probe in study.probes if (values := scaled(results, probe, study))}
+    full = plain({**results, "comparisons": {name: asdict(one) for name, one in comparisons.items()}})
+    text = as_markdown(study, full, comparisons)
     with atomic_write(root / "results.json", "w") as file:
         json.dump(full, file, indent=1, allow_nan=False)
     if _has_curves(full):
         with atomic_write(root / "curves.png") as file:
             draw_curves(file, full)
-    if found:
+    if comparisons:
         with atomic_write(root / "values.png") as file:
             draw_values(file, full, study)
     with atomic_write(root / "report.md", "w") as file:
@@ -63,9 +63,9 @@ def plain(value: Any) -> Any:
 
 def numbers(results: Results, probe: Probe, study: Study) -> dict[str, list[float]]:
     """Variant -> values of its seeds, in the study's order; a variant without results has none."""
-    found = results["values"].get(probe.name, {})
+    by_variant = results["values"].get(probe.name, {})
     return {
-        variant.name: [float(one["value"]) for one in found.get(variant.name, {}).values()]
+        variant.name: [float(one["value"]) for one in by_variant.get(variant.name, {}).values()]
         for variant in study.variants
     }
 
@@ -171,10 +171,10 @@ def paper_difference(study: Study, probe: Probe, pair: Pair) -> float | None:
 
 def _agreement(paper: float, pair: Pair) -> str:
     sign = paper * pair.difference
-    found = "same sign" if sign > 0 else "other sign" if sign < 0 else "one of them is 0"
+    agreement = "same sign" if sign > 0 else "other sign" if sign < 0 else "one of them is 0"
     if pair.p_games_howell is None:
-        return f"{found}, noise unknown"
-    return found if pair.exceeds_noise else f"{found}, ours within the noise"
+        return f"{agreement}, noise unknown"
+    return agreement if pair.exceeds_noise else f"{agreement}, ours within the noise"
 
 
 def cost_section(results: Results) -> str:
@@ -214,10 +214,10 @@ def draw_curves(file: Any, results: Results) -> None:
     with picture(file, width=7.0, height=4.5) as figure:
         axes = figure.add_subplot()
         for number, (name, facts) in enumerate(results["variants"].items()):
-            own = [found for run, found in results["curves"].items() if run.startswith(f"{VARIANT}-{name}/")]
-            for place, found in enumerate(one for one in own if one["updates"]):
-                tokens = [update * facts["tokens_per_update"] for update in found["updates"]]
-                losses = [math.nan if value is None else value for value in found["values"]]
+            own = [each for run, each in results["curves"].items() if run.startswith(f"{VARIANT}-{name}/")]
+            for place, each in enumerate(one for one in own if one["updates"]):
+                tokens = [update * facts["tokens_per_update"] for update in each["updates"]]
+                losses = [math.nan if value is None else value for value in each["values"]]
                 label = drawable(name) if place == 0 else None
                 axes.plot(tokens, losses, color=f"C{number}", alpha=0.8, linewidth=1.0, label=label)
         axes.set_xlabel("training tokens")

@@ -71,7 +71,7 @@ def compare(values: Mapping[str, Sequence[float]]) -> Comparison:
     Example:
         compare({"a": [1.0, 2.0], "b": [5.0, 6.0]}).smallest_p  ->  1/3: 2 of the 6 ways to choose 2 of 4 are as extreme
     """
-    samples = {name: np.asarray(found, dtype=np.float64) for name, found in values.items() if len(found)}
+    samples = {name: np.asarray(seeds, dtype=np.float64) for name, seeds in values.items() if len(seeds)}
     tested = {name: sample for name, sample in samples.items() if len(sample) > 1}
     by_pair = _games_howell(tested)
     nothing = (None, None, None)
@@ -119,7 +119,7 @@ def too_wide(samples: Mapping[str, Sample]) -> dict[str, float]:
     """
     from scipy.stats import f
 
-    found = {}
+    wide = {}
     for name, sample in samples.items():
         others = [other for key, other in samples.items() if key != name]
         noise = pooled_deviation(others) if others else 0.0
@@ -128,8 +128,8 @@ def too_wide(samples: Mapping[str, Sample]) -> dict[str, float]:
             freedom = sum(len(other) - 1 for other in others)
             p = min(1.0, len(samples) * float(f.sf(ratio, len(sample) - 1, freedom)))
             if p < LEVEL:
-                found[name] = p
-    return found
+                wide[name] = p
+    return wide
 
 
 def smallest_p(num_first: int, num_second: int) -> float:
@@ -178,56 +178,56 @@ def _permutation_of_all(samples: Sequence[Sample]) -> float:
     num_resamples: Any = np.inf if arrangements <= _RESAMPLES else _RESAMPLES
 
     def between(*arrays: Any, axis: int) -> Any:
-        found = sum(array.shape[axis] * (np.mean(array, axis=axis) - grand) ** 2 for array in arrays)
-        return np.round(found / total, _DIGITS)
+        squares = sum(array.shape[axis] * (np.mean(array, axis=axis) - grand) ** 2 for array in arrays)
+        return np.round(squares / total, _DIGITS)
 
     how = {"vectorized": True, "n_resamples": num_resamples, "alternative": "greater"}
     return float(permutation_test(tuple(samples), between, **how, random_state=np.random.default_rng(0)).pvalue)
 
 
 def conclusions(
-    name: str, values: Mapping[str, Sequence[float]], found: Comparison, *, reference: str, better: str, unit: str
+    name: str, values: Mapping[str, Sequence[float]], comparison: Comparison, *, reference: str, better: str, unit: str
 ) -> list[str]:
     """Sentences on what differs by more than the seeds' noise, and on what these seeds cannot show.
 
     Args:
         name: of the probe.
         values: as for `compare`.
-        found: its result.
+        comparison: its result.
         reference: the variant that the others are compared with.
         better: values that are better, "smaller" or "larger".
         unit: of the values.
     """
-    if len(found.spreads) < 2:
+    if len(comparison.spreads) < 2:
         return [f"{name}: with one seed a variant nothing can be said about noise; give two seeds or more."]
-    if not any(found.spreads.values()):
+    if not any(comparison.spreads.values()):
         return [f"{name}: the seeds of a variant give equal values, so there is no noise to compare with."]
-    spreads = ", ".join(f"{spread:.3g} ({variant})" for variant, spread in found.spreads.items())
+    spreads = ", ".join(f"{spread:.3g} ({variant})" for variant, spread in comparison.spreads.items())
     sentences = [
         f"{name}: seeds of one variant scatter by s = {spreads} {unit}. That all variants are alike has "
-        f"p = {found.p_all:.3g} (permutation test of all of them together)."
+        f"p = {comparison.p_all:.3g} (permutation test of all of them together)."
     ]
-    for variant, p in found.too_wide.items():
+    for variant, p in comparison.too_wide.items():
         sentences.append(
             f"Warning: the seeds of {variant} scatter more than those of the others (F test, p {_shown(p)}). Its own "
             "differences are the least certain, and it outweighs the others in the test of all variants together; the "
             f"pairs of the others are tested by their own spreads. Give {variant} more seeds."
         )
-    beyond = [pair for pair in found.pairs if pair.exceeds_noise]
+    beyond = [pair for pair in comparison.pairs if pair.exceeds_noise]
     described = "; ".join(describe(pair, reference=reference, better=better, unit=unit) for pair in beyond)
-    num_pairs = sum(pair.p_games_howell is not None for pair in found.pairs)
+    num_pairs = sum(pair.p_games_howell is not None for pair in comparison.pairs)
     test = f"(Games-Howell over {num_pairs} pair{'s' * (num_pairs > 1)}, p < {LEVEL})"
     sentences.append(
         f"Beyond the seeds' noise {test}: {described}."
         if beyond
         else f"No difference between two variants exceeds the seeds' noise {test}."
     )
-    assert found.smallest_p is not None
-    if found.smallest_p >= LEVEL:
+    assert comparison.smallest_p is not None
+    if comparison.smallest_p >= LEVEL:
         counts = sorted({len(seeds) for seeds in values.values() if len(seeds)})
         sentences.append(
             f"With {' to '.join(map(str, counts))} seeds the exact permutation test of a single pair cannot give less "
-            f"than p = {found.smallest_p:.2g}, whatever the values: statements on pairs assume that seeds scatter "
+            f"than p = {comparison.smallest_p:.2g}, whatever the values: statements on pairs assume that seeds scatter "
             "normally. Four seeds a variant or more free them of that."
         )
     return sentences

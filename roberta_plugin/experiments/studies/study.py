@@ -388,12 +388,12 @@ def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[st
     probes = {}
     for probe in study.probes:
         names = [item.name for item in fields(probe) if item.name not in _NOT_RECORDED]
-        found = {name: str(getattr(probe, name)) for name in names}
+        values = {name: str(getattr(probe, name)) for name in names}
         if isinstance(probe, PerplexityProbe):  # by the variants where they are not given
             folder = data_of(probe, plans)
-            found |= {"data": str(folder), "tokens_per_sample": str(block_length(probe, plans))}
-            found |= contents_of(folder, probe.split)
-        probes[probe.name] = {"kind": probe.kind, **found}
+            values |= {"data": str(folder), "tokens_per_sample": str(block_length(probe, plans))}
+            values |= contents_of(folder, probe.split)
+        probes[probe.name] = {"kind": probe.kind, **values}
     return {
         "variants": {
             plan.variant.name: {
@@ -410,7 +410,7 @@ def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[st
 def recorded_ranks(root: Path) -> int | None:
     """Processes of the pretrainings of an earlier start: its report may be asked for where there are no GPUs."""
     known = (_record(root) or {}).get("ranks", {})
-    return max((int(found[_PROCESSES]) for found in known.values()), default=None)
+    return max((int(settings[_PROCESSES]) for settings in known.values()), default=None)
 
 
 def contents_of(folder: Path, split: str) -> dict[str, str]:
@@ -457,13 +457,13 @@ def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool 
         raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
     before = before or {}
     changed = {
-        (kind, name): found
+        (kind, name): changes
         for kind, parts in now.items()
         for name, settings in parts.items()
-        if name in before.get(kind, {}) and (found := differences(before[kind][name], settings))
+        if name in before.get(kind, {}) and (changes := differences(before[kind][name], settings))
     }
     if changed and not redo:
-        lines = [f"{_NAMED[kind]} {name}: {', '.join(found)}" for (kind, name), found in changed.items()]
+        lines = [f"{_NAMED[kind]} {name}: {', '.join(changes)}" for (kind, name), changes in changed.items()]
         raise ValueError(
             f"{root} holds results of other settings or data. Changed since: {'; '.join(lines)}. Change it back, give "
             "another --output-dir, or give --redo-changed, which deletes the results of what has changed and makes "
@@ -489,18 +489,18 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     Example:
         differences({"lr": "1"}, {"lr": "2", "bf16": "true"})  ->  ["lr 1 is now 2", "bf16 true is new"]
     """
-    found = [
+    lines = [
         f"{name} {before[name]} is now {now[name]}" for name in before if now.get(name, before[name]) != before[name]
     ]
-    found += [f"{name} {before[name]} is left out" for name in before if name not in now]
-    return found + [f"{name} {now[name]} is new" for name in now if name not in before]
+    lines += [f"{name} {before[name]} is left out" for name in before if name not in now]
+    return lines + [f"{name} {now[name]} is new" for name in now if name not in before]
 
 
 def _results(root: Path, kind: str, name: str) -> list[Path]:
     """The folders of what a probe has measured; or of a variant's pretrainings, and what was measured with them."""
     if kind == "probes":
         return [root / PERPLEXITY / name, root / FINE_TUNING / name]
-    found = [root / PRETRAINING / f"{VARIANT}-{name}", *(root / PERPLEXITY).glob(f"*/{name}")]
+    folders = [root / PRETRAINING / f"{VARIANT}-{name}", *(root / PERPLEXITY).glob(f"*/{name}")]
     for probe in (root / FINE_TUNING).glob("*"):
-        found += [*(probe / "runs").glob(f"{MODEL_AXIS}-{name}-seed-*"), probe / "results" / name]
-    return found
+        folders += [*(probe / "runs").glob(f"{MODEL_AXIS}-{name}-seed-*"), probe / "results" / name]
+    return folders

@@ -73,8 +73,8 @@ class Metric:
         """The item with the best value, of equal ones the first; None is worse than every number."""
 
         def rank(item: T) -> float:
-            found = value(item)
-            return -math.inf if found is None else -found if self.goal == "min" else found
+            number = value(item)
+            return -math.inf if number is None else -number if self.goal == "min" else number
 
         return max(items, key=rank)
 

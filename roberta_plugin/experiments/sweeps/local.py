@@ -72,7 +72,7 @@ def run_locally(
     finally:
         if running:  # together, for each may be saving; and to the end, though a second Ctrl-C comes
             with ThreadPoolExecutor(len(running)) as pool:
-                list(pool.map(lambda found: found[0].stop(), running.values()))
+                list(pool.map(lambda pair: pair[0].stop(), running.values()))
 
 
 def environments(num_parallel: int, *, gpus_per_run: int) -> list[dict[str, str]]:
@@ -206,5 +206,5 @@ def _num_updates(folder: RunFolder) -> int | None:
 
 def _records(folder: RunFolder) -> list[Record]:
     """The last records of a run's log."""
-    found = map(parse_line, folder.log_lines(most=_TAIL_BYTES))
-    return [record for record in found if record and "num_updates" in record.values]
+    records = map(parse_line, folder.log_lines(most=_TAIL_BYTES))
+    return [record for record in records if record and "num_updates" in record.values]

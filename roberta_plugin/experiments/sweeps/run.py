@@ -99,8 +99,8 @@ class RunFolder:
     def checkpoint(self) -> Path | None:
         """The checkpoint that the metric is about: the best one, if it is there, or the last one."""
         names = ("checkpoint_best.pt", "checkpoint_last.pt") if self.metric.at == "best" else ("checkpoint_last.pt",)
-        found = [self.path / "checkpoints" / name for name in names]
-        return next((path for path in found if path.is_file()), None)
+        paths = [self.path / "checkpoints" / name for name in names]
+        return next((path for path in paths if path.is_file()), None)
 
     def start(self, environment: Mapping[str, str] | None = None) -> Attempt | None:
         """Start fairseq-train; None if another process trains this run."""
@@ -143,12 +143,12 @@ class RunFolder:
                 exception = last_exception(self.log_lines(start=log_start, most=_SEARCHED_BYTES))
                 why = f": {exception}" if exception else ""
                 raise ValueError(f"fairseq-train ended with exit code {exit_code}{why}")
-            found = self._read_metric()
+            value = self._read_metric()
         except (ValueError, OSError) as error:
             log_ends = self.log_lines()[-_TAIL_LINES:]
             self._write("failure.json", {"reason": str(error), **about, "log_ends": log_ends})
             return FAILED
-        self._write("result.json", {**found, **about})
+        self._write("result.json", {**value, **about})
         (self.path / "failure.json").unlink(missing_ok=True)
         return DONE
 
@@ -372,14 +372,14 @@ def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
 
 def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
     """The runs that lose their weights by `keep_best`."""
-    found: list[RunFolder] = []
+    others: list[RunFolder] = []
     for cell in dict.fromkeys(folder.run.cell for folder in folders):
         runs = [folder for folder in folders if folder.run.cell == cell]
         with_weights = [folder for folder in runs if folder.checkpoint() is not None]
         if with_weights and all(folder.state() == DONE for folder in runs):
             best = metric.best(with_weights, lambda folder: (folder.result() or {})["value"])
-            found += [folder for folder in with_weights if folder is not best]
-    return found
+            others += [folder for folder in with_weights if folder is not best]
+    return others
 
 
 def drop_optimizer(path: Path) -> None:

@@ -151,12 +151,12 @@ def run_states(root: Path) -> dict[str, str]:
     Raises:
         ChildProcessError: if SLURM cannot be asked.
     """
-    found = {str(path.parent.relative_to(root)): state_of(path.parent) for path in root.glob("*/seed-*/run.json")}
+    states = {str(path.parent.relative_to(root)): state_of(path.parent) for path in root.glob("*/seed-*/run.json")}
     queued = queued_runs(root)
-    for name, state in found.items():
+    for name, state in states.items():
         if state == WAITING or (state == FAILED and name in queued):
-            found[name] = queued.get(name, "not in the queue")
-    return dict(sorted(found.items()))
+            states[name] = queued.get(name, "not in the queue")
+    return dict(sorted(states.items()))
 
 
 def queued_runs(root: Path) -> dict[str, str]:

@@ -255,8 +255,8 @@ def to_do(folders: Sequence[RunFolder], queued: Collection[str]) -> list[RunFold
 
 def use_snapshot(folders: Sequence[RunFolder], *, root: Path, renew: bool) -> bool:
     """Let the runs use the sweep's snapshot, made now if there is none; return whether the present code differs."""
-    found = [user_dir_of(folder.run.arguments) for folder in folders]
-    user_dirs = {path for path in found if path is not None and path != PACKAGE}
+    paths = [user_dir_of(folder.run.arguments) for folder in folders]
+    user_dirs = {path for path in paths if path is not None and path != PACKAGE}
     code, is_outdated = sweep_snapshot(root, user_dirs=sorted(user_dirs), renew=renew)
     for folder in folders:
         folder.code = code
