@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from roberta_plugin import __version__
 from roberta_plugin.conversion.fairseq_format import Layout, write_fairseq, write_ours
-from roberta_plugin.conversion.heads import HAS_LABELS
 from roberta_plugin.conversion.huggingface import MAX_SHARD_BYTES, write_huggingface
 from roberta_plugin.conversion.model_card import write_card
 from roberta_plugin.conversion.portable import PortableModel
@@ -142,10 +141,10 @@ def import_model(settings: ImportSettings) -> Converted:
 def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableModel:
     if labels is None:
         return model
-    if model.head.kind not in HAS_LABELS or len(labels) != model.head.num_outputs:
+    if not model.head.facts.has_labels or len(labels) != model.head.num_outputs:
         raise ValueError(
             f"--labels names {len(labels)} classes, and the head {model.head.name} of {model.path} has "
-            f"{model.head.num_outputs if model.head.kind in HAS_LABELS else 'none'}."
+            f"{model.head.num_outputs if model.head.facts.has_labels else 'none'}."
         )
     data = dict(model.state.get("task_state") or {})
     entry = dict(data.get("data") or {})

@@ -1,4 +1,4 @@
-"""The heads of a checkpoint, and their counterparts in Hugging Face's classes: one row of `FORMATS` per kind.
+"""The heads of a checkpoint, and their counterparts in Hugging Face's classes (`kinds/base.HuggingFace`).
 
 Parameters of a head are called `classification_heads.NAME.`, `span_heads.NAME.` or `token_heads.NAME.` in a checkpoint
 of ours. Hugging Face has one head per class, with a fixed name.
@@ -7,81 +7,36 @@ of ours. Hugging Face has one head per class, with a fixed name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from roberta_plugin.data.vocabulary import SPECIALS
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.names import CLASSIFICATION, SENTENCE, SPAN, TOKEN, saved_options
+from roberta_plugin.kinds import KINDS, kind_class
+from roberta_plugin.kinds.base import HuggingFace, Kind
+from roberta_plugin.models.checkpoints.names import CLASSIFICATION, SENTENCE, saved_options
 
-Kind = Literal[
-    "masked_lm", "classification", "regression", "multi_label", "multiple_choice", "question_answering", "tagging"
-]
-MASKED_LM = "masked_lm"  # also the name of that head for --head
-HAS_LABELS: tuple[Kind, ...] = (
-    "classification",
-    "multi_label",
-    "tagging",
-)  # kinds with named classes
+MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
 _MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mnli, in fairseq's examples/roberta
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadFormat:
-    """A kind of head in both formats."""
-
-    suffix: str
-    """End of the name of Hugging Face's class, such as ForMaskedLM."""
-    prefix: str
-    """Begin of our names, before the name of the head."""
-    names: Mapping[str, str]
-    """Our modules, below `prefix` and the head's name -> theirs."""
-    optional: tuple[str, ...] = ()
-    """Our modules that Hugging Face's class lacks."""
-
-
-_SEQUENCE = HeadFormat(
-    suffix="ForSequenceClassification",
-    prefix=CLASSIFICATION,
-    names={"dense": "classifier.dense", "out_proj": "classifier.out_proj"},
-)
-FORMATS: dict[Kind, HeadFormat] = {
-    "masked_lm": HeadFormat(
-        suffix="ForMaskedLM",
-        prefix="encoder.lm_head",
-        names={"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "": "lm_head.decoder"},
-    ),
-    "classification": _SEQUENCE,
-    "regression": _SEQUENCE,
-    "multi_label": _SEQUENCE,
-    "multiple_choice": HeadFormat(
-        suffix="ForMultipleChoice",
-        prefix=CLASSIFICATION,
-        names={"dense": "roberta.pooler.dense", "out_proj": "classifier"},
-    ),
-    # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,
-    # which therefore reads that head from the same folder.
-    "question_answering": HeadFormat(
-        suffix="ForQuestionAnswering",
-        prefix=SPAN,
-        names={
-            "span": "qa_outputs",
-            "answerable.dense": "classifier.dense",
-            "answerable.out_proj": "classifier.out_proj",
-        },
-        optional=("answerable.dense", "answerable.out_proj"),
-    ),
-    "tagging": HeadFormat(suffix="ForTokenClassification", prefix=TOKEN, names={"out_proj": "classifier"}),
-}
+@cache
+def formats() -> dict[str, type[Kind]]:
+    """The kinds that Hugging Face has classes for, by the name of a head's kind; the masked LM comes first."""
+    classes = [kind_class(name) for name in KINDS]
+    known = [kind for kind in classes if kind.hugging_face is not None]
+    return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in known}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """A head of a checkpoint."""
 
-    kind: Kind
+    kind: str
+    """`MASKED_LM`, or one of `formats`."""
     name: str
     num_outputs: int = 0
     """Classes, or scores; 0 for the masked-LM head."""
@@ -89,8 +44,19 @@ class Head:
     @property
     def module(self) -> str:
         """Our name of the module, such as classification_heads.mnli."""
-        prefix = FORMATS[self.kind].prefix
-        return prefix if self.kind == MASKED_LM else f"{prefix}{self.name}"
+        return "encoder.lm_head" if self.kind == MASKED_LM else f"{self.facts.head}_heads.{self.name}"
+
+    @property
+    def facts(self) -> type[Kind]:
+        """Its kind."""
+        return formats()[self.kind]
+
+    @property
+    def hugging_face(self) -> HuggingFace:
+        """Its counterpart."""
+        known = self.facts.hugging_face
+        assert known is not None, "formats has no others"
+        return known
 
 
 def heads_of(state: Mapping[str, Any]) -> list[Head]:
@@ -98,18 +64,22 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
     parameters = state["model"]
     task = saved_options(state)[0].get("_name")
     settings = identity.of_checkpoint(state).get("settings") or {}
-    found = [Head(kind="masked_lm", name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
+    found = [Head(kind=MASKED_LM, name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
     for name in _names_below(parameters, CLASSIFICATION):
         num_outputs = len(parameters[f"{CLASSIFICATION}{name}.out_proj.weight"])
-        kind: Kind = "classification" if num_outputs > 1 else "regression"
+        kind = "classification" if num_outputs > 1 else "regression"
         if num_outputs == 1 and task in _ONE_SCORE_PER_OPTION:
             kind = "multiple_choice"
         if settings.get("kind") == "multi_label" and num_outputs == len(settings["labels"]):
             kind = "multi_label"
         found.append(Head(kind=kind, name=name, num_outputs=num_outputs))
-    found += [Head(kind="question_answering", name=name, num_outputs=2) for name in _names_below(parameters, SPAN)]
-    for name in _names_below(parameters, TOKEN):
-        found.append(Head(kind="tagging", name=name, num_outputs=len(parameters[f"{TOKEN}{name}.out_proj.weight"])))
+    for kind, facts in formats().items():
+        prefix = f"{facts.head}_heads."
+        for name in _names_below(parameters, prefix) if prefix != CLASSIFICATION else ():
+            head = Head(kind=kind, name=name)
+            number = head.hugging_face.num_outputs
+            num_outputs = len(parameters[f"{head.module}.out_proj.weight"]) if number is None else number
+            found.append(replace(head, num_outputs=num_outputs))
     return found
 
 
@@ -151,7 +121,7 @@ def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None)
     Our checkpoints hold them; for fairseq's sentence_prediction they are in label/dict.txt of the folder `data`, or of
     the training's folder; for the released roberta.large.mnli they are known.
     """
-    if head.kind not in HAS_LABELS:
+    if not head.facts.has_labels:
         return ()
     named = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
     if not named:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import read_tensors
-from roberta_plugin.conversion.heads import MASKED_LM, Head, Kind
+from roberta_plugin.conversion.heads import MASKED_LM, Head
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
     THEIR_POSITIONS,
@@ -49,15 +49,6 @@ from roberta_plugin.models.initialization import STANDARD_DEVIATION
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers cuts them
 _ADVICE = "Copy the file again."
-_TASKS: dict[Kind, tuple[str, str, dict[str, Any]]] = {  # fairseq's name of our task, and its record of the data
-    "masked_lm": ("roberta_masked_lm", "", {}),
-    "classification": ("roberta_sentence_prediction", "", {"kind": "classification"}),
-    "regression": ("roberta_sentence_prediction", "", {"kind": "regression"}),
-    "multi_label": ("roberta_sentence_prediction", "", {"kind": "multi_label"}),
-    "multiple_choice": ("race", "multiple_choice", {"order": "passage"}),
-    "question_answering": ("squad2", "squad2", {}),
-    "tagging": ("roberta_tagging", "", {"kind": "tagging"}),
-}
 
 
 def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
@@ -100,7 +91,7 @@ def read_huggingface(path: Path) -> PortableModel:
     found = read_tokenizer(folder, num_symbols=config["vocab_size"])
     notes = list(found.notes)
     is_bare = head is None
-    head = head or Head(kind="masked_lm", name=MASKED_LM)
+    head = head or Head(kind=MASKED_LM, name=MASKED_LM)
     symbols = on_the_other_side(found.vocabulary.symbols)
     try:
         parameters, merged = from_hugging_face(weights, head, order=changed_places(symbols))
@@ -113,7 +104,7 @@ def read_huggingface(path: Path) -> PortableModel:
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
         has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
         notes.append(f"The model has {has_answers}: the parts that it lacks have fresh, untrained weights.")
-    name, data_task, settings = _TASKS[head.kind]
+    name, data_task, settings = head.facts.task, head.hugging_face.task, head.hugging_face.settings
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
     trained, remembered = remembered_training(config, where)

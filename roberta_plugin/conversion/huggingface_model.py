@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roberta_plugin.conversion.heads import FORMATS, HAS_LABELS, MASKED_LM, Head, HeadFormat, Kind
+from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
@@ -42,20 +43,6 @@ from roberta_plugin.models.cpu.activations import ACTIVATIONS
 # model_type -> begin of the names of its classes
 MODEL_TYPES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 ENCODER_ONLY = "Model"  # end of the name of the class without a head
-HEAD_NAMES: dict[Kind, str] = {  # names of imported heads: the defaults of our tasks
-    "masked_lm": MASKED_LM,
-    "classification": "sentence_classification_head",
-    "regression": "sentence_classification_head",
-    "multi_label": "sentence_classification_head",
-    "multiple_choice": "sentence_classification_head",
-    "question_answering": "span_head",
-    "tagging": "token_head",
-}
-_PROBLEM_TYPES: dict[Kind, str] = {  # of ForSequenceClassification
-    "classification": "single_label_classification",
-    "regression": "regression",
-    "multi_label": "multi_label_classification",
-}
 _SIZES = {
     "num_hidden_layers": "encoder_layers",
     "hidden_size": "encoder_embed_dim",
@@ -105,9 +92,9 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     """
     options, saved = architecture(model.state), saved_options(model.state)[1]
     _check_expressible(model, options, saved)
-    kind = model.head.kind
+    kind, facts = model.head.kind, model.head.hugging_face
     config: dict[str, Any] = {
-        "architectures": [MODEL_TYPES[model_type] + FORMATS[kind].suffix],
+        "architectures": [MODEL_TYPES[model_type] + facts.suffix],
         "model_type": model_type,
         **{theirs: options[ours] for theirs, ours in _SIZES.items()},
         **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in _DROPOUTS.items()},
@@ -123,12 +110,12 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         "dtype": str(next(iter(model.parameters.values())).dtype).removeprefix("torch."),
         **special_ids,
     }
-    if kind in (*HAS_LABELS, "regression"):
+    if facts.problem_type or model.head.facts.has_labels:
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}
         config["label2id"] = {label: number for number, label in enumerate(labels)}
-    if kind in _PROBLEM_TYPES:
-        config["problem_type"] = _PROBLEM_TYPES[kind]
+    if facts.problem_type:
+        config["problem_type"] = facts.problem_type
     trained = identity.of_checkpoint(model.state)
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
@@ -249,7 +236,8 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     suffix = architecture.removeprefix(MODEL_TYPES[config["model_type"]])
     if suffix == ENCODER_ONLY:
         return None, ()
-    kinds: dict[str, Kind] = {format_.suffix: kind for kind, format_ in reversed(FORMATS.items())}
+    of_problems = {kind.hugging_face.problem_type: name for name, kind in formats().items() if kind.hugging_face}
+    kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
     if suffix not in kinds:
         raise ValueError(
             f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
@@ -263,17 +251,16 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
             "file again."
         )
     num_labels = len(names) or num_labels
-    if kind == "classification" and (num_labels == 1 or config.get("problem_type") == "regression"):
-        kind = "regression"
-    if kind == "classification" and config.get("problem_type") == _PROBLEM_TYPES["multi_label"]:
-        kind = "multi_label"
+    if kind == "classification":
+        kind = "regression" if num_labels == 1 else of_problems.get(str(config.get("problem_type") or None), kind)
     labels = tuple(str(names[str(number)]) for number in range(num_labels) if str(number) in names)
     if kind == "multi_label":  # its checkpoints tell it by the number of its labels
         labels = tuple(str(names.get(str(number), number)) for number in range(num_labels))
-    elif kind not in HAS_LABELS or all(label.startswith("LABEL_") for label in labels):
+    elif not formats()[kind].has_labels or all(label.startswith("LABEL_") for label in labels):
         labels = ()
-    num_outputs = {"masked_lm": 0, "multiple_choice": 1, "question_answering": 2}.get(kind, num_labels)
-    return Head(kind=kind, name=HEAD_NAMES[kind], num_outputs=num_outputs), labels
+    head = Head(kind=kind, name=formats()[kind].default_head_name)
+    number = head.hugging_face.num_outputs
+    return replace(head, num_outputs=num_labels if number is None else number), labels
 
 
 def to_hugging_face(
@@ -290,7 +277,7 @@ def to_hugging_face(
     Raises:
         ValueError: for a parameter without a counterpart in Hugging Face's model.
     """
-    table = {**TRUNK, **_head_table(FORMATS[head.kind], head)}
+    table = {**TRUNK, **_head_table(head)}
     others = (*ALL_HEADS, "encoder.lm_head.")
     result: dict[str, Tensor] = {}
     for name, value in state["model"].items():
@@ -324,7 +311,7 @@ def from_hugging_face(
     Raises:
         ValueError: for a parameter without a counterpart in our model, or if one is missing.
     """
-    back = {theirs: ours for ours, theirs in {**TRUNK, **_head_table(FORMATS[head.kind], head)}.items()}
+    back = {theirs: ours for ours, theirs in {**TRUNK, **_head_table(head)}.items()}
     result: dict[str, Tensor] = {}
     for name, value in with_base_prefix(state).items():
         if name in (TOKEN_TYPES, "lm_head.bias") or (_WITHOUT_EFFECT.fullmatch(name) and _module(name) not in back):
@@ -367,8 +354,8 @@ def _added(positions: Tensor, token_types: Tensor) -> Tensor:
     return result
 
 
-def _head_table(format_: HeadFormat, head: Head) -> dict[str, str]:
-    return {f"{head.module}.{ours}".removesuffix("."): theirs for ours, theirs in format_.names.items()}
+def _head_table(head: Head) -> dict[str, str]:
+    return {f"{head.module}.{ours}".removesuffix("."): theirs for ours, theirs in head.hugging_face.names.items()}
 
 
 def _module(name: str) -> str:

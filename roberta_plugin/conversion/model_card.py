@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.conversion.heads import Kind
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
@@ -21,24 +20,6 @@ from roberta_plugin.models.flops import training_flops
 
 CARD = "README.md"
 TO_FILL_IN = "*To be filled in.*"
-_PIPELINES: dict[Kind, str] = {  # names of tasks on the hub
-    "masked_lm": "fill-mask",
-    "classification": "text-classification",
-    "regression": "text-classification",
-    "multi_label": "text-classification",
-    "multiple_choice": "multiple-choice",
-    "question_answering": "question-answering",
-    "tagging": "token-classification",
-}
-_ANSWERS: dict[Kind, str] = {
-    "masked_lm": "fills `<mask>` in a text",
-    "classification": "chooses a class for a text or a pair of texts",
-    "regression": "gives a number for a text or a pair of texts",
-    "multi_label": "gives any number of labels to a text or a pair of texts",
-    "multiple_choice": "scores each option of a question",
-    "question_answering": "finds the answer to a question in a passage",
-    "tagging": "gives each word of a text a tag, such as the entity that it belongs to",
-}
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
 
 
@@ -54,14 +35,14 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
     metadata = {
         "license": license_name,
         "library_name": {"huggingface": "transformers", "fairseq": "fairseq"}.get(to, "onnx"),
-        "pipeline_tag": _PIPELINES[head.kind],
+        "pipeline_tag": head.hugging_face.pipeline,
         "tags": ["roberta", head.kind.replace("_", "-")],
     }
     # JSON is YAML: nothing in a name can break out of its value
     front = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())
     parts = [
         f"---\n{front}---\n\n# RoBERTa {_name(model.path)}\n",
-        f"A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {_ANSWERS[head.kind]}. Exported by roberta_plugin.\n",
+        f"A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {head.facts.description}. Exported by roberta_plugin.\n",
         _section("Use", _usage(model, to)),
         _section("Model", _list(_sizes(model))),
         _section("Data", _list(_data(model)) or TO_FILL_IN),
@@ -110,19 +91,13 @@ def _usage(model: PortableModel, to: str) -> str:
             "`model.onnx` takes `input_ids` and `attention_mask`, int64 of any batch and length; "
             "`tokenizer.json` makes them."
         )
-    kind = model.head.kind
-    if kind in ("masked_lm", "classification", "regression", "multi_label", "tagging"):
-        extra = {
-            "regression": ', function_to_apply="none"',
-            "multi_label": ", top_k=None",
-            "tagging": ', aggregation_strategy="first"',
-        }.get(kind, "")
-        call = f'pipe = pipeline("{_PIPELINES[kind]}", "FOLDER"{extra})'
+    facts = model.head.hugging_face
+    if facts.arguments is not None:
+        call = f'pipe = pipeline("{facts.pipeline}", "FOLDER"{facts.arguments})'
         return f"```python\nfrom transformers import pipeline\n\n{call}\n```"
-    classes = {"multiple_choice": "AutoModelForMultipleChoice", "question_answering": "AutoModelForQuestionAnswering"}
-    name = classes[kind]
+    name = f"AutoModel{facts.suffix}"
     text = f'```python\nfrom transformers import {name}\n\nmodel = {name}.from_pretrained("FOLDER")\n```'
-    if kind == "question_answering":
+    if facts.optional:
         text += (
             "\n\nWhether the passage holds the answer at all is the one logit of another head in the same folder "
             "(above 0: it does):\n\n```python\nfrom transformers import AutoModelForSequenceClassification\n\n"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roberta_plugin.finetuning import identity
+from roberta_plugin.kinds import KINDS, kind_class
 from roberta_plugin.models.checkpoints.names import CLASSIFICATION, saved_options
 
 
@@ -19,7 +20,7 @@ def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
     """
     trained = identity.of_checkpoint(state)
     settings = dict(trained.get("settings") or {})
-    if settings.get("kind") != "regression" or not {"mean", "deviation"} <= settings.keys():
+    if not _is_of_numbers(settings) or not {"mean", "deviation"} <= settings.keys():
         return dict(state)
     mean, deviation = settings.pop("mean"), settings.pop("deviation")
     task_state = {**state["task_state"], identity.KEY: {**trained, "settings": settings}}
@@ -34,9 +35,15 @@ def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) 
         settings: those of the prepared folder.
     """
     trained = identity.of_checkpoint(state).get("settings") or {}
-    if "deviation" not in settings or "deviation" in trained or trained.get("kind") != "regression":
+    if "deviation" not in settings or "deviation" in trained or not _is_of_numbers(trained):
         return dict(state)
     return _scaled(state, 1 / settings["deviation"], -settings["mean"] / settings["deviation"])
+
+
+def _is_of_numbers(settings: Mapping[str, Any]) -> bool:
+    """Whether the kind that settings name learns numbers."""
+    kind = settings.get("kind")
+    return kind in KINDS and kind_class(str(kind)).loss == "regression"
 
 
 def _scaled(state: Mapping[str, Any], factor: float, shift: float) -> dict[str, Any]:

@@ -27,21 +27,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from roberta_plugin.conversion.heads import MASKED_LM, Kind
+from roberta_plugin.conversion.heads import MASKED_LM
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.extras import require
 
 MODEL, INT8_MODEL = "model.onnx", "model.int8.onnx"
-OUTPUTS: dict[Kind, tuple[str, ...]] = {
-    "masked_lm": ("logits",),
-    "classification": ("logits",),
-    "regression": ("logits",),
-    "multi_label": ("logits",),
-    "multiple_choice": ("logits",),
-    "question_answering": ("start_logits", "end_logits", "answerable"),
-    "tagging": ("logits",),
-}
 _OPSET = 18
 _MAX_LINES = 64
 _MASKED = 7  # every seventh token of a line is masked to measure 8-bit weights
@@ -58,7 +49,7 @@ class _Graph(nn.Module):
             layer.self_attn.make_plain()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
-        """Ids and mask (B, T) -> the outputs named in `OUTPUTS`."""
+        """Ids and mask (B, T) -> the outputs of the kind."""
         tokens = input_ids.masked_fill(attention_mask == 0, self.pad_id)
         found = self.model(tokens, head=self.head, has_padding=True)[0]
         return found if isinstance(found, Tensor) else tuple(found)
@@ -93,7 +84,7 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
             (ids, torch.ones_like(ids)),
             folder / MODEL,
             input_names=["input_ids", "attention_mask"],
-            output_names=list(OUTPUTS[kind]),
+            output_names=list(model.head.facts.onnx_outputs),
             dynamic_shapes=(sizes, sizes),
             opset_version=_OPSET,
             dynamo=True,
@@ -126,7 +117,7 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
     full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (MODEL, INT8_MODEL))  # N lists
     sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6 for name in (MODEL, INT8_MODEL)]
     what = f"8-bit weights: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB; on {len(batches)} lines of {sample}"
-    if model.head.kind == "masked_lm":
+    if model.head.kind == MASKED_LM:
         losses = [
             float(np.mean([_loss(one[0], labels) for one, (_, labels) in zip(found, batches, strict=True)]))
             for found in (full, small)
@@ -135,7 +126,7 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
     return f"{what} {_changes(full, small, model.head.kind)}."
 
 
-def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.float32]]], kind: Kind) -> str:
+def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.float32]]], kind: str) -> str:
     """Differences that 8-bit weights make in the outputs (one list per line): classes, scores, or spans."""
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(full, small, strict=True)]
     changes = [float(np.abs(a - b).max()) for line in pairs for a, b in line]
@@ -162,7 +153,7 @@ def _sample_batches(model: PortableModel, sample: Path) -> Iterator[tuple[NDArra
         text = to_model[model.tokenizer.encode(line)][:limit].astype(np.int64)
         ids = np.concatenate([[model.vocabulary.bos_id], text, [model.vocabulary.eos_id]])[None]
         labels = np.full_like(ids, -1)
-        if model.head.kind == "masked_lm":
+        if model.head.kind == MASKED_LM:
             labels[0, 1:-1:_MASKED] = ids[0, 1:-1:_MASKED]
             ids[0, 1:-1:_MASKED] = model.vocabulary.mask_id
         yield ids, labels

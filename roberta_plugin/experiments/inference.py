@@ -15,7 +15,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import roberta_plugin
 from roberta_plugin.checkpoint_files import load_state as load_state
-from roberta_plugin.conversion.heads import HAS_LABELS, heads_of, labels_of
+from roberta_plugin.conversion.heads import heads_of, labels_of
 from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
@@ -80,7 +80,7 @@ def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> Non
     if trained_on.get("task") or not (trained_on or is_fairseqs) or not prepared.settings.get("labels"):
         return
     for head in heads_of(state):
-        if head.kind not in HAS_LABELS:
+        if not head.facts.has_labels:
             continue
         named = labels_of(state, head)
         if not named:

@@ -52,10 +52,14 @@ class HuggingFace:
     """Of ForSequenceClassification."""
     optional: tuple[str, ...] = ()
     """Modules of ours that their class lacks."""
+    num_outputs: int | None = None
+    """Outputs of a head without classes; None: its classes count."""
     arguments: str | None = ""
     """Further arguments of `pipeline` that give the answers of this kind; None: there is no such pipeline."""
-    remembers: Mapping[str, Any] = field(default_factory=dict)
-    """What an imported model records of its training: `task`, and entries of its settings."""
+    task: str = ""
+    """The fine-tuning task that an imported model records, whose head it has."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of fine-tuning that it records."""
 
 
 SEQUENCE_CLASSIFICATION: dict[str, Any] = {

@@ -34,7 +34,9 @@ class Classification(TextKind, TableKind):
     description = "chooses a class for a text or a pair of texts"
     loss = "classification"
     has_labels = True
-    hugging_face = HuggingFace(**SEQUENCE_CLASSIFICATION, problem_type="single_label_classification")
+    hugging_face = HuggingFace(
+        **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}
+    )
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""

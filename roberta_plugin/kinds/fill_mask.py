@@ -26,6 +26,7 @@ class FillMask(Kind):
         suffix="ForMaskedLM",
         names={"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "": "lm_head.decoder"},
         pipeline="fill-mask",
+        num_outputs=0,
     )
 
     def read_question(self, row: Row) -> str:

@@ -37,7 +37,10 @@ class MultiLabel(TextKind, TableKind):
     loss = "multi_label"
     has_labels = True
     hugging_face = HuggingFace(
-        **SEQUENCE_CLASSIFICATION, problem_type="multi_label_classification", arguments=", top_k=None"
+        **SEQUENCE_CLASSIFICATION,
+        problem_type="multi_label_classification",
+        arguments=", top_k=None",
+        settings={"kind": "multi_label"},
     )
     threshold = "threshold"
 

@@ -62,7 +62,9 @@ class MultipleChoice(TableKind):
         names={"dense": "roberta.pooler.dense", "out_proj": "classifier"},
         pipeline="multiple-choice",
         arguments=None,
-        remembers={"task": "multiple_choice", "order": "passage"},
+        num_outputs=1,
+        task="multiple_choice",
+        settings={"order": "passage"},
     )
     fields = ("context", "question")
 

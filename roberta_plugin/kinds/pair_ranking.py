@@ -29,6 +29,7 @@ class PairRanking(Regression):
 
     name = "pair_ranking"
     loss = "pair_ranking"
+    hugging_face = None  # to others, its head is that of a regression
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""

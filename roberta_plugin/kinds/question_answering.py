@@ -78,7 +78,8 @@ class QuestionAnswering(TableKind):
         optional=("answerable.dense", "answerable.out_proj"),
         pipeline="question-answering",
         arguments=None,
-        remembers={"task": "squad2"},
+        num_outputs=2,
+        task="squad2",
     )
     fields = ("context", "question")
     threshold = "null_threshold"

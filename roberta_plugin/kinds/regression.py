@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,11 @@ class Regression(TextKind, TableKind):
     name = "regression"
     description = "gives a number for a text or a pair of texts"
     loss = "regression"
-    hugging_face = HuggingFace(
-        **SEQUENCE_CLASSIFICATION, problem_type="regression", arguments=', function_to_apply="none"'
+    hugging_face: ClassVar[HuggingFace | None] = HuggingFace(
+        **SEQUENCE_CLASSIFICATION,
+        problem_type="regression",
+        arguments=', function_to_apply="none"',
+        settings={"kind": "regression"},
     )
 
     def metrics(self) -> tuple[str, ...]:

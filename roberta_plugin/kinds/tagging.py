@@ -90,6 +90,7 @@ class Tagging(TableKind):
         names={"out_proj": "classifier"},
         pipeline="token-classification",
         arguments=', aggregation_strategy="first"',
+        settings={"kind": "tagging"},
     )
 
     def metrics(self) -> tuple[str, ...]:
