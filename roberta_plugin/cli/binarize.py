@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.data.binarize.checks import warnings_about
 from roberta_plugin.data.binarize.dictionary import DictionarySettings, build_vocabulary
-from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize, warnings_about
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer

@@ -16,18 +16,14 @@ In every epoch, by `fairseq-train`:
     blocks               lines of the .bin                       -> blocks of at most T tokens (--sample-break-mode)
     block_tables         the blocks of a large .bin              -> a file, made once and memory-mapped
     mixture              several corpora and their weights       -> number of blocks of each in an epoch
-    counter_random       (seed, pass, block, position)           -> random bits, the same in every process
-    random_permutation   (key, position)                         -> an element of a random permutation of any size
+    counter_random       (seed, pass, block, position)           -> random bits and permutations, the same everywhere
     block_order          (seed, epoch, position)                 -> the block at this position of the epoch
-    update_batches       the blocks of an update                 -> where its batches begin, for any number of ranks
-    block_batches        positions of the epoch                  -> block addresses of batches, one at a time
-    batches              blocks                                  -> padded arrays of ids (B, T)
+    block_batches        positions of the epoch                  -> block addresses of batches, for any number of ranks
     pair_chunks          lines of the .bin                       -> sentences that become a pair (--input-format)
-    pairs                (seed, pass, pair)                      -> two texts: consecutive, or of two documents
-    bert_pairs           BERT's own pairs -> a table of them     in place of the last two (--bert-pairs)
-    pair_batches         pairs                                   -> padded arrays of ids and segments (B, T)
+    pairs                (seed, pass, pair)                      -> two texts, as ids and segments (B, T)
+    bert_pairs           BERT's own pairs -> a table of them     in place of drawn ones (--bert-pairs)
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
-    packing              a padded batch                          -> one row without padding (--pack-sequences)
+    batches              blocks                                  -> padded arrays (B, T), or one row (--pack-sequences)
     block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer requests them
     masked_lm_dataset    all of this as one fairseq dataset
     pair_dataset         ... and for pairs
@@ -36,10 +32,8 @@ Fine-tuning has its own flow from official files to batches, in `roberta_plugin/
 
 A file that is part of a stage starts with the stage's name:
 
-    text_inputs_files        names and pipes -> format of each input
-    text_inputs_compressed   archives -> their content
+    text_inputs_files        names and pipes -> format of each input, and its content
     text_inputs_sample       a sample of the text, to train a tokenizer on
-    mmap_tokens_parts        one .bin with several writers
 
 Used by several stages: `array_files` (arrays larger than memory) and `rounding`. `corpus_statistics` computes what
 `roberta inspect` shows and checks. A stage imports earlier stages only; only the *_dataset files import fairseq.

@@ -1,22 +1,41 @@
-"""Ranges of tokens -> one padded array of ids.
+"""Ranges of tokens -> one padded array of ids; a padded, masked batch -> one row of sequences end to end.
 
-Stage of the flow in `roberta_plugin/data/__init__.py`.
+Stage of the flow in `roberta_plugin/data/__init__.py`; a packed row is for attention kernels with `cu_seqlens`
+(--pack-sequences).
 
-Example: blocks of 3 and 2 tokens, <s> 0, pad 1, a multiple of 4:
+Example of padding: blocks of 3 and 2 tokens, <s> 0, pad 1, a multiple of 4:
 
     tokens  ... 11 12 2 13 2 ...      ->      0 11 12  2
     starts  [s, s + 3], lengths [3, 2]        0 13  2  1
 
-Shapes: B blocks, T positions: <s>, the tokens of the longest block, and padding up to a multiple.
+In a packed row, positions after the last block are cut into sequences of padding no longer than `max_seqlen`:
+attention kernels leave positions beyond that length uninitialized. Sizes are rounded up, so that many batches have the
+same shape.
+
+Example of packing: two blocks of 3 and 2 tokens (_ is pad), `multiple` 4, `max_seqlen` 3, where 8 and 5 are to be
+predicted:
+
+    padded                packed
+    tokens  0 M 9         tokens        0 M 9 0 M _ _ _     positions   0 1 2 0 1 0 0 0
+            0 M _         cu_seqlens    0 3 5 8             (two blocks, one sequence of padding)
+    labels  8             predicted     1 4                 labels      8 5
+            5             cu_seqlens_q  0 1 2 2             (one predicted position per block)
+
+With `multiple` above 1, `predicted` and `cu_seqlens` have more entries than shown: they are rounded up as well.
+
+Shapes: B blocks, T positions of a padded block (<s>, the tokens of the longest, and padding up to a multiple), Q room
+for its predicted ones; N positions of the row, M room for its predicted ones, S sequences: the blocks, the padding at
+the end, and empty ones.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.dynamic_masking import Masked
 from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
 from roberta_plugin.data.rounding import round_up
 
@@ -59,3 +78,92 @@ def check_batch(
         is_bad = (part >= vocab_size) | (part < 0)
         if is_bad.any():
             raise bad_id_error(source, start + int(np.argmax(is_bad)), vocab_size)
+
+
+PREDICTED_MULTIPLE = 128
+SEQUENCES_MULTIPLE = 32
+
+
+class PackedRow(NamedTuple):
+    """A masked batch in one row."""
+
+    tokens: NDArray[np.int64]
+    """The model's input (1, N)."""
+    targets: NDArray[np.int64]
+    """The original id where a token is predicted, pad elsewhere (1, N)."""
+    positions: NDArray[np.int64]
+    """The position of each token in its block, from 0 (1, N)."""
+    cu_seqlens: NDArray[np.int32]
+    """Sequence s has the positions cu_seqlens[s] to cu_seqlens[s + 1] (S + 1,)."""
+    predicted: NDArray[np.int64]
+    """The predicted positions of the row (1, M), then 0."""
+    labels: NDArray[np.int64]
+    """The original ids at `predicted` (1, M), then pad."""
+    cu_seqlens_q: NDArray[np.int32]
+    """Sequence s has the entries cu_seqlens_q[s] to cu_seqlens_q[s + 1] of `predicted` (S + 1,); the rest belongs to
+    the last block."""
+
+
+def pack(
+    masked: Masked,
+    lengths: NDArray[np.int64],
+    *,
+    pad_id: int,
+    multiple: int,
+    max_seqlen: int,
+    is_kept: NDArray[np.bool_] | None = None,
+) -> PackedRow:
+    """Lay the blocks of a masked batch end to end.
+
+    Args:
+        masked: the padded batch.
+        lengths: tokens of each block (B,), <s> included.
+        pad_id: id of <pad>.
+        multiple: N is a multiple of this.
+        max_seqlen: no sequence has more positions.
+        is_kept: entries of `predicted` to keep although they have no label (Q,), such as <s>.
+    """
+    num_tokens = int(lengths.sum())
+    num_positions = round_up(num_tokens, multiple)
+    is_token = np.arange(masked.tokens.shape[1]) < lengths[:, None]  # (B, T)
+    positions = np.broadcast_to(np.arange(masked.tokens.shape[1]), is_token.shape)
+
+    is_predicted = masked.labels != pad_id  # (B, Q)
+    if is_kept is not None:
+        is_predicted |= is_kept
+    starts = np.cumsum(lengths) - lengths
+    counts = is_predicted.sum(axis=1)
+    room = num_predicted = int(counts.sum())
+    padding = padding_starts(num_tokens, num_positions, max_seqlen=max_seqlen)
+    num_sequences = len(lengths) + len(padding)
+    if multiple > 1:
+        room = round_up(num_predicted, PREDICTED_MULTIPLE)
+        num_sequences = round_up(num_sequences, SEQUENCES_MULTIPLE)
+    cu_seqlens = np.full(num_sequences + 1, num_positions, dtype=np.int32)
+    cu_seqlens[: len(lengths)] = starts
+    cu_seqlens[len(lengths) : len(lengths) + len(padding)] = padding
+    cu_seqlens_q = np.full(num_sequences + 1, room, dtype=np.int32)
+    cu_seqlens_q[: len(lengths)] = np.cumsum(counts) - counts
+    return PackedRow(
+        tokens=_row(masked.tokens[is_token], num_positions, fill=pad_id),
+        targets=_row(masked.targets[is_token], num_positions, fill=pad_id),
+        positions=_row(positions[is_token], num_positions, fill=0),
+        cu_seqlens=cu_seqlens,
+        predicted=_row((masked.positions + starts[:, None])[is_predicted], room, fill=0),
+        labels=_row(masked.labels[is_predicted], room, fill=pad_id),
+        cu_seqlens_q=cu_seqlens_q,
+    )
+
+
+def padding_starts(num_tokens: int, num_positions: int, *, max_seqlen: int) -> NDArray[np.int64]:
+    """Starts of the sequences of padding, of at most `max_seqlen` positions, that fill a row from `num_tokens` on.
+
+    Example: padding_starts(5, 12, max_seqlen=3) is [5, 8, 11].
+    """
+    return np.arange(num_tokens, num_positions, max_seqlen)
+
+
+def _row(values: NDArray[np.int64], width: int, *, fill: int) -> NDArray[np.int64]:
+    row = np.full((1, width), fill, dtype=np.int64)
+    row[0, : len(values)] = values
+    return row

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
 from roberta_plugin.data.array_files import keeping_pages
-from roberta_plugin.data.block_batches import BlockBatch, BlockBatches
+from roberta_plugin.data.block_batches import BlockBatch, BlockBatches, UpdateStarts
 from roberta_plugin.data.block_order import Addresses, Order, check_token_limit, cut_in_parts
 from roberta_plugin.data.rounding import ceil_div, round_up
-from roberta_plugin.data.update_batches import UpdateStarts
 
 _BLOCKS_IN_WINDOW = 2**17  # lengths in memory at a time
 

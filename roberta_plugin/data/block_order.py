@@ -22,8 +22,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.counter_random import add_to_keys, make_keys
-from roberta_plugin.data.random_permutation import permute
+from roberta_plugin.data.counter_random import add_to_keys, make_keys, permute
 from roberta_plugin.data.rounding import round_up
 
 ORDER_VERSION = 2

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.batches import check_batch, fill_rows, pad_width
+from roberta_plugin.data.batches import PREDICTED_MULTIPLE, check_batch, fill_rows, pack, pad_width
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.blocks import Blocks
 from roberta_plugin.data.dynamic_masking import Masked, Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.packing import PREDICTED_MULTIPLE, pack
 
 
 class SplitFile(NamedTuple):

@@ -1,7 +1,7 @@
 """Pairs of texts of one or several .bin files as one fairseq dataset of masked batches, for next-sentence prediction.
 
 Last stage of the flow in `roberta_plugin/data/__init__.py` for --input-format segment-pair and sentence-pair: wires
-pairs, pair_batches, dynamic_masking and block_order together. The texts of a pair depend on its pass, as its mask does.
+pairs, dynamic_masking and block_order together. The texts of a pair depend on its pass, as its mask does.
 
 Shapes: B pairs in a batch, T positions, n pairs.
 """
@@ -19,8 +19,7 @@ from roberta_plugin.data.bert_pairs import BertPairs
 from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset
-from roberta_plugin.data.pair_batches import PairBatch, empty_batch, fill_pairs
-from roberta_plugin.data.pairs import NUM_SPECIALS, PairSource
+from roberta_plugin.data.pairs import NUM_SPECIALS, PairBatch, PairSource, empty_batch, fill_pairs
 
 FOLLOWS, IS_RANDOM = 0, 1
 """Classes of next-sentence prediction, numbered as in BERT."""

@@ -23,8 +23,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO
 
-from roberta_plugin.data.text_inputs_compressed import CountedFile, decompressed_pieces, open_input, read_ahead
-from roberta_plugin.data.text_inputs_files import TextFormat, TextInput, looks_like_json_lines, unclear_format_error
+from roberta_plugin.data.text_inputs_files import (
+    CountedFile,
+    TextFormat,
+    TextInput,
+    decompressed_pieces,
+    looks_like_json_lines,
+    open_input,
+    read_ahead,
+    unclear_format_error,
+)
 from roberta_plugin.settings import Checked, setting
 
 BLOCK_BYTES = 2**20

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.batches import check_batch
+from roberta_plugin.data.batches import check_batch, padding_starts
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder
-from roberta_plugin.data.packing import padding_starts
 from roberta_plugin.data.rounding import round_up
 from roberta_plugin.finetuning.prepared import PreparedSplit
 

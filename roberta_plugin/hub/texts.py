@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.data.tokenizers.base import LocatedTokens, Tokenizer
 from roberta_plugin.data.vocabulary import MASK, Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
 from roberta_plugin.kinds.span_metrics import normalize

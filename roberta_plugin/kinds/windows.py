@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.data.tokenizers.base import LocatedTokens
 
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
 BEFORE_PASSAGE = 3  # <s> </s> </s>, besides the question

@@ -213,7 +213,7 @@ def _words(recipe: LaunchSettings) -> list[str]:
 def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
     """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins.
 
-    Where the number of GPUs does not divide the batch, --update-sequences keeps it (`data/update_batches.py`).
+    Where the number of GPUs does not divide the batch, --update-sequences keeps it (`data/block_batches.py`).
 
     Raises:
         ValueError: if the batch cannot be shared out among the recipe's number of GPUs.

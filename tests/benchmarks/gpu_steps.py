@@ -30,8 +30,8 @@ from fairseq.optim.adam import FairseqAdamConfig
 from omegaconf import OmegaConf
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+from roberta_plugin.data.batches import PREDICTED_MULTIPLE, pack
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.data.packing import PREDICTED_MULTIPLE, pack
 from roberta_plugin.models.config import SIZES
 from roberta_plugin.models.device_peaks import peak_of
 from roberta_plugin.models.flops import executed_flops, training_flops

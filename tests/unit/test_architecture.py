@@ -99,16 +99,12 @@ STAGES = [
     "block_tables",
     "mixture",
     "counter_random",
-    "random_permutation",
     "block_order",
-    "batches",
     "pair_chunks",
     "pairs",
     "bert_pairs",
-    "pair_batches",
     "dynamic_masking",
-    "packing",
-    "update_batches",
+    "batches",
     "block_batches",
     "block_dataset",
     "masked_lm_dataset",
@@ -147,7 +143,7 @@ def floor_of(name: str) -> int:
 
 
 def stage_of(name: str) -> int | None:
-    """Index in STAGES of a name such as `mmap_tokens` or `text_inputs_compressed`; None for what is not a stage."""
+    """Index in STAGES of a name such as `mmap_tokens` or `text_inputs_files`; None for what is not a stage."""
     matches = [index for index, stage in enumerate(STAGES) if name == stage or name.startswith(f"{stage}_")]
     return matches[-1] if matches else None
 

@@ -4,6 +4,10 @@ Used by `pipeline`. Tasks depend only on the sizes of the inputs, and the parts 
 is therefore the same for any number of workers, and an existing part file of the same text need not be made
 again.
 
+Only one process can read a compressed file or a pipe, from its beginning; encoding takes several times as long as
+reading, so this worker hands parts of the text to idle ones (`Sharing`). If no worker is idle, it encodes the part
+itself; many compressed files thus need no hand-over, and memory holds no queue of text.
+
 Example: files of 3, 4 and 25 bytes with part_bytes = 10 -> one task for the first two files, and three tasks for the
 pieces [0, 10), [10, 20) and [20, 25) of the third.
 """
@@ -31,7 +35,6 @@ from roberta_plugin.data.binarize.part_files import (
     text_sha256,
     write_part_file,
 )
-from roberta_plugin.data.binarize.sharing import Sharing
 from roberta_plugin.data.sentences import split_lines
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput
@@ -39,6 +42,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.files import atomic_write
 
 _SECONDS_BETWEEN_LOOKS = 0.02
+_SECONDS_IDLE = 0.05  # between an idle worker's looks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,51 @@ class Job(Reading):
     eos_id: int
     unk_id: int
     folder: Path
+
+
+class Sharing:
+    """State shared by readers and idle workers; created before the workers.
+
+    Every successful `claim` reserves one idle worker, which then waits for the matching `give`.
+    """
+
+    def __init__(self, context: Any, *, num_readers: int) -> None:
+        self._num_idle = context.Value("i", 0)
+        self._num_readers = context.Value("i", num_readers)
+        self._num_given = context.Semaphore(0)
+        self._given = context.SimpleQueue()
+
+    def claim(self) -> bool:
+        """Reserve an idle worker, if there is one; `give` must follow."""
+        with self._num_idle.get_lock():
+            if self._num_idle.value == 0:
+                return False
+            self._num_idle.value -= 1
+            return True
+
+    def give(self, part: Any) -> None:
+        """Give the reserved worker its part; None if reading it failed."""
+        self._num_given.release()
+        self._given.put(part)
+
+    def end_reader(self) -> None:
+        """Note the end of a task that may share its parts."""
+        with self._num_readers.get_lock():
+            self._num_readers.value -= 1
+
+    def take(self, is_stopped: Callable[[], bool]) -> Any | None:
+        """Wait idle for a part; None when no reader is left or the run was stopped."""
+        while True:
+            with self._num_idle.get_lock():
+                self._num_idle.value += 1
+            while not self._num_given.acquire(timeout=_SECONDS_IDLE):
+                if (
+                    is_stopped() or self._num_readers.value <= 0
+                ) and self.claim():  # no reader has reserved this worker
+                    return None
+            part = self._given.get()
+            if part is not None:
+                return part
 
 
 class Block(NamedTuple):

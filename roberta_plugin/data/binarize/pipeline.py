@@ -8,6 +8,9 @@ With the default rules .bin, .idx and dict.txt are those of fairseq's multiproce
 fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped resumes with the
 part files in {split}.parts, whose text it compares; existing files stay untouched until the new ones are complete.
 While the parts are merged, the disk holds the tokens twice.
+
+A split of mostly unknown tokens or mostly bad lines is refused. A suspicious split is written with a warning and
+advice.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.binarize.checks import MAX_UNKNOWN, refuse_nonsense
 from roberta_plugin.data.binarize.folder import (
     check_vocabulary,
     folder_lock,
@@ -31,14 +33,12 @@ from roberta_plugin.data.binarize.folder import (
     split_lock,
     write_vocabulary,
 )
-from roberta_plugin.data.binarize.merge import PartsInOrder
-from roberta_plugin.data.binarize.part_files import Counts, Task, read_begins
+from roberta_plugin.data.binarize.part_files import Counts, PartsInOrder, Task, read_begins
 from roberta_plugin.data.binarize.parts import Job, plan_tasks
 from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, is_planned, make_plan, prepare_parts
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_file, write_manifest
-from roberta_plugin.data.mmap_tokens import best_dtype
-from roberta_plugin.data.mmap_tokens_parts import SharedFiles
+from roberta_plugin.data.mmap_tokens import SharedFiles, best_dtype
 from roberta_plugin.data.sentences import paragraphs_path
 from roberta_plugin.data.text_inputs import InputSettings
 from roberta_plugin.data.text_inputs_files import find_inputs
@@ -48,6 +48,80 @@ from roberta_plugin.files import NO_ROOM, atomic_write
 from roberta_plugin.json_files import sha256_of_json
 from roberta_plugin.machine import num_cores
 from roberta_plugin.settings import setting
+
+MAX_UNKNOWN = 0.5  # share of the tokens of the text, without </s>
+_SUSPICIOUS_UNKNOWN = 0.05
+_MAX_BAD = 0.5  # share of the lines
+_SUSPICIOUS_BAD = 0.1
+_FEWEST_TOKENS = 0.01  # per byte of text; real text has 0.2 to 0.7
+_BYTES_TO_JUDGE_BY = 10**5
+
+
+def unknown_share(counts: Counts) -> float:
+    """Share of <unk> among the tokens of the text, </s> not counted."""
+    return counts.unknown / max(1, counts.tokens - counts.items)
+
+
+def refuse_nonsense(split: str, counts: Counts, *, max_unknown: float) -> None:
+    """Refuse to write an implausible split.
+
+    Raises:
+        ValueError: if more than `max_unknown` of its tokens are unknown, or most of its lines are bad.
+    """
+    if unknown_share(counts) > max_unknown:
+        raise ValueError(
+            f"{unknown_share(counts):.1%} of the tokens of {split} are unknown: the dict.txt does not belong to the "
+            "tokenizer, is cut off, or was made from other text. Nothing was written. To accept it, give "
+            "--max-unknown 1."
+        )
+    if _bad_share(counts) > _MAX_BAD:
+        raise ValueError(
+            f"{_bad_share(counts):.1%} of the lines of {split} are not UTF-8 text (or not valid records), too many for "
+            "--skip-bad-lines. Nothing was written. Convert the input, or check --format and --json-field."
+        )
+
+
+def warnings_about(manifest: dict[str, Any], split: str) -> list[str]:
+    """Warnings about a split that was written."""
+    made = manifest["splits"][split]
+    counts = Counts(**made["counts"])
+    found = []
+    if counts.tokens == counts.items:
+        found.append("it has no text, only blank lines or nothing")
+    elif counts.text_bytes > _BYTES_TO_JUDGE_BY and counts.tokens < _FEWEST_TOKENS * counts.text_bytes:
+        found.append(
+            f"{counts.text_bytes / 1e6:,.1f} MB of input gave only {counts.tokens:,} tokens; is --json-field right?"
+        )
+    if unknown_share(counts) > _SUSPICIOUS_UNKNOWN:
+        found.append(
+            f"{unknown_share(counts):.1%} of its tokens are unknown; is the dict.txt complete, "
+            "and does it belong to the tokenizer?"
+        )
+    if _bad_share(counts) > _SUSPICIOUS_BAD:
+        found.append(f"{_bad_share(counts):.1%} of its lines were bad and skipped; is it UTF-8 text?")
+    num_texts = sum(record.get("format", "text") == "text" for record in made["inputs"])
+    if num_texts > 1 and not counts.blank_lines:
+        found.append(
+            f"its {num_texts} files have no blank line, so all text counts as one document; if each file "
+            "is a document, give --blank-line-after-files"
+        )
+    return [*found, *_repeated_inputs(manifest["splits"], split)]
+
+
+def _bad_share(counts: Counts) -> float:
+    return counts.bad_lines / max(1, counts.items + counts.bad_lines)
+
+
+def _repeated_inputs(splits: dict[str, Any], split: str) -> list[str]:
+    own = {record["sha256"]: record["path"] for record in splits[split]["inputs"] if record["bytes"]}
+    return [
+        f"{own[record['sha256']]} has the same content as {record['path']} of the split {other}"
+        for other, made in splits.items()
+        if other != split
+        for record in made["inputs"]
+        if record["sha256"] in own
+    ]
+
 
 _BLANK = "blank_line_after_files"
 

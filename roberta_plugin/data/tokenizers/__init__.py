@@ -1,11 +1,10 @@
 """Tokenizers: text <-> tokenizer ids, three kinds with one interface.
 
-base               the interface
+base               the interface; tokens -> the characters that they cover
 byte_level_bpe     as in RoBERTa and GPT-2
 gigatoken_engine   its fast engine
 sentencepiece      as in XLM-R
 character_bpe      on words, as in BERT
-offsets            tokens -> the characters that they cover
 training           text files -> a tokenizer
 """
 

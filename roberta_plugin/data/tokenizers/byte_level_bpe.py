@@ -25,9 +25,8 @@ import numpy as np
 import regex  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.base import join_ids
+from roberta_plugin.data.tokenizers.base import LocatedTokens, join_ids, locate_bytes
 from roberta_plugin.data.tokenizers.gigatoken_engine import GigatokenEngine
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens, locate_bytes
 from roberta_plugin.files import atomic_write
 
 FILES = ("encoder.json", "vocab.bpe")

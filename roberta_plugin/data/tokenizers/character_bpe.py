@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.base import join_ids
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens, locate_words
+from roberta_plugin.data.tokenizers.base import LocatedTokens, join_ids, locate_words
 from roberta_plugin.files import atomic_write
 
 FILES = ("character_bpe.json",)

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.base import join_ids
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.data.tokenizers.base import LocatedTokens, join_ids
 from roberta_plugin.files import atomic_write
 
 FILES = ("sentencepiece.bpe.model",)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.hub.texts import align, features_of_words
 from roberta_plugin.kinds.words import split_words, word_spans
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from roberta_plugin.data.tokenizers.offsets import LocatedTokens
+from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.kinds.windows import Window, WindowLayout, cut, is_blank, tokens_of
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from roberta_plugin.data.batches import pack
 from roberta_plugin.data.dynamic_masking import Masked
-from roberta_plugin.data.packing import pack
 from roberta_plugin.models.attention.registry import BACKENDS
 from tests.tiny_models import gathered, make_batch, our_model
 

@@ -12,9 +12,8 @@ from fairseq.data.iterators import GroupedIterator
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from roberta_plugin.data.block_batches import BlockBatches
+from roberta_plugin.data.block_batches import BlockBatches, UpdateStarts
 from roberta_plugin.data.block_order import ORDER_VERSION, EpochOrder, cut_batches
-from roberta_plugin.data.update_batches import UpdateStarts
 from roberta_plugin.tasks.epoch_iterator import BLOCKS_SEEN, EPOCH, ORDER, BlockEpochIterator
 from roberta_plugin.training.batch_size import plan_batch
 

@@ -47,7 +47,7 @@ def test_a_batch_that_cannot_be_shared_names_the_ways_out():
 
 
 def test_the_pretraining_task_shares_out_any_batch_in_the_fewest_steps():
-    """The blocks of its updates: tests/unit/data/test_update_batches.py."""
+    """The blocks of its updates: tests/unit/data/test_block_batches.py."""
     assert plan_batch(8192, num_gpus=1016, most_per_gpu=32, may_differ=True) == (9, 1)
     assert plan_batch(8192, num_gpus=127, most_per_gpu=32, may_differ=True) == (22, 3)
     assert plan_batch(8192, num_gpus=8, most_per_gpu=24, may_differ=True) == (16, 64)  # as before, where it divides

@@ -1,3 +1,5 @@
+"""Whole binarizations: files, resumes and refusals, and what is suspicious about a result."""
+
 import gzip
 import hashlib
 import json
@@ -15,10 +17,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from roberta_plugin.data.binarize.part_files import read_counts, read_part, text_sha256, write_part_file
-from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
-from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.mmap_tokens_parts import SharedFiles
+from roberta_plugin.data.binarize.part_files import Counts, read_counts, read_part, text_sha256, write_part_file
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize, refuse_nonsense, warnings_about
+from roberta_plugin.data.mmap_tokens import MmapTokens, SharedFiles
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
@@ -472,3 +473,43 @@ def test_large_vocabularies_take_wider_ids(make, tmp_path):
     make(vocabulary=wide)
     assert MmapTokens(tmp_path / "data" / "train").dtype == np.uint32
     assert texts_of(tmp_path / "data")[0] == "the cat"
+
+
+GOOD = {"text_bytes": 10**6, "items": 100, "blank_lines": 10, "tokens": 250_100, "unknown": 0, "bad_lines": 0}
+
+
+def warnings(*, num_inputs=1, text_format="text", **counts):
+    record = {"path": "a", "bytes": 5, "sha256": "x", "format": text_format}
+    inputs = [{**record, "sha256": str(number)} for number in range(num_inputs)]
+    return warnings_about({"splits": {"train": {"counts": {**GOOD, **counts}, "inputs": inputs}}}, "train")
+
+
+def test_ordinary_text_gives_no_warning():
+    assert warnings() == []
+    assert warnings(unknown=2500, bad_lines=5) == []
+    assert warnings(num_inputs=9) == []
+    assert warnings(num_inputs=9, blank_lines=0, text_format="jsonl") == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"unknown": 13_000}, "5.2% of its tokens are unknown"),
+        ({"bad_lines": 20}, "16.7% of its lines were bad"),
+        ({"tokens": 5000}, "gave only 5,000 tokens"),
+        ({"tokens": 100}, "it has no text"),
+        ({"num_inputs": 2, "blank_lines": 0}, "2 files have no blank line"),
+    ],
+)
+def test_what_is_suspicious_is_said(counts, message):
+    (found,) = warnings(**counts)
+    assert message in found
+
+
+def test_most_of_it_unknown_or_bad_is_refused():
+    refuse_nonsense("train", Counts(**{**GOOD, "unknown": 124_000}), max_unknown=0.5)
+    with pytest.raises(ValueError, match=r"50\.4% of the tokens of train are unknown"):
+        refuse_nonsense("train", Counts(**{**GOOD, "unknown": 126_000}), max_unknown=0.5)
+    refuse_nonsense("train", Counts(**{**GOOD, "unknown": 250_000}), max_unknown=1)
+    with pytest.raises(ValueError, match=r"50\.2% of the lines of train are not UTF-8"):
+        refuse_nonsense("train", Counts(**{**GOOD, "bad_lines": 101}), max_unknown=1)

@@ -1,9 +1,13 @@
+"""Worker processes: the same parts for any number of them, errors that stop all, and texts shared by idle ones."""
+
 import gzip
 import hashlib
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -11,7 +15,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.binarize.part_files import Span, Task, finished_parts, is_done, read_part
-from roberta_plugin.data.binarize.parts import Job, plan_tasks
+from roberta_plugin.data.binarize.parts import Job, Sharing, plan_tasks
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.text_inputs_files import find_inputs
@@ -136,3 +140,33 @@ def test_a_worker_needs_neither_torch_nor_fairseq():
     modules = set(json.loads(done.stdout))
     assert "numpy" in modules
     assert not modules & {"torch", "fairseq", "transformers", "matplotlib"}
+
+
+def test_each_claim_gets_one_idle_worker_and_all_leave_with_the_last_reader():
+    sharing = Sharing(multiprocessing.get_context(), num_readers=1)
+    assert not sharing.claim()
+    taken = []
+
+    def work():
+        while (part := sharing.take(lambda: False)) is not None:
+            taken.append(part)
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    num_given = 0
+    while num_given < 50:
+        if sharing.claim():
+            sharing.give(num_given if num_given % 5 else None)  # None: the reader failed after its claim
+            num_given += 1
+    sharing.end_reader()
+    for worker in workers:
+        worker.join(10)
+    assert not any(worker.is_alive() for worker in workers)
+    assert sorted(taken) == [number for number in range(50) if number % 5]
+    assert not sharing.claim()
+
+
+def test_idle_workers_leave_when_the_run_is_stopped():
+    sharing = Sharing(multiprocessing.get_context(), num_readers=1)
+    assert sharing.take(lambda: True) is None

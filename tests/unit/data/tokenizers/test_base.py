@@ -1,6 +1,14 @@
-import numpy as np
+"""The common interface, and where tokens stand, for all three tokenizers, on any text."""
 
-from roberta_plugin.data.tokenizers.base import join_ids
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.base import join_ids, locate_words
+from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+from tests.tiny_tokenizers import train_tokenizer
 
 
 def test_ids_are_joined_and_lengths_kept():
@@ -12,3 +20,138 @@ def test_ids_are_joined_and_lengths_kept():
 
 def test_no_lines():
     assert [array.tolist() for array in join_ids([])] == [[], []]
+
+
+TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats isn't\n" * 20
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+# Texts as they are: words, white space of many kinds, accents, emoji of several characters.
+LIKELY_TEXT = st.lists(
+    st.sampled_from(
+        [
+            *"the cat's",
+            "  ",
+            "\n",
+            "\u00a0",
+            "\u3000",
+            "\u00e9",
+            "e\u0301",
+            "\u20ac",
+            "\U0001f468\u200d\U0001f469",
+            "\u4f60",
+        ]
+    ),
+    max_size=30,
+).map("".join)
+TEXTS = st.one_of(ANY_TEXT, LIKELY_TEXT)
+
+
+def byte_level(use_fast_engine=True):
+    """Merges within characters, across their borders, and of a space with part of a character."""
+    euro = [BYTE_CHARACTERS[byte] for byte in "\u20ac".encode()]
+    space = BYTE_CHARACTERS[32]
+    e_acute = [BYTE_CHARACTERS[byte] for byte in "\u00e9".encode()]
+    merges = [("t", "h"), (space, "th"), (e_acute[1], "x"), (euro[0], euro[1]), (space, euro[0] + euro[1])]
+    pieces = [*BYTE_CHARACTERS, *(first + second for first, second in merges)]
+    return ByteLevelBpe(pieces, merges, use_fast_engine=use_fast_engine)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    (folder / "text.txt").write_text(TEXT)
+    return train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def character_bpe(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("character_bpe")
+    (folder / "text.txt").write_text(TEXT)
+    train_tokenizer("character_bpe", [folder / "text.txt"], vocab_size=80, folder=folder, max_characters=30)
+    return load_tokenizer(folder)
+
+
+def spans(tokenizer, text):
+    found = tokenizer.locate(text)
+    assert found.ids.dtype == found.starts.dtype == found.ends.dtype == np.int32
+    return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+
+
+def test_a_token_of_a_part_of_a_character_covers_the_character():
+    # space and 2 bytes of the euro sign, its third byte
+    assert spans(byte_level(), "ath \u20ac") == [(0, 1), (1, 3), (3, 5), (4, 5)]
+    # first byte of an accented e, its second byte and x, y
+    assert spans(byte_level(), "\u00e9xy") == [(0, 1), (0, 2), (2, 3)]
+    assert spans(byte_level(), "\U0001f600") == [(0, 1)] * 4
+    assert spans(byte_level(), "") == []
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["gigatoken", "plain"])
+@settings(deadline=None)
+@given(text=TEXTS)
+def test_pieces_of_byte_level_bpe_are_the_bytes_of_their_characters(fast, text):
+    tokenizer = byte_level(fast)
+    found = tokenizer.locate(text)
+    assert found.ids.tolist() == tokenizer.encode(text)
+    before = 0
+    for index, start, end in zip(*(values.tolist() for values in found), strict=True):
+        piece = bytes(BYTE_CHARACTERS.index(character) for character in tokenizer.pieces[index])
+        assert piece in text[start:end].encode()
+        assert len(text[:start].encode()) <= before < len(text[: start + 1].encode())
+        before += len(piece)
+        assert len(text[: end - 1].encode()) < before <= len(text[:end].encode())
+    assert before == len(text.encode())
+
+
+@settings(deadline=None)
+@given(text=TEXTS)
+def test_sentencepiece_covers_the_text_in_order(sentencepiece, text):
+    found = sentencepiece.locate(text)
+    assert found.ids.tolist() == sentencepiece.encode(text)
+    assert (found.starts >= 0).all() and (found.starts <= found.ends).all() and (found.ends <= len(text)).all()
+    assert (np.diff(found.starts) >= 0).all()
+    for index, start, end in zip(*(values.tolist() for values in found), strict=True):
+        word = sentencepiece.symbols[index].removeprefix("\u2581")
+        if index > 2 and word and text[start:end].isascii():  # normalization leaves ASCII as it is
+            assert "".join(filter(str.isprintable, text[start:end].strip())) == word
+
+
+def test_sentencepiece_places_the_parts_of_a_normalized_character(sentencepiece):
+    text = "the  \u00bd cat"
+    covered = [text[start:end] for start, end in spans(sentencepiece, text)]
+    assert covered[-1].strip() and text.endswith(covered[-1])
+    assert covered.count("\u00bd") >= 2, "the three parts of 1/2 are parts of one character"
+
+
+@settings(deadline=None)
+@given(text=LIKELY_TEXT)
+def test_character_bpe_places_words_by_their_characters(character_bpe, text):
+    found = character_bpe.locate(text)
+    assert found.ids.tolist() == character_bpe.encode(text)
+    assert (np.diff(found.starts) >= 0).all()
+    for index, start, end in zip(*(values.tolist() for values in found), strict=True):
+        symbol = character_bpe.symbols[index]
+        if symbol == "<unk>":
+            assert end - start == 1
+        else:
+            assert text[start:end] == symbol.removeprefix("\u2581")
+    covered = {place for start, end in spans(character_bpe, text) for place in range(start, end)}
+    assert all(text[place].isspace() for place in set(range(len(text))) - covered)
+
+
+def test_characters_that_moses_drops_leave_no_gap_in_the_order(character_bpe):
+    text = "the\u00a0 c\x01at\u2581 sat"
+    pieces = [text[start:end] for start, end in spans(character_bpe, text)]
+    assert pieces[0] == "the" and pieces[-1] == "sat"
+    assert "c\x01at" in pieces
+
+
+def test_a_text_that_moses_changes_is_refused(character_bpe):
+    with pytest.raises(ValueError, match=r"change the text at character 4, 'the DOTMULTI"):
+        character_bpe.locate("the DOTMULTI .. cat")
+
+
+def test_words_are_found_in_order():
+    assert locate_words(" a  bc\x02d", ["a", "bcd"]).tolist() == [1, 4, 5, 7]
+    for words in (["ab"], ["a", "c"], ["a", "bcde"]):
+        with pytest.raises(ValueError, match="byte-level BPE or SentencePiece"):
+            locate_words("a x bcd", words)
