@@ -17,17 +17,19 @@ from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Row, Vocabulary
 from roberta_plugin.machine import num_cores
-from roberta_plugin.settings import setting
+from roberta_plugin.settings import Checked, setting
 
 _PART_BYTES = 2**24
 _PADDING_FACTOR = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class DictionarySettings:
+class DictionarySettings(Checked):
     """How to make a dict.txt; the fields are options of `roberta binarize`, and one that is given makes a new file."""
 
-    threshold: int | None = setting(None, "make dict.txt from --train without symbols that occur less often than this")
+    threshold: int | None = setting(
+        None, "make dict.txt from --train without symbols that occur less often than this", smallest=0
+    )
     nwords: int | None = setting(
         None, "make dict.txt from --train with this many symbols, <s> <pad> </s> <unk> included"
     )
@@ -35,6 +37,7 @@ class DictionarySettings:
         None,
         "make dict.txt from --train and pad its size to a multiple of this with madeupwordNNNN",
         default_text=_PADDING_FACTOR,
+        smallest=1,
     )
 
 

@@ -135,7 +135,11 @@ class BinarizeSettings(InputSettings):
         False, "end each text file with a blank line, so that its last document does not run into the next file"
     )
     max_unknown: float = setting(
-        MAX_UNKNOWN, "refuse a split if a larger share of its tokens is <unk>", metavar="SHARE"
+        MAX_UNKNOWN,
+        "refuse a split if a larger share of its tokens is <unk>",
+        metavar="SHARE",
+        smallest=0,
+        largest=1,
     )
     overwrite: bool = setting(False, "replace existing splits, also those of another corpus")
     part_bytes: int | None = setting(

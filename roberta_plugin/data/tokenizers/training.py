@@ -59,7 +59,10 @@ class TokenizerSettings(InputSettings):
         smallest=0,
     )
     min_frequency: int | None = setting(
-        None, "a pair must occur this often to become a token (not for sentencepiece)", default_text=_MIN_FREQUENCY
+        None,
+        "a pair must occur this often to become a token (not for sentencepiece)",
+        default_text=_MIN_FREQUENCY,
+        smallest=1,
     )
     no_progress: bool = setting(False, "show no progress")
     overwrite: bool = setting(False, "replace an existing tokenizer")

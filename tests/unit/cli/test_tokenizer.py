@@ -79,3 +79,23 @@ def test_every_kind_can_be_trained_shown_binarized_and_inspected(text_file, tmp_
     assert f", {kind}" in shown
     assert "line 1: the cat sat on the mat, and the other cats sat there\n" in shown
     assert "0 unknown" in shown
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "message"),
+    [
+        ("tokenizer", ("--min-frequency", "-1"), "--min-frequency must be 1 or more, got -1"),
+        ("tokenizer", ("--sample-megabytes", "-1"), "--sample-megabytes must be 0 or more"),
+        ("binarize", ("--threshold", "-1"), "--threshold must be 0 or more, got -1"),
+        ("binarize", ("--padding-factor", "0"), "--padding-factor must be 1 or more, got 0"),
+        ("binarize", ("--max-unknown", "1.5"), "--max-unknown must be from 0 to 1, got 1.5"),
+    ],
+)
+def test_limits_are_told_by_the_option(text_file, tmp_path, capsys, verb, words, message):
+    verbs = {
+        "tokenizer": ["tokenizer", "train", "--input", str(text_file), "--vocab-size", "300"],
+        "binarize": ["binarize", "--train", str(text_file), "--tokenizer", str(tmp_path / "tokenizer")],
+    }
+    assert main([*verbs["tokenizer"], "--output-dir", str(tmp_path / "tokenizer")]) == 0
+    assert main([*verbs[verb], "--output-dir", str(tmp_path / "new"), *words]) == 2
+    assert message in capsys.readouterr().err
