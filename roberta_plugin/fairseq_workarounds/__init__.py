@@ -78,7 +78,8 @@ Each fault has a number and the file that works around it:
    out, and the optimizer's state then no longer fits. We compare both and name the differences; for fine-tuning data
    also the hash of the examples.
 25. **A mistyped option or data folder ends in a page of log and a traceback** (`command_line`). Our tasks and models
-   check options and data before fairseq-train logs anything; a refusal is one line, and the exit code is 1.
+   check options and data before fairseq-train logs anything; a refusal is one line, and the exit code is 1. So is an
+   option without a default that is missing. Errors of other code, such as a subclass of a task, keep their traceback.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. In a job of `roberta launch`,
 `launch/update_hook.py` handles signals instead of 9, as one more listener.
@@ -112,6 +113,7 @@ from roberta_plugin.fairseq_workarounds import (
 LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     # The options of a command.
     (options, "parse_args_and_arch"): [command_line.parse_args_and_arch],
+    (hooks.PROGRAM, "convert_namespace_to_omegaconf"): [command_line.convert_namespace_to_omegaconf],
     (data_utils, "raise_if_valid_subsets_unintentionally_ignored"): [command_line.check_valid_subsets],
     # A training, epoch by epoch.
     (hooks.PROGRAM, "main"): [background_checkpoints.main],

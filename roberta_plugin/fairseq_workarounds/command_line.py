@@ -6,13 +6,19 @@ import argparse
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
+from omegaconf import MISSING
 
 from roberta_plugin.data.mixture import data_folders
 
@@ -54,6 +60,54 @@ def parse_args_and_arch(
     return fairseqs(parser, arguments, modify_parser=print_help_when_complete)
 
 
+def convert_namespace_to_omegaconf(fairseqs: Callable[..., Any], args: argparse.Namespace) -> Any:
+    """fairseq's configuration of its options, after a check that none is missing; see fault 25."""
+    try:
+        check_needed(args)
+    except ValueError as error:
+        sys.exit(f"ValueError: {error}")
+    return fairseqs(args)
+
+
+def check_needed(args: argparse.Namespace) -> None:
+    """Refuse options that miss one without a default, such as --total-num-update.
+
+    Raises:
+        ValueError: naming it, and what needs it.
+    """
+    for kind, chosen in chosen_classes(args).items():
+        options = with_defaults(args, chosen)
+        for name in needed_by(chosen):
+            if getattr(options, name) in (None, MISSING):
+                option, owner = (f"--{word.replace('_', '-')}" for word in (name, kind))
+                raise ValueError(f"{option} is missing: {owner} {getattr(args, kind)} needs it.")
+
+
+def chosen_classes(args: argparse.Namespace) -> dict[str, Any]:
+    """What --task, --arch, --criterion, --optimizer and --lr-scheduler name in fairseq's registries, by option."""
+    registries: dict[str, dict[str, Any]] = {
+        "task": TASK_REGISTRY,
+        "arch": ARCH_MODEL_REGISTRY,
+        "criterion": CRITERION_REGISTRY,
+        "optimizer": OPTIMIZER_REGISTRY,
+        "lr_scheduler": LR_SCHEDULER_REGISTRY,
+    }
+    return {kind: registry.get(getattr(args, kind, None) or "") for kind, registry in registries.items()}
+
+
+def with_defaults(args: argparse.Namespace, chosen: Any) -> argparse.Namespace:
+    """All options, with the defaults of a registered class of fairseq; options of two classes are left out."""
+    dataclass = getattr(chosen, "__dataclass", None)
+    return argparse.Namespace(**{**(vars(dataclass()) if dataclass else {}), **vars(args)})
+
+
+def needed_by(chosen: Any) -> list[str]:
+    """Options of a class of fairseq's registries that have no default, or that of another option, which may be null."""
+    dataclass = getattr(chosen, "__dataclass", None)
+    found = fields(dataclass) if dataclass else ()
+    return [item.name for item in found if item.default == MISSING or str(item.default).startswith("${")]
+
+
 def check_valid_subsets(fairseqs: Callable[..., None], train_cfg: Any) -> None:
     """Refuse validation splits that would be ignored, in all folders of a mixture; see fault 5."""
     is_mixture = getattr(train_cfg.task, "_name", None) == "roberta_masked_lm"
@@ -79,16 +133,34 @@ def further_validation_splits(folder: Path) -> set[str]:
 
 
 def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any) -> None:
-    """fairseq's start of a training, after our classes have checked its options and data; see fault 25."""
+    """fairseq's start of a training, after our classes have checked its options and data; see fault 25.
+
+    An error of other code, such as a subclass of one of our tasks, keeps its traceback.
+    """
+    model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
     try:
-        model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
         if hasattr(task, "check_start"):  # one of ours
             task.check_start(cfg)
             if hasattr(model, "check_options"):
                 model.check_options(cfg.model)
     except (ValueError, OSError) as error:
+        if _is_of_others(error, task, model):
+            raise
         sys.exit(f"{type(error).__name__}: {error}")  # sweeps find it in the log by the name
     fairseqs(cfg, main, **options)
+
+
+def _is_of_others(error: Exception, *classes: Any) -> bool:
+    """Whether an error comes from a package of these classes that is neither ours nor fairseq's."""
+    ours = {"roberta_plugin", "fairseq"}
+    bases = [base for kind in classes if isinstance(kind, type) for base in kind.__mro__]
+    packages = {_package(base.__module__) for base in bases} - {"builtins", "torch"} | ours
+    frames = [_package(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((package for package in reversed(frames) if package in packages), "fairseq") not in ours
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _name(section: Any) -> Any:

@@ -12,11 +12,8 @@ import io
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
-
-from omegaconf import MISSING
 
 import roberta_plugin
 from roberta_plugin.data import mixture
@@ -140,32 +137,15 @@ def check_options(parsed: argparse.Namespace) -> None:
         FileNotFoundError: for fine-tuning, if the prepared folder does not exist.
         ValueError: naming the option, its value and the remedy.
     """
-    from fairseq.criterions import CRITERION_REGISTRY
-    from fairseq.models import ARCH_MODEL_REGISTRY
-    from fairseq.optim import OPTIMIZER_REGISTRY
-    from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
-    from fairseq.tasks import TASK_REGISTRY
-
+    from roberta_plugin.fairseq_workarounds.command_line import check_needed, chosen_classes, with_defaults
     from roberta_plugin.tasks.fairseq_options import check_training_options
     from roberta_plugin.tasks.masked_lm_options import check_positions
 
-    registries: dict[str, dict[str, Any]] = {
-        "task": TASK_REGISTRY,
-        "arch": ARCH_MODEL_REGISTRY,
-        "criterion": CRITERION_REGISTRY,
-        "optimizer": OPTIMIZER_REGISTRY,
-        "lr_scheduler": LR_SCHEDULER_REGISTRY,
-    }
-    for kind, registry in registries.items():
-        chosen = registry.get(getattr(parsed, kind, None) or "")
-        options = with_defaults(parsed, chosen)
+    for chosen in chosen_classes(parsed).values():
         check = getattr(chosen, "check_options", None)
         if check is not None:
-            check(options)
-        for name in needed_by(chosen):
-            if getattr(options, name) in (None, MISSING):
-                option, owner = (f"--{word.replace('_', '-')}" for word in (name, kind))
-                raise ValueError(f"{option} is missing: {owner} {getattr(parsed, kind)} needs it.")
+            check(with_defaults(parsed, chosen))
+    check_needed(parsed)
     check_training_options(parsed)
     if parsed.task == OUR_TASK:
         for limit in ("max_tokens", "max_tokens_valid"):
@@ -175,19 +155,6 @@ def check_options(parsed: argparse.Namespace) -> None:
                 max_tokens=getattr(parsed, limit, None),
                 limit=f"--{limit.replace('_', '-')}",
             )
-
-
-def with_defaults(parsed: argparse.Namespace, chosen: Any) -> argparse.Namespace:
-    """All options, with the defaults of a registered class of fairseq; options of two classes are left out."""
-    dataclass = getattr(chosen, "__dataclass", None)
-    return argparse.Namespace(**{**(vars(dataclass()) if dataclass else {}), **vars(parsed)})
-
-
-def needed_by(chosen: Any) -> list[str]:
-    """Options of a class of fairseq's registries that have no default, or that of another option, which may be null."""
-    dataclass = getattr(chosen, "__dataclass", None)
-    found = fields(dataclass) if dataclass else ()
-    return [item.name for item in found if item.default == MISSING or str(item.default).startswith("${")]
 
 
 def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str:

@@ -219,6 +219,41 @@ def test_a_mistake_on_the_command_line_is_one_line(tiny_data_bin, tmp_path, opti
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_a_missing_option_is_one_line(tiny_data_bin, tmp_path):
+    done = run(train_command(tiny_data_bin, tmp_path / "checkpoints", "--max-update", "2"))
+    assert done.returncode == 1
+    assert done.stderr == "ValueError: --total-num-update is missing: --lr-scheduler polynomial_decay needs it.\n"
+
+
+SUBCLASS = """
+from fairseq.tasks import register_task
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedLMTask
+
+@register_task("own_task", dataclass=RobertaMaskedLMConfig)
+class OwnTask(RobertaMaskedLMTask):
+    @classmethod
+    def check_options(cls, cfg):
+        super().check_options(cfg)
+        int("a fault of its author")
+"""
+
+
+@pytest.mark.parametrize(("option", "is_short"), [("--mask-prob=7", True), ("--mask-prob=0.2", False)])
+def test_a_fault_in_a_users_own_task_has_its_traceback_and_a_refusal_of_ours_one_line(
+    tiny_data_bin, tmp_path, option, is_short
+):
+    (tmp_path / "own_plugin").mkdir()
+    (tmp_path / "own_plugin" / "__init__.py").write_text(SUBCLASS)
+    arguments = train_command(tiny_data_bin, tmp_path / "checkpoints", "--max-update", "2", "--total-num-update", "2")
+    arguments[arguments.index("--user-dir") + 1] = str(tmp_path / "own_plugin")
+    arguments[arguments.index("--task") + 1] = "own_task"
+    done = run([*arguments, option])
+    assert done.returncode == 1
+    assert (len(done.stderr.splitlines()) == 1) == is_short, done.stderr
+    assert ("own_plugin" in done.stderr) != is_short
+    assert done.stderr.splitlines()[-1].startswith("ValueError: ")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
