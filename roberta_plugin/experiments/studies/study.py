@@ -250,6 +250,8 @@ class Work:
             content, path = tuning_grid(probe, prepared, group, num_ranks=num_gpus), folder / "grid.json"
             grid = grid_from(content, path)
             if is_there:
+                if not self.settings.report_only:
+                    check_options(grid, is_written=False)
                 work = dict.fromkeys((run.name for run in grid.runs), self.costs.of_tuning_run[probe.name])
                 self._sweep(content, path, folder / "runs", work, name=probe.name, num_gpus=num_gpus)
             only_read = self.settings.report_only or not is_there

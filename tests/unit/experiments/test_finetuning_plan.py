@@ -9,6 +9,7 @@ import pytest
 from roberta_plugin.experiments.finetuning_plan import as_yaml, grid_of, selection_remarks
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
+from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.training.resources import Resources
 
 RECIPE = PaperRecipe(
@@ -156,3 +157,9 @@ def test_a_metric_that_the_development_set_cannot_tell_is_named(tmp_path, kind, 
     assert bool(found) == bool(says)
     if says:
         assert says in found[0] and ("accuracy" if kind == "classification" else "mae, rmse") in found[0]
+
+
+def test_numbers_that_are_all_the_same_are_named_by_every_command(tmp_path):
+    assert remarks(prepared_with(tmp_path, "regression", [2.5, 3.5]), ["valid"]) == []
+    (sentence,) = remarks(prepared_with(tmp_path, "regression", [2.5, 2.5]), ["valid"])
+    assert sentence.startswith("valid: all examples have the same number: correlations are not defined")
