@@ -1,6 +1,6 @@
 """Many trainings: sweeps over a grid, the paper's fine-tuning procedure on top of them, and studies on top of both.
 
-settings          what the commands can be told
+settings          of the commands
 sweeps/           a grid of runs on this machine or as one SLURM job array, resumable
 finetuning_plan   settings                       -> model, data and grid that fit each other
 finetune          plan                           -> sweep, evaluation of the best cell; also for folds

@@ -45,7 +45,7 @@ from roberta_plugin.finetuning.prepared import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneResult:
-    """What `finetune` has done."""
+    """The outcome of `finetune`."""
 
     prepared: Prepared
     """The data."""
@@ -129,7 +129,7 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
 
 
 def evaluation_of(runs: Sequence[RunFolder], *, data: Path, output_dir: Path, **more: Any) -> EvaluateSettings:
-    """How finished runs are evaluated: by their best checkpoints, or by the raw outputs that they have stored."""
+    """The evaluation of finished runs by their best checkpoints, or by the raw outputs that they have stored."""
     return EvaluateSettings(
         data=data,
         checkpoints=[run.path / "checkpoints" / "checkpoint_best.pt" for run in runs],
@@ -182,7 +182,7 @@ def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Ev
 
 @dataclass(frozen=True, kw_only=True)
 class CrossValidation:
-    """What `cross_validate` has done."""
+    """The outcome of `cross_validate`."""
 
     folds: Sequence[FinetuneResult]
     """The result of each fold."""

@@ -61,7 +61,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinetunePlan:
-    """What a fine-tuning does: its settings with the model, the data and the grid, which fit each other."""
+    """A fine-tuning: its settings, the data and the grid, which fit the model and each other."""
 
     settings: FinetuneSettings
     prepared: Prepared
@@ -204,7 +204,7 @@ def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str 
 
 
 def selection_remarks(prepared: Prepared, metric: str) -> list[str]:
-    """What is wrong with the choice of checkpoints by a metric that this development set cannot measure.
+    """A warning if checkpoints are chosen by a metric that this development set cannot measure.
 
     Example: "checkpoint and cell are chosen by macro_f1, here the mean over the other labels, for no example of the
     development set has the label 'rare': ..."

@@ -17,7 +17,7 @@ Keep = Literal["best", "weights", "all"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """How many trainings are done at a time."""
+    """Settings of everything that trains several runs."""
 
     output_dir: Path = setting(REQUIRED, "where everything is written")
     parallel: int = setting(1, "runs at a time", smallest=1)
@@ -34,7 +34,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedRuns(RunSettings):
-    """How the runs of a sweep or a study are done."""
+    """Settings that sweeps and studies share."""
 
     gpus_per_run: int = setting(
         0, "GPUs of its own for each run on this machine; 0: every run sees all GPUs", smallest=0
@@ -52,11 +52,11 @@ class ReportedRuns(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings(ReportedRuns):
-    """What a sweep trains, and how."""
+    """Settings of `roberta sweep`."""
 
     grid: Path = setting(REQUIRED, "grid file (YAML)", flag="grid")
     job_name: str | None = None
-    """What squeue shows; None: the name of `output_dir`."""
+    """The name in squeue; None: the name of `output_dir`."""
     wait: bool = setting(False, "with --slurm: wait until the runs have left the queue")
     code: Path | None = None
     """The runs use the code in this folder's .snapshots; None: `output_dir`."""
@@ -86,7 +86,7 @@ class SweepSettings(ReportedRuns):
 
 @dataclass(frozen=True, kw_only=True)
 class StudySettings(ReportedRuns):
-    """What a study does."""
+    """Settings of `roberta study`."""
 
     study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
     redo_changed: bool = setting(
@@ -103,7 +103,7 @@ class StudySettings(ReportedRuns):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
-    """What `evaluate` does."""
+    """Settings of `roberta evaluate`."""
 
     data: Path = setting(REQUIRED, "prepared folder")
     checkpoints: Sequence[Path] = setting(
@@ -128,7 +128,7 @@ class EvaluateSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(RunSettings, DataSettings):
-    """What `finetune` does; what has a help text is an option of `roberta finetune`."""
+    """Settings of `roberta finetune`."""
 
     model: Path = setting(
         REQUIRED,
@@ -197,7 +197,7 @@ class FinetuneSettings(RunSettings, DataSettings):
 
     @property
     def job_name(self) -> str:
-        """What squeue shows: the task and the output folder; the folder of the runs is always called `runs`.
+        """The name in squeue: the task and the output folder; the folder of the runs is always called `runs`.
 
         Example: RTE in runs/large -> "RTE-large"; in runs/rte-2 -> "rte-2"; a fold in runs/mine/fold-1-of-5 ->
         "custom-mine-fold-1-of-5".

@@ -1,4 +1,4 @@
-"""What a study costs, in FLOPs and hours, and how much of it is done."""
+"""The costs of a study in FLOPs and hours: of finished runs, and estimated for the dry run."""
 
 from __future__ import annotations
 

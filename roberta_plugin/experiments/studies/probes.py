@@ -1,4 +1,4 @@
-"""What a pretrained model is measured by: perplexity on held-out text, and fine-tuning.
+"""The measurements of a pretrained model: perplexity on held-out text, and fine-tuning.
 
 **Perplexity.** The split is cut into whole sentences (FULL-SENTENCES of section 4.2) whatever the model was trained on;
 a block's mask is a function of the seed here, the pass and the block, so it is the same for all models.
@@ -298,7 +298,7 @@ def results_of(
 
 
 def stored_evaluation(settings: EvaluateSettings) -> Evaluation | None:
-    """What an earlier `evaluate` of the same runs found on the development set; None if there was none."""
+    """The result of an earlier `evaluate` of the same runs on the development set; None if there was none."""
     path = settings.output_dir / f"{PREFIX}valid.json"
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""What a study has found (results.json) -> report.md beside the paper's rows, curves.png, values.png.
+"""The results of a study (results.json) -> report.md beside the paper's rows, curves.png, values.png.
 
 The report follows from the study file and results.json alone, so it can be made again where nothing else was kept.
 """

@@ -82,7 +82,7 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Checked):
-    """What all variants have in common, and how much of it."""
+    """The budget that all variants have in common."""
 
     equal: Literal["tokens", "updates", "flops"] = "tokens"
     amount: float | None = setting(
@@ -96,7 +96,7 @@ class Budget(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class RateRule(Checked):
-    """How the learning rate follows from the batch: from the tokens of an update, by `planner/equal_compute.py`."""
+    """The rule by which the learning rate follows from the tokens of an update, by `planner/equal_compute.py`."""
 
     rule: str = setting(REQUIRED, "one of RULES", choices=tuple(RULES))
     batch_of: str
@@ -160,7 +160,7 @@ class TuningProbe(Checked):
 
     @cached_property
     def source(self) -> DataSettings:
-        """What its data is made from."""
+        """The sources of its data, with the options of the task."""
         given = {name.replace("-", "_"): value for name, value in self.options.items()}
         return DataSettings(
             task=self.task,
@@ -185,7 +185,7 @@ Probe = PerplexityProbe | TuningProbe
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What a study file says."""
+    """The content of a study file."""
 
     path: Path
     title: str

@@ -52,7 +52,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the seeds of a probe allow to say."""
+    """The tests of one probe."""
 
     spreads: Mapping[str, float]
     """Standard deviation of the seeds of each variant that has two or more."""

@@ -175,7 +175,7 @@ def only_one(root: Path) -> Iterator[None]:
 
 
 class Work:
-    """The steps of one call, each of which resumes where an earlier call was stopped, and what they have found."""
+    """The steps of one call, which resume where an earlier call was stopped, and their results."""
 
     def __init__(
         self, settings: StudySettings, planned: PlannedStudy, prepared: Mapping[str, Prepared], *, say: Say
@@ -191,7 +191,7 @@ class Work:
         self.costs = costs_of(planned.study, planned.plans, prepared)
         self.runs = run_folders(grid_from(planned.pretraining(), self.study.path), self.root / PRETRAINING)
         self.values: dict[str, dict[str, dict[str, Any]]] = {}
-        """Probe -> variant -> seed -> what was found."""
+        """Probe -> variant -> seed -> result."""
         self.failures: dict[str, str] = {}
         self.finished = 0.0
         """FLOPs of the sweeps that are over."""
@@ -207,7 +207,7 @@ class Work:
         ]
 
     def do(self) -> None:
-        """Do all steps; with `report_only`, read what they have found."""
+        """Do all steps; with `report_only`, read their results."""
         self.pretrain()
         for probe in self.study.probes:
             if isinstance(probe, PerplexityProbe):
@@ -239,7 +239,7 @@ class Work:
             self._note(probe.name, model, score)
 
     def tune(self, probe: TuningProbe) -> None:
-        """Fine-tune every model that is there, and evaluate it; of the others, read what was found."""
+        """Fine-tune every model that is there, and evaluate it; read the results of the others."""
         folder, prepared = self.root / FINE_TUNING / probe.name, self.prepared[probe.name]
         metric = recipe_of(probe, prepared).compared_by
         num_gpus = min(1, self.planned.num_ranks) if self.planned.has_gpus else 0
@@ -416,7 +416,7 @@ def recorded_ranks(root: Path) -> int | None:
 
 
 def contents_of(folder: Path, split: str) -> dict[str, str]:
-    """What a split of a data-bin holds: file -> hash by manifest.json, or its size in a folder without a manifest.
+    """The content of a split of a data-bin: file -> hash by manifest.json, or its size in a folder without a manifest.
 
     Example:
         contents_of(Path("books"), "train")  ->  {"books/train.bin": "sha256 1f0c...", "books/train.idx": "sha256 ..."}
@@ -432,7 +432,7 @@ def contents_of(folder: Path, split: str) -> dict[str, str]:
 
 
 def all_contents(study: Study, plans: Sequence[VariantPlan]) -> dict[str, str]:
-    """What the training data of all variants and the splits of all perplexities hold; see `contents_of`."""
+    """The content of all training data and of the splits of all perplexities; see `contents_of`."""
     splits = [(folder, str(plan.parsed.train_subset)) for plan in plans for folder in plan.folders]
     splits += [(data_of(probe, plans), probe.split) for probe in study.probes if isinstance(probe, PerplexityProbe)]
     return {path: held for folder, split in splits for path, held in contents_of(folder, split).items()}
@@ -486,7 +486,7 @@ def _record(root: Path) -> dict[str, Any] | None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """How two settings differ.
+    """The differences of two settings, a phrase each.
 
     Example:
         differences({"lr": "1"}, {"lr": "2", "bf16": "true"})  ->  ["lr 1 is now 2", "bf16 true is new"]

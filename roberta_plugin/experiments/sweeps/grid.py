@@ -42,7 +42,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """Which number of a run counts.
+    """The number by which runs are compared.
 
     Either `log`, the validation split whose records in the log hold `value`, or `file`, a JSON file in the run's folder
     that holds it (`a.b` is b inside a).
@@ -52,7 +52,7 @@ class Metric:
     goal: Literal["min", "max"]
     log: str = ""
     at: Literal["best", "last"] = "best"
-    """Which validation counts."""
+    """The validation that counts."""
     file: str = ""
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What a grid file says."""
+    """The content of a grid file."""
 
     path: Path
     metric: Metric
@@ -285,7 +285,7 @@ def _metric_of(content: Any, path: Path) -> Metric:
 
 
 def resources_of(content: Any, given: Mapping[str, Any], path: Path) -> Resources | None:
-    """What a run asks SLURM for: the section slurm of a file, in which the settings `given` elsewhere win.
+    """The resources of a run: the section slurm of a file, with the settings `given` elsewhere above it.
 
     Raises:
         ValueError: for an unknown name, a value of another type, or several nodes.

@@ -179,7 +179,7 @@ class SweepProgress:
 
 
 def describe(percent: float, at_start: float, seconds: float) -> str:
-    """How much of a study is done, and the time left at the speed since `at_start` percent, once there is a speed.
+    """The share of a study that is done, and the time left at the speed since `at_start` percent.
 
     Example: describe(37, 10, 60) -> "study: 37 % of the work done, about 0:02:20 left"
     """
@@ -191,7 +191,7 @@ def describe(percent: float, at_start: float, seconds: float) -> str:
 
 
 def share_done(folder: RunFolder) -> float:
-    """How much of a run is done, 0 to 1: its updates, by its log; 1 for one that has ended."""
+    """The share of a run that is done, 0 to 1: its updates, by its log; 1 for one that has ended."""
     if folder.state() in (DONE, FAILED):
         return 1.0
     total, records = _num_updates(folder), _records(folder)

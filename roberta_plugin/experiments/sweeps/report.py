@@ -1,4 +1,4 @@
-"""What the runs of a sweep found: table by cell, best cell, members of an ensemble; report.md, .json and .png."""
+"""The results of a sweep: table by cell, best cell, members of an ensemble; report.md, .json and .png."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PERCENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell and what its finished runs found; the numbers are None before the first one is done."""
+    """A cell and the results of its finished runs; the numbers are None before the first one is done."""
 
     name: str
     values: dict[str, float]  # seed -> metric

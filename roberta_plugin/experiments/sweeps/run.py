@@ -89,11 +89,11 @@ class RunFolder:
         return state_of(self.path)
 
     def result(self) -> dict[str, Any] | None:
-        """What result.json says: `value`, `num_updates`, `seconds`; None before the run is done."""
+        """The content of result.json: `value`, `num_updates`, `seconds`; None before the run is done."""
         return self._read("result.json", "value")
 
     def failure(self) -> dict[str, Any] | None:
-        """What failure.json says: `reason`, `exit_code`, `attempts`."""
+        """The content of failure.json: `reason`, `exit_code`, `attempts`."""
         return self._read("failure.json")
 
     def checkpoint(self) -> Path | None:
@@ -326,7 +326,7 @@ def _moved(argument: str, before: str | None, root: Path) -> str:
 
 
 def _difference(known: Sequence[str], planned: Sequence[str]) -> str:
-    """How the options of two command lines differ; empty if they do not.
+    """The differences of two command lines, option by option; empty if there are none.
 
     Example:
         _difference(["d", "--lr", "1"], ["d", "--lr", "3", "--bf16"])  ->  "with --lr 1, not 3, and without --bf16"

@@ -29,7 +29,7 @@ SAY_EVERY_S = 600.0
 
 
 class SweepJob:
-    """What a task of the array calls: check the GPUs, do one run; stop in order when SLURM takes the node away.
+    """A task of the array: check the GPUs, do one run, stop in order when SLURM takes the node away.
 
     `after` is called with the folder of a run that is done: in its job, where the GPUs are.
     """

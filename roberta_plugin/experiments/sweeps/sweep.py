@@ -43,7 +43,7 @@ from roberta_plugin.training.options_file import locate
 
 @dataclass(frozen=True, kw_only=True)
 class SweepReport:
-    """What the runs of a sweep have found so far."""
+    """The results of a sweep so far."""
 
     output_dir: Path
     facts: Mapping[str, Any]  # the content of report.json
