@@ -33,7 +33,6 @@ Fine-tuning has its own flow from official files to batches, in `roberta_plugin/
 A file that is part of a stage starts with the stage's name:
 
     text_inputs_files        names and pipes -> format of each input, and its content
-    text_inputs_sample       a sample of the text, to train a tokenizer on
 
 Used by several stages: `array_files` (arrays larger than memory) and `rounding`. `corpus_statistics` computes what
 `roberta inspect` shows and checks. A stage imports earlier stages only; only the *_dataset files import fairseq.

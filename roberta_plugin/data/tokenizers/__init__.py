@@ -1,11 +1,10 @@
 """Tokenizers: text <-> tokenizer ids, three kinds with one interface.
 
 base               the interface; tokens -> the characters that they cover
-byte_level_bpe     as in RoBERTa and GPT-2
-gigatoken_engine   its fast engine
+byte_level_bpe     as in RoBERTa and GPT-2, with a fast engine
 sentencepiece      as in XLM-R
 character_bpe      on words, as in BERT
-training           text files -> a tokenizer
+training           text files -> a sample of them -> a tokenizer
 """
 
 from __future__ import annotations
