@@ -10,8 +10,8 @@ The layers, top to bottom; a module imports only from layers below it:
     cli/                  the command `roberta`: parse, call, print
     experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
     planner/              estimates of a training's FLOPs, time and memory
-    launch/               one training on SLURM, from a recipe to its end, through faults
     demo/                 a whole pretraining in minutes, with nothing downloaded
+    launch/               one training on SLURM, from a recipe to its end, through faults
     training/             one fairseq-train: options, process, log
     prediction/           a model's answers about new text, for every kind of task
     hub/                  a trained model in a few lines of Python
