@@ -179,7 +179,8 @@ def pretrain_model(run: DemoFolder) -> dict[str, Any]:
     """Train, or resume the training."""
     from roberta_plugin.demo.training import Plan, pretrain
 
-    return pretrain(run, Plan(**run.results()["plan"]))
+    planned = run.results()["plan"]  # of an earlier version it may have more
+    return pretrain(run, Plan(**{name: planned[name] for name in Plan._fields}))
 
 
 def evaluate_model(run: DemoFolder) -> dict[str, Any]:
