@@ -91,7 +91,7 @@ class Squad2Criterion(FineTuningCriterion):
         log |= {"span_loss": span_loss.detach(), "answerable_loss": answerable_loss.detach()}
         if not model.training:
             rows, size, index = self._rows(sample, logits), sample["num_examples"], sample["id"].cpu()
-            log[f"windows_{self.task.questions(sample['split']).task}"] = metrics.placed(rows, index, size=size).to(
+            log[f"windows_{self.task.opened(sample['split']).task}"] = metrics.placed(rows, index, size=size).to(
                 first.device
             )
             log["counted"] = metrics.placed(torch.ones(len(rows)), index, size=size).to(first.device)
@@ -99,7 +99,7 @@ class Squad2Criterion(FineTuningCriterion):
 
     def _rows(self, sample: dict[str, Any], logits: Any) -> Tensor:
         """Log rows (B, 7) of the windows: score and official metrics of each window's best span."""
-        questions = self.task.questions(sample["split"])
+        questions = self.task.opened(sample["split"])
         starts, ends, answerable = (values.detach().float().cpu() for values in logits)
         rows = torch.zeros(len(starts), 7, dtype=torch.float64)
         rows[:, _ANSWERABLE] = answerable

@@ -67,7 +67,7 @@ class SummarizationCriterion(FineTuningCriterion):
 
     def _of_choice(self, sample: dict[str, Any], logits: torch.Tensor) -> dict[str, Any]:
         """Sums over the documents of a batch: sentences chosen and right, ROUGE, average precision."""
-        documents = self.task.documents(sample["split"])
+        documents = self.task.opened(sample["split"])
         scores = logits.detach().double().cpu().numpy()
         sums = dict.fromkeys((*_COUNTS, *FAST, "num_documents", "average_precision", "num_with_right"), 0.0)
         start = 0

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
-from roberta_plugin.kinds.entities import count_entities, scores
+from roberta_plugin.kinds.entities import count_entities, scores, types_of
 from roberta_plugin.kinds.words import IGNORED
 
 _FOUND, _GOLD, _IS_FIRST = range(3)  # columns of "divided"
@@ -57,15 +57,15 @@ class RobertaTaggingCriterion(FineTuningCriterion):
         Sentences within one window are counted here; the words of the others are collected, because their windows may
         be in other batches.
         """
-        sentences, windows = self.task.sentences(sample["split"]), sample["id"].cpu().numpy()
+        sentences, windows = self.task.opened(sample["split"]), sample["id"].cpu().numpy()
         words, places = sentences.words_of(windows)
         positions = sentences.positions[words]
         found = predicted.flatten().cpu().numpy()[sample["starts"].cpu().numpy()[places] + positions]
         found[positions == 0] = 0  # a word without a token
         gold, is_first, is_whole = sentences.tags[words], sentences.is_first[words], sentences.is_whole[words]
         sums = {"words": torch.tensor([(found == gold).sum(), len(gold)], dtype=torch.float64)}
-        if self.task.num_types:
-            counts = count_entities(gold[is_whole], found[is_whole], is_first[is_whole], num_types=self.task.num_types)
+        if num_types := len(types_of(self.task.kind.labels) or ()):
+            counts = count_entities(gold[is_whole], found[is_whole], is_first[is_whole], num_types=num_types)
             sums["entities"] = torch.from_numpy(counts)
             divided = np.flatnonzero(~sentences.is_whole)  # (M,)
             if len(divided):

@@ -101,6 +101,8 @@ class Kind(ABC):
     """Which of the criterion's losses it has, if it has several."""
     has_labels: ClassVar[bool] = False
     """Whether its classes have names."""
+    can_pack: ClassVar[bool] = True
+    """Whether the head can read packed rows."""
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Fields of `RawOutputs`, in the order of the head's outputs."""
     onnx_outputs: ClassVar[tuple[str, ...]] = ("logits",)
@@ -134,6 +136,14 @@ class Kind(ABC):
     def head_sizes(self) -> dict[str, int]:
         """Arguments of a new head."""
         return {"num_classes": 1}
+
+    def opened(self, split: PreparedSplit) -> Any:
+        """What a validation compares outputs with; None: the columns are enough."""
+        return None
+
+    def lacks(self, split: PreparedSplit, opened: Any) -> str:
+        """What a split, and the result of `opened` for it, lack for a loss, such as "has no tags"; empty: nothing."""
+        return ""
 
     # Answers about records.
 

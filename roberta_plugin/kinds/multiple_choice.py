@@ -72,6 +72,12 @@ class MultipleChoice(TableKind):
         """See `Kind.metrics`."""
         return ("accuracy", *(f"accuracy_{level}" for level in LEVELS if self.task_name == "race"))
 
+    def lacks(self, split: PreparedSplit, opened: Any) -> str:
+        """See `Kind.lacks`."""
+        labels = split.columns["label"]
+        num_unknown = int((labels < 0).sum())
+        return f"has {num_unknown:,} of {len(labels):,} questions without an answer" if num_unknown else ""
+
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the inputs."""

@@ -82,6 +82,7 @@ class QuestionAnswering(TableKind):
         task="squad2",
     )
     fields = ("context", "question")
+    can_pack = False
     threshold = "null_threshold"
 
     def metrics(self) -> tuple[str, ...]:
@@ -91,6 +92,14 @@ class QuestionAnswering(TableKind):
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""
         return {}
+
+    def lacks(self, split: PreparedSplit, opened: Questions) -> str:
+        """See `Kind.lacks`."""
+        return "" if opened.is_labelled else "has questions without `answers`"
+
+    def opened(self, split: PreparedSplit) -> Questions:
+        """See `Kind.opened`: the questions, with the metrics of the task, or of SQuAD 2.0."""
+        return Questions(split, self.task_name if self.task_name in ("squad1", "squad2") else _RULES)
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import scipy  # its modules are imported when they are first used
 
+from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.base import Answer, Kind, marked
-from roberta_plugin.kinds.documents import Length, choose, summary_entry
+from roberta_plugin.kinds.documents import Documents, Length, check_rouge, choose, summary_entry
 from roberta_plugin.kinds.records import column_of, text_of, texts_of
 from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, one_line, sentences_of, windows_of
 from roberta_plugin.tables import Row
@@ -35,6 +36,20 @@ class Summary(Kind):
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
         return ("rouge", "rouge1", "rouge2", "f1", "average_precision", "accuracy")
+
+    def lacks(self, split: PreparedSplit, opened: Documents) -> str:
+        """See `Kind.lacks`.
+
+        Raises:
+            ValueError: if the package that computes ROUGE is missing, for a validation.
+        """
+        if opened.is_labelled and split.name != "train":
+            check_rouge()
+        return "" if opened.is_labelled else "has documents without a summary"
+
+    def opened(self, split: PreparedSplit) -> Documents:
+        """See `Kind.opened`: the documents."""
+        return Documents(split)
 
     def open(self) -> None:
         """See `Kind.open`."""

@@ -102,6 +102,26 @@ class Tagging(TableKind):
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
 
+    def lacks(self, split: PreparedSplit, opened: Sentences) -> str:
+        """See `Kind.lacks`.
+
+        Raises:
+            ValueError: if the tags are not those of the settings.
+        """
+        if not opened.is_labelled:
+            return "has no tags"
+        labels = split.array("token_labels")
+        if len(labels) != split.sequences.num_tokens or labels.max(initial=0) >= len(self.labels):
+            raise ValueError(
+                f"{split.folder}: {split.name}.token_labels.npy does not fit the sequences or the labels: prepare "
+                "again."
+            )
+        return ""
+
+    def opened(self, split: PreparedSplit) -> Sentences:
+        """See `Kind.opened`: the words."""
+        return Sentences(split)
+
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""

@@ -3,14 +3,16 @@
 The steps from official files to batches are drawn in `roberta_plugin/finetuning/__init__.py`.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fairseq.data import Dictionary
-from omegaconf import MISSING
+from fairseq.dataclass import FairseqDataclass
+from omegaconf import II, MISSING
 from torch import Tensor
 
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -20,9 +22,31 @@ from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.optim.adamw import set_layer_depths
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
-from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class FineTuningConfig(FairseqDataclass):
+    """Options of a fine-tuning task."""
+
+    data: str = field(default=MISSING, metadata={"help": "folder made by `roberta prepare`"})
+    max_positions: int = field(default=512, metadata={"help": "number of positions of the pretrained model"})
+    classification_head_name: str = field(
+        default="sentence_classification_head", metadata={"help": "name of the new head in the checkpoint"}
+    )
+    pad_to_multiple: int = field(
+        default=1, metadata={"help": "pad every batch to a multiple of this many tokens (8 suits tensor cores)"}
+    )
+    pack_sequences: bool = field(
+        default=False,
+        metadata={
+            "help": "lay the sequences of a batch end to end instead of padding them; attention stays within a sequence"
+        },
+    )
+    seed: int = II("common.seed")
+    update_freq: list[int] = II("optimization.update_freq")
+    ddp_backend: str = II("distributed_training.ddp_backend")
 
 
 class FineTuningTask(BlockTask):
@@ -31,8 +55,6 @@ class FineTuningTask(BlockTask):
     cfg: FineTuningConfig
     name: ClassVar[str]
     """The task's name for --task."""
-    can_pack: ClassVar[bool] = True
-    """Whether the heads can read packed rows."""
     dataset_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
     """What makes the batches."""
     inputs_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
@@ -44,9 +66,10 @@ class FineTuningTask(BlockTask):
         super().__init__(cfg, dictionary, vocabulary)
         self.prepared = prepared
         self.kind = kind_of(prepared)
+        self._opened: dict[str, Any] = {}
 
     @classmethod
-    def setup_task(cls, cfg: FineTuningConfig, **kwargs: Any) -> FineTuningTask:
+    def setup_task(cls, cfg: FineTuningConfig, **kwargs: Any) -> "FineTuningTask":
         """Check the options and open the prepared folder."""
         cls.check_options(cfg)
         prepared = Prepared.open(cfg.data)
@@ -58,12 +81,12 @@ class FineTuningTask(BlockTask):
         if not cfg.data or cfg.data == MISSING:
             raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
         prepared = Prepared.open(cfg.data)
-        right_task = kind_of(prepared).task
-        if right_task != cls.name:
-            raise ValueError(f"{cfg.data} is prepared for {prepared.task}: give --task {right_task}, not {cls.name}.")
+        kind = kind_of(prepared)
+        if kind.task != cls.name:
+            raise ValueError(f"{cfg.data} is prepared for {prepared.task}: give --task {kind.task}, not {cls.name}.")
         if cfg.pad_to_multiple < 1:
             raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
-        if cfg.pack_sequences and not cls.can_pack:
+        if cfg.pack_sequences and not kind.can_pack:
             raise ValueError(f"--pack-sequences does not go with --task {cls.name}: leave it out.")
         longest = prepared.settings["max_length"]
         if longest > cfg.max_positions:
@@ -91,21 +114,11 @@ class FineTuningTask(BlockTask):
         # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
 
-    def check_labelled(self, split: str, *, lacks: str) -> None:
-        """Refuse to train or validate on a split, if it lacks something.
-
-        Args:
-            split: name of the split.
-            lacks: what it has, such as "has no tags"; empty: nothing is missing.
-
-        Raises:
-            ValueError: saying so.
-        """
-        if lacks:
-            raise ValueError(
-                f"{self.prepared.folder}: the split {split!r} {lacks}, so there is no loss: `roberta evaluate` writes "
-                "predictions for it."
-            )
+    def opened(self, split: str) -> Any:
+        """What a validation on a split compares outputs with; see `Kind.opened`."""
+        if split not in self._opened:
+            self._opened[split] = self.kind.opened(self.prepared.split(split))
+        return self._opened[split]
 
     @property
     def head_sizes(self) -> dict[str, int]:
@@ -159,8 +172,17 @@ class FineTuningTask(BlockTask):
         """Nothing is taken over: what a checkpoint says of its data is compared, in `finetuning/identity.py`."""
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Open a split of the prepared folder."""
+        """Open a split of the prepared folder, whose right answers must be known.
+
+        Raises:
+            ValueError: if they are not, as in a test file, or if a file was changed.
+        """
         prepared = self.prepared.split(split)
+        if lacks := self.kind.lacks(prepared, self.opened(split)):
+            raise ValueError(
+                f"{self.prepared.folder}: the split {split!r} {lacks}, so there is no loss: `roberta evaluate` writes "
+                "predictions for it."
+            )
         if len(prepared) == 0:
             raise ValueError(f"{self.prepared.folder}: the split {split!r} has no examples.")
         for fault in self.prepared.changed_files(split):

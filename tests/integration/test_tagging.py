@@ -10,7 +10,7 @@ from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import benchmark
-from roberta_plugin.tasks.tagging import RobertaTaggingConfig, RobertaTaggingTask
+from roberta_plugin.tasks.finetuning_tasks import RobertaTaggingConfig, RobertaTaggingTask
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_models import options as options_of_model

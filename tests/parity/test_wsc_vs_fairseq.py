@@ -21,7 +21,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.superglue import winograd
 from roberta_plugin.finetuning.superglue.tasks import TASKS
 from roberta_plugin.kinds.phrases import schema_inputs
-from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
 from tests.real_data import unpack
 from tests.tiny_models import spread
 from tests.tiny_superglue import write_task

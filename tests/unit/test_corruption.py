@@ -13,9 +13,9 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.recipe import load_recipe
+from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin

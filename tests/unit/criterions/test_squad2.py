@@ -47,7 +47,7 @@ def criterion(prepared):
     task = SimpleNamespace(
         target_dictionary=None,
         prepared=prepared,
-        questions=questions.__getitem__,
+        opened=questions.__getitem__,
         outputs=lambda model, sample: model.scores(sample["id"], sample["net_input"]["src_tokens"].size(1)),
     )
     return Squad2Criterion(task, max_answer_length=4)

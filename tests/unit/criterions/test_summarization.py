@@ -42,7 +42,7 @@ def criterion(dataset):
         first = dataset.documents.first
         return torch.cat([model.table[first[number] : first[number + 1]] for number in sample["id"].tolist()])
 
-    task = SimpleNamespace(target_dictionary=None, outputs=outputs, documents=lambda split: dataset.documents)
+    task = SimpleNamespace(target_dictionary=None, outputs=outputs, opened=lambda split: dataset.documents)
     return SummarizationCriterion(task, num_sentences=3, length_share=0.0)
 
 

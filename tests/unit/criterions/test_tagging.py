@@ -12,8 +12,8 @@ from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
-from roberta_plugin.kinds.entities import types_of
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tagging import Tagging
 from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tagging import write_prepared, write_raw
 
@@ -69,8 +69,8 @@ def criterion(prepared):
     opened = {name: Sentences(prepared.split(name)) for name in prepared.splits}
     task = SimpleNamespace(
         target_dictionary=None,
-        sentences=opened.__getitem__,
-        num_types=len(types_of(labels) or ()),
+        opened=opened.__getitem__,
+        kind=Tagging({"labels": labels}),
         outputs=lambda model, sample: model.logits(sample),
     )
     return RobertaTaggingCriterion(task)
@@ -139,9 +139,9 @@ def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, spli
         token_logits=[model.table[window, : sizes[window]].detach().numpy() for window in range(len(split))]
     )
     expected = benchmark.score("tagging", prepared, "valid", [outputs], folder=None, options=TaggingOptions())
-    names = ("accuracy",) if criterion.task.num_types == 0 else ("f1", "precision", "recall", "accuracy")
+    names = ("accuracy",) if criterion.task.kind.selection == "accuracy" else ("f1", "precision", "recall", "accuracy")
     assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names})
-    assert ("f1" in found) == (criterion.task.num_types > 0)
+    assert ("f1" in found) == (criterion.task.kind.selection == "f1")
     assert 20 < found["accuracy"] < 99
     assert not any(name.startswith("_") for name in found)
     sentences = criterion.task.sentences("valid")

@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import MISSING
 
-from roberta_plugin.tasks.race import RaceConfig, RaceTask
+from roberta_plugin.tasks.finetuning_tasks import RaceConfig, RaceTask
 from tests.tiny_benchmarks import write_prepared
 
 

@@ -8,10 +8,15 @@ from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.criterions.race import RaceCriterion
 from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
 from roberta_plugin.criterions.squad2 import Squad2Criterion
+from roberta_plugin.tasks.finetuning_tasks import (
+    RaceConfig,
+    RaceTask,
+    RobertaSentencePredictionConfig,
+    RobertaSentencePredictionTask,
+    Squad2Config,
+    Squad2Task,
+)
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedLMTask
-from roberta_plugin.tasks.race import RaceConfig, RaceTask
-from roberta_plugin.tasks.sentence_prediction import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
-from roberta_plugin.tasks.squad2 import Squad2Config, Squad2Task
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin
 

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 
 from roberta_plugin.criterions.race import RaceCriterion
 from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE
-from roberta_plugin.tasks.race import RaceConfig, RaceTask
+from roberta_plugin.tasks.finetuning_tasks import RaceConfig, RaceTask
 from tests.tiny_race import write_lines, write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of
 
@@ -63,7 +63,7 @@ def test_a_split_without_answers_is_refused(tmp_path):
     entries[1]["answer"] = 0
     write_lines(tmp_path / "raw/test.jsonl", entries)
     data = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set").folder
-    with pytest.raises(ValueError, match=r"2 of 3 questions of the split 'test' have no answer"):
+    with pytest.raises(ValueError, match=r"the split 'test' has 2 of 3 questions without an answer"):
         make_task(data).load_dataset("test")
 
 

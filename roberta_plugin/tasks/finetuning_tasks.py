@@ -1,0 +1,244 @@
+"""The registered fine-tuning tasks: what each has besides `FineTuningTask` and its kind (`roberta_plugin/kinds`).
+
+roberta_sentence_prediction   texts and pairs: labels, numbers, ranking
+squad2                        spans of a passage
+race                          multiple choice
+roberta_tagging               a tag for each word
+roberta_summarization         sentences to keep
+"""
+
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+from omegaconf import II
+from torch import Tensor
+
+from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
+from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
+from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
+from roberta_plugin.kinds.phrases import phrase_scores
+from roberta_plugin.models.checkpoints.fitting import SEGMENTS
+from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask
+
+logger = logging.getLogger(__name__)
+
+SENTENCE_LAYERS = 2  # Liu and Lapata 2019, section 3.2: the best of 1, 2 and 3
+# Names in `Sums` -> keys in the criterion's log
+_KEYS = {
+    "questions": "num_counted",
+    "loss": "loss",
+    "chance_loss": "chance_loss",
+    "correct": "num_correct",
+    "chance_correct": "chance_correct",
+    "chance_variance": "chance_variance",
+}
+
+
+@dataclass
+class RobertaSentencePredictionConfig(FineTuningConfig):
+    """Options of all fine-tuning tasks; the prepared folder determines what is predicted."""
+
+
+@register_task("roberta_sentence_prediction", dataclass=RobertaSentencePredictionConfig)
+class RobertaSentencePredictionTask(FineTuningTask):
+    """Fine-tunes on one of GLUE's tasks or on own data, as the prepared folder says."""
+
+    cfg: RobertaSentencePredictionConfig
+    name = "roberta_sentence_prediction"
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels; 1 for regression, which has none."""
+        return len(self.prepared.settings["labels"]) or 1
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Smallest and greatest value of a regression; own data have none."""
+        task = TASKS.get(self.prepared.task)
+        return (-math.inf, math.inf) if task is None else task.limits
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Mean and deviation of a regression's labels: the model learns (label - mean) / deviation. GLUE: (0, 1)."""
+        return self.prepared.settings.get("mean", 0.0), self.prepared.settings.get("deviation", 1.0)
+
+    @property
+    def label_weights(self) -> list[float] | None:
+        """How much each label counts in the loss (C,); None: all the same."""
+        return self.prepared.settings.get("weights")
+
+    def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
+        """Logits of the S sequences of a batch: (S, C) for labels, else (S, 1).
+
+        Regression returns the value, phrase ranking the phrase's mean log-probability.
+        """
+        if self.kind.loss == "phrase_ranking":
+            return phrase_scores(model, sample, mask_id=self.vocabulary.mask_id)
+        logits: Tensor = super().outputs(model, sample)
+        return logits
+
+
+@dataclass
+class Squad2Config(FineTuningConfig):
+    """Options of the task."""
+
+    classification_head_name: str = field(
+        default="span_head", metadata={"help": "name of the new head in the checkpoint"}
+    )
+
+
+@register_task("squad2", dataclass=Squad2Config)
+class Squad2Task(FineTuningTask):
+    """Finds where the answer begins and ends in each window, and whether it is there."""
+
+    cfg: Squad2Config
+    name = "squad2"
+
+
+@dataclass
+class RobertaTaggingConfig(FineTuningConfig):
+    """Options of the task."""
+
+    classification_head_name: str = field(
+        default="token_head", metadata={"help": "name of the new head in the checkpoint"}
+    )
+
+
+@register_task("roberta_tagging", dataclass=RobertaTaggingConfig)
+class RobertaTaggingTask(FineTuningTask):
+    """Finds the tag of each word at its first token."""
+
+    cfg: RobertaTaggingConfig
+    name = "roberta_tagging"
+    dataset_class = TaggingDataset
+
+
+@dataclass
+class RaceConfig(FineTuningConfig):
+    """Options of the multiple-choice task."""
+
+    degenerate_patience: int = field(
+        default=DEFAULT_PATIENCE,
+        metadata={
+            "help": "training updates in a row with loss and accuracy at chance after which the run is called "
+            "degenerate; 0: never. A resumed run starts counting again"
+        },
+    )
+    degenerate_action: ChoiceEnum(["warn", "stop"]) = field(  # type: ignore[valid-type]
+        default="warn",
+        metadata={"help": "what follows then: a warning in the log, or the end of the run with an error"},
+    )
+
+
+@register_task("race", dataclass=RaceConfig)
+class RaceTask(FineTuningTask):
+    """Scores each option of a question; the highest score is the answer."""
+
+    cfg: RaceConfig
+    name = "race"
+
+    def __init__(self, cfg: RaceConfig, *arguments: Any) -> None:
+        super().__init__(cfg, *arguments)
+        self.watch = DegenerateRunWatch(cfg.degenerate_patience) if cfg.degenerate_patience else None
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `BlockTask`."""
+        super().check_options(cfg)
+        if cfg.degenerate_patience < 0:
+            raise ValueError(
+                f"--degenerate-patience must be a number of updates, or 0 to switch it off, got "
+                f"{cfg.degenerate_patience}."
+            )
+
+    def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
+        """Log what the criterion logs, and watch for a degenerate run, once an update.
+
+        Raises:
+            RuntimeError: if the run is degenerate and --degenerate-action is stop.
+        """
+        outputs = list(logging_outputs)
+        super().reduce_metrics(outputs, criterion)
+        if self.watch is None or not any("chance_loss" in output for output in outputs):
+            return  # validation has no chance_loss
+        message = self.watch.see(
+            Sums(**{name: float(sum(output.get(key, 0) for output in outputs)) for name, key in _KEYS.items()})
+        )
+        if message is None:
+            return
+        if self.cfg.degenerate_action == "stop":
+            raise RuntimeError(message)
+        logger.warning(message)
+
+
+@dataclass
+class SummarizationConfig(FineTuningConfig):
+    """Options of the task."""
+
+    classification_head_name: str = field(
+        default="summary_head", metadata={"help": "name of the new head in the checkpoint"}
+    )
+    sentence_layers: int = field(
+        default=SENTENCE_LAYERS,
+        metadata={"help": "layers of a Transformer over the sentences of a document, before the linear classifier"},
+    )
+    alternating_segments: bool = field(
+        default=False,
+        metadata={
+            "help": "give the sentences segments 0 and 1 in turn, as BertSum does; for a model with segment embeddings"
+        },
+    )
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+
+
+@register_task("roberta_summarization", dataclass=SummarizationConfig)
+class SummarizationTask(FineTuningTask):
+    """Scores each sentence of a document."""
+
+    cfg: SummarizationConfig
+    name = "roberta_summarization"
+    dataset_class = inputs_class = DocumentsDataset
+
+    def __init__(self, cfg: SummarizationConfig, *arguments: Any) -> None:
+        super().__init__(cfg, *arguments)
+        if cfg.sentence_layers < 0:
+            raise ValueError(
+                f"--sentence-layers must be a number of layers, or 0 for the linear classifier alone, got "
+                f"{cfg.sentence_layers}."
+            )
+        self.num_segments = 2 if cfg.alternating_segments else 0  # of the model
+
+    @property
+    def head_sizes(self) -> dict[str, int]:
+        """See `FineTuningTask.head_sizes`."""
+        return {"num_layers": self.cfg.sentence_layers}
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model with its head.
+
+        Raises:
+            ValueError: if the model cannot have one, or has no segments to alternate.
+        """
+        start = self.cfg.finetune_from_model
+        is_new = self.cfg.alternating_segments and not from_checkpoint
+        if is_new and start and Path(start).is_file() and SEGMENTS not in load_state(Path(start))["model"]:
+            raise ValueError(
+                f"--alternating-segments: {start} has no segment embeddings, which only models pretrained with "
+                "--input-format segment-pair or sentence-pair have; RoBERTa has none. Leave the option out."
+            )
+        return super().build_model(cfg, from_checkpoint)
+
+    def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
+        """Logits of the sentences of a batch (V,)."""
+        head = self.cfg.classification_head_name
+        return model(**sample["net_input"], head=head, predicted=sample["sentences"])[0]
