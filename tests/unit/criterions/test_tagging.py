@@ -144,7 +144,7 @@ def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, spli
     assert ("f1" in found) == (criterion.task.kind.selection == "f1")
     assert 20 < found["accuracy"] < 99
     assert not any(name.startswith("_") for name in found)
-    sentences = criterion.task.sentences("valid")
+    sentences = criterion.task.opened("valid")
     assert 0 < sentences.is_whole.sum() < len(sentences), "some sentences lie in several windows"
 
 
