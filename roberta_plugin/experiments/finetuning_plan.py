@@ -129,26 +129,43 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
 
 
 def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
-    """The prepared folder, made from the official files if it does not exist.
+    """The prepared folder, made from the official files if it does not exist, with the model's tokenizer and length.
 
     Raises:
-        ValueError: if it is for another task, or was prepared with other settings.
+        ValueError: as `prepared_folder`; or if the model is too short for the task.
     """
-    folder, max_length = settings.data or settings.output_dir / "data", settings.max_length
+    folder, data, dictionary = settings.data or settings.output_dir / "data", settings, None
     if settings.raw is not None:
-        max_length = min(MAX_LENGTH, start.max_positions) if max_length is None else max_length
+        length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
+        data = replace(settings, max_length=length)
         if not (folder / NAME).is_file():
-            check_positions(start, settings.task, max_length=max_length, options=settings.task_options)
+            check_positions(start, settings.task, max_length=length, options=settings.task_options)
             tokenizer, dictionary = tokenizer_of(settings, start)
-            data = {field.name: getattr(settings, field.name) for field in fields(DataSettings)}
-            data |= {"tokenizer": tokenizer, "max_length": max_length}
-            prepare(PrepareSettings(**data, dictionary=dictionary, output_dir=folder))
+            data = replace(data, tokenizer=tokenizer)
+    return prepared_folder(data, folder, dictionary=dictionary)
+
+
+def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None = None) -> Prepared:
+    """A prepared folder, made from the official files if it does not exist.
+
+    Args:
+        data: task, files and settings.
+        folder: the folder.
+        dictionary: the dict.txt to prepare it with; None: that of the tokenizer.
+
+    Raises:
+        FileNotFoundError: if official files or the tokenizer are missing.
+        ValueError: if they cannot be used; or if the folder is for another task, or was prepared with other settings.
+    """
+    given = {item.name: getattr(data, item.name) for item in fields(DataSettings)}
+    if data.raw is not None and not (folder / NAME).is_file():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return prepare(PrepareSettings(**given, dictionary=dictionary, output_dir=folder))
     prepared = Prepared.open(folder)
-    if prepared.task != settings.task:
-        raise ValueError(f"{folder} is prepared for {prepared.task}, not for {settings.task}: give another --data.")
-    check_same(
-        prepared, raw=settings.raw, tokenizer=settings.tokenizer, max_length=max_length, options=settings.options
-    )
+    task = given.pop("task")
+    if prepared.task != task:
+        raise ValueError(f"{folder} is prepared for {prepared.task}, not for {task}: give another --data.")
+    check_same(prepared, **given)
     return prepared
 
 

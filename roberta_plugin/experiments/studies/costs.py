@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.experiments.finetuning_plan import prepared_folder
 from roberta_plugin.experiments.settings import StudySettings
 from roberta_plugin.experiments.studies.plan import (
     VariantPlan,
@@ -23,15 +24,10 @@ from roberta_plugin.experiments.studies.plan import (
     plan_study,
     warnings_of,
 )
-from roberta_plugin.experiments.studies.probes import (
-    check_probes,
-    check_tuning,
-    is_prepared,
-    prepared_folder,
-    recipe_of,
-)
+from roberta_plugin.experiments.studies.probes import check_probes, check_tuning, recipe_of
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PRETRAINING, Study, TuningProbe
 from roberta_plugin.finetuning.benchmarks import PaperRecipe
+from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores
 from roberta_plugin.models.device_peaks import peak_of
@@ -172,8 +168,9 @@ def dry_run(settings: StudySettings, *, tflops: float | None = None) -> str:
         prepared = {}
         for probe in study.tuning:
             if probe.raw.exists() and probe.tokenizer.exists():
-                kept = settings.output_dir / FINE_TUNING / probe.name
-                prepared[probe.name] = prepared_folder(probe, kept if is_prepared(kept) else Path(scratch) / probe.name)
+                kept = settings.output_dir / FINE_TUNING / probe.name / "data"
+                folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
+                prepared[probe.name] = prepared_folder(probe.source, folder)
         costs = costs_of(study, plans, prepared)
     speed, source = 1e12 * (tflops or 0.0), "as given"
     if tflops is None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,8 +43,7 @@ from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of
-from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
-from roberta_plugin.finetuning.prepared import NAME, Prepared
+from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.tasks.block_task import load_vocabulary
 
@@ -178,27 +177,6 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
     loss = -log_prob / num_predicted
     value = math.exp(loss) if loss < _LARGEST_EXPONENT else None  # also for nan
     return {"value": value, "accuracy": 100.0 * num_correct / num_predicted, "num_predicted": num_predicted}
-
-
-def is_prepared(folder: Path) -> bool:
-    """Whether a probe's data is there."""
-    return (folder / "data" / NAME).is_file()
-
-
-def prepared_folder(probe: TuningProbe, folder: Path) -> Prepared:
-    """The prepared data of a probe, made from the official files if they are not there.
-
-    Raises:
-        FileNotFoundError: if official files or the tokenizer are missing.
-        ValueError: if they cannot be used, or the folder was prepared with other settings.
-    """
-    given = {item.name: getattr(probe.source, item.name) for item in fields(DataSettings)}
-    if not is_prepared(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        return prepare(PrepareSettings(**given, output_dir=folder / "data"))
-    prepared = Prepared.open(folder / "data")
-    check_same(prepared, **{name: value for name, value in given.items() if name != "task"})
-    return prepared
 
 
 def recipe_of(probe: TuningProbe, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.manifest import read_manifest
+from roberta_plugin.experiments.finetuning_plan import prepared_folder
 from roberta_plugin.experiments.settings import StudySettings as StudySettings
 from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.studies.costs import costs_of, machine, measured_costs
@@ -39,9 +40,7 @@ from roberta_plugin.experiments.studies.probes import (
     check_probes,
     data_of,
     held_out,
-    is_prepared,
     perplexity_of,
-    prepared_folder,
     recipe_of,
     results_of,
     tuning_grid,
@@ -62,6 +61,7 @@ from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import read_json
 from roberta_plugin.locks import try_lock
@@ -112,11 +112,11 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     study, plans = planned.study, planned.plans
     check_data(study, plans)
     check_probes(study, plans)
-    folders = {probe.name: root / FINE_TUNING / probe.name for probe in study.tuning}
+    sources = {probe.name: (probe.source, root / FINE_TUNING / probe.name / "data") for probe in study.tuning}
     if settings.report_only:  # nothing else is written, so it may be asked for while the study runs
         check_record(root, settings_of(study, plans), only_read=True)
-        there = [probe for probe in study.tuning if is_prepared(folders[probe.name])]
-        prepared = {probe.name: prepared_folder(probe, folders[probe.name]) for probe in there}
+        there = {name: source for name, source in sources.items() if (source[1] / PREPARED).is_file()}
+        prepared = {name: prepared_folder(*source) for name, source in there.items()}
         work = Work(settings, planned, prepared, say=say)
         work.do()
         return work.report()
@@ -127,7 +127,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     with only_one(root):
         for line in check_record(root, settings_of(study, plans), redo=settings.redo_changed):
             say(line)
-        prepared = {probe.name: prepared_folder(probe, folders[probe.name]) for probe in study.tuning}
+        prepared = {name: prepared_folder(*source) for name, source in sources.items()}
         for line in warnings_of(plans):
             say(line)
         work = Work(settings, planned, prepared, say=say)  # refuses what does not fit the paper's grid
