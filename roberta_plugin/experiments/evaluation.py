@@ -24,26 +24,23 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
     benchmark_of,
     checked_options,
+    kind_of,
     options_for,
 )
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
-from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
-from roberta_plugin.kinds.tags import Sentences
 
 PREFIX = "evaluation_"
 _TUNED = ("null_threshold", "threshold")  # metrics that are options too
 _LEAD = "lead_"  # in the names of the metrics of summaries
-_NUMBERS_DIFFER = 0.01  # standard deviation; the model's numbers are on a scale of about 1
 _REMEDY = (
     "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
     "pretrained for longer."
@@ -142,7 +139,7 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
     describe = getattr(benchmark, "details", None)
     details = describe(prepared.task, prepared, split, outputs, options=options) if describe else {}
     constant = baseline_of(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
-    answers = [same_answer(prepared, prepared.split(split), each) for each in outputs]
+    answers = [kind_of(prepared).only_answer(each, prepared.split(split)) for each in outputs]
     evaluation = Evaluation(
         task=prepared.task,
         split=split,
@@ -260,57 +257,10 @@ def baseline_of(
         return dict(details.get("baseline") or {}) if metrics else {}
     if any(name.startswith(_LEAD) for name in metrics):
         return {name.removeprefix(_LEAD): value for name, value in metrics.items() if name.startswith(_LEAD)}
-    constant = constant_outputs(prepared, outputs)
+    constant = None if "train" not in prepared.splits else kind_of(prepared).constant(outputs, prepared.split("train"))
     if constant is None:
         return {}
     return benchmark_of(prepared.task).score(prepared.task, prepared, split, [constant], folder=None, options=options)
-
-
-def constant_outputs(prepared: Prepared, outputs: RawOutputs) -> RawOutputs | None:
-    """Outputs shaped as those of a model, which mean the same answer for every input; None if there is none."""
-    if "train" not in prepared.splits:
-        return None
-    train = prepared.split("train")
-    if outputs.token_logits is not None:
-        tag = np.bincount(Sentences(train).tags).argmax()
-        return RawOutputs(token_logits=[_one_hot(logits.shape, tag) for logits in outputs.token_logits])
-    if outputs.logits is not None and outputs.logits.shape[1] > 1:
-        label = np.bincount(np.asarray(train.columns["label"])).argmax()
-        return RawOutputs(logits=_one_hot(outputs.logits.shape, label))
-    if outputs.logits is not None:  # a number, or one of several options, of which equal ones mean the first
-        value = np.mean(train.columns["label"]) if prepared.settings.get("kind") == "regression" else 0.0
-        return RawOutputs(logits=np.full_like(outputs.logits, value))
-    if outputs.answerable_logits is not None and prepared.task == "squad2":
-        assert outputs.start_logits is not None
-        nowhere = [np.zeros_like(logits) for logits in outputs.start_logits]
-        never = np.full_like(outputs.answerable_logits, -100.0)
-        return RawOutputs(start_logits=nowhere, end_logits=nowhere, answerable_logits=never)
-    return None
-
-
-def _one_hot(shape: tuple[int, ...], column: Any) -> Any:
-    """Logits (S, C) or (T_s, C) by which one class is certain."""
-    logits = np.zeros(shape, dtype=np.float32)
-    logits[:, column] = 100.0
-    return logits
-
-
-def same_answer(prepared: Prepared, split: PreparedSplit, outputs: RawOutputs) -> str | None:
-    """The label, tag or number that a model gives to every input of a split; None if its answers differ."""
-    labels = prepared.settings.get("labels") or []
-    kind = prepared.settings.get("kind")
-    if outputs.token_logits is not None:
-        tags = np.unique(
-            Sentences(split).rows([logits.astype(np.float64) for logits in outputs.token_logits]).argmax(1)
-        )
-        return f"the tag {labels[tags[0]]}" if len(tags) == 1 else None
-    if outputs.logits is None or kind == "multi_label":
-        return None
-    if outputs.logits.shape[1] > 1:
-        classes = np.unique(outputs.logits.argmax(axis=1))
-        return f"the label {labels[classes[0]]}" if len(classes) == 1 and len(outputs.logits) > 1 else None
-    is_number = kind == "regression" and len(outputs.logits) > 1
-    return "the same number" if is_number and outputs.logits.std() < _NUMBERS_DIFFER else None
 
 
 def findings(
@@ -327,7 +277,7 @@ def findings(
     Args:
         prepared: the data.
         split: which split of it.
-        answers: of each model, its one answer, or None (`same_answer`).
+        answers: of each model, its one answer, or None (`Kind.only_answer`).
         metrics: those of the ensemble.
         baseline: those of the constant answer.
         selection: the metric that has selected the models; None: that of the recipe.

@@ -15,11 +15,11 @@ from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, NO_LENGTHS, per
 from roberta_plugin.data.mmap_tokens import check_ids
 from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, options_for
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit
+from roberta_plugin.kinds import KINDS, kind_class
 from roberta_plugin.kinds.entities import types_of
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named
-_WITH_LABELS = ("classification", "multi_label", "tagging")  # kinds
 
 
 def settings_faults(prepared: Prepared) -> list[str]:
@@ -34,7 +34,7 @@ def settings_faults(prepared: Prepared) -> list[str]:
     except (ValueError, TypeError) as error:
         return [f"{path}: {error}"]
     faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in wanted if name not in has]
-    if has.get("kind") in _WITH_LABELS and not has.get("labels"):
+    if _has_labels(prepared) and not has.get("labels"):
         faults.append(f"{path} lacks the setting 'labels'.")
     unknown = [name for name in prepared.common_files if name.endswith((".bin", ".idx", ".npy", ".jsonl"))]
     faults += [f"{path} lists {name}, but no split that it belongs to." for name in unknown]
@@ -42,6 +42,12 @@ def settings_faults(prepared: Prepared) -> list[str]:
         if name in wanted and name in has and has[name] != wanted[name]:
             faults.append(f"{path}: the setting {name!r} is {has[name]}, and that of {prepared.task} {wanted[name]}.")
     return faults
+
+
+def _has_labels(prepared: Prepared) -> bool:
+    """Whether the settings name a kind whose classes have names."""
+    kind = prepared.settings.get("kind")
+    return kind in KINDS and kind_class(str(kind)).has_labels
 
 
 def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
@@ -135,7 +141,7 @@ def is_constant(prepared: Prepared, split: PreparedSplit) -> bool:
 def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[str]:
     """The labels of the settings that no example of a labelled split has; of entities, their types."""
     labels = [str(label) for label in prepared.settings.get("labels") or ()]
-    if prepared.settings.get("kind") not in _WITH_LABELS or not len(split):
+    if not _has_labels(prepared) or not len(split):
         return []
     if "labels" in split.columns:
         present: NDArray[np.bool_] = np.any(split.columns["labels"], axis=0)

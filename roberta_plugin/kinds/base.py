@@ -145,6 +145,15 @@ class Kind(ABC):
         """What a split, and the result of `opened` for it, lack for a loss, such as "has no tags"; empty: nothing."""
         return ""
 
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
+        """Outputs in the shapes of a model's that mean the same answer for every input: the most frequent label of the
+        training set, its mean number, the first option, or no answer; None if there is no such answer."""
+        return None
+
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        """The label, tag or number that a model gives to every input of a split; None if its answers differ."""
+        return None
+
     # Answers about records.
 
     @classmethod
@@ -335,6 +344,13 @@ class TextKind(Kind):
     @abstractmethod
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
         """The answer to each example, by the mean of the members of an ensemble."""
+
+
+def certain(shape: tuple[int, ...], column: Any) -> NDArray[np.float32]:
+    """Logits (S, C) or (T_s, C) by which one class is certain."""
+    logits = np.zeros(shape, dtype=np.float32)
+    logits[:, column] = 100.0
+    return logits
 
 
 def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:

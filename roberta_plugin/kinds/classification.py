@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import own_metrics
 from roberta_plugin.kinds.averaging import class_probabilities
-from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of, rounded
+from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.labels import balanced_weights, found_labels, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -45,6 +45,17 @@ class Classification(TextKind, TableKind):
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`."""
+        label = np.bincount(np.asarray(train.columns["label"])).argmax()
+        return RawOutputs(logits=certain(logits_of([outputs])[0].shape, label))
+
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        """See `Kind.only_answer`."""
+        (logits,) = logits_of([outputs])
+        classes = np.unique(logits.argmax(axis=1))
+        return f"the label {self.labels[classes[0]]}" if len(classes) == 1 and len(logits) > 1 else None
 
     @property
     def selection(self) -> str:

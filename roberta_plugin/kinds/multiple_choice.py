@@ -28,7 +28,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import own_metrics
-from roberta_plugin.kinds.base import Answer, HuggingFace, marked, rounded
+from roberta_plugin.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
 from roberta_plugin.kinds.choices import (
     LEVELS,
     NO_LEVEL,
@@ -71,6 +71,10 @@ class MultipleChoice(TableKind):
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
         return ("accuracy", *(f"accuracy_{level}" for level in LEVELS if self.task_name == "race"))
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`: of equal scores the first one counts."""
+        return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
 
     def lacks(self, split: PreparedSplit, opened: Any) -> str:
         """See `Kind.lacks`."""

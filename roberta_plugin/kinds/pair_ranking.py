@@ -35,6 +35,13 @@ class PairRanking(Regression):
         """See `Kind.metrics`."""
         return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
 
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`: of equal scores the first one counts."""
+        return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
+
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> None:
+        """See `Kind.only_answer`: scores are compared with each other."""
+
     def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[np.int64]:
         """See `Kind.decide`: 1 for the pairs that are right, 0 for the others."""
         beside_none = [np.concatenate([each, np.zeros_like(each)], axis=1) for each in logits_of(members)]

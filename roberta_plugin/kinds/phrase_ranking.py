@@ -38,6 +38,10 @@ class PhraseRanking(Kind):
         """See `Kind.metrics`."""
         return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
 
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`: of equal scores the first one counts."""
+        return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
+
     def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[np.int64]:
         """See `Kind.decide`: 1 for the examples whose first phrase beats all its rivals, 0 for the others."""
         offsets = np.asarray(split.offsets)

@@ -93,6 +93,14 @@ class QuestionAnswering(TableKind):
         """See `Kind.head_sizes`."""
         return {}
 
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
+        """See `Kind.constant`; questions of SQuAD 1.1 all have an answer."""
+        if self.task_name == "squad1" or outputs.start_logits is None or outputs.answerable_logits is None:
+            return None
+        nowhere = [np.zeros_like(logits) for logits in outputs.start_logits]
+        never = np.full_like(outputs.answerable_logits, -100.0)
+        return RawOutputs(start_logits=nowhere, end_logits=nowhere, answerable_logits=never)
+
     def lacks(self, split: PreparedSplit, opened: Questions) -> str:
         """See `Kind.lacks`."""
         return "" if opened.is_labelled else "has questions without `answers`"

@@ -26,6 +26,8 @@ from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.tables import Row, short
 
+_NUMBERS_DIFFER = 0.01  # standard deviation
+
 
 class Regression(TextKind, TableKind):
     """Squared error of the standardized number."""
@@ -43,6 +45,17 @@ class Regression(TextKind, TableKind):
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
         return ("pearson_spearman", "pearson", "spearman", "mae", "rmse")
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`."""
+        return RawOutputs(
+            logits=np.full(logits_of([outputs])[0].shape, np.mean(train.columns["label"]), dtype=np.float32)
+        )
+
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        """See `Kind.only_answer`; numbers are on a scale of about 1."""
+        (logits,) = logits_of([outputs])
+        return "the same number" if len(logits) > 1 and logits.std() < _NUMBERS_DIFFER else None
 
     @property
     def selection(self) -> str:

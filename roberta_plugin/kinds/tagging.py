@@ -31,7 +31,7 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.tagging.reader import Sentence, read_file
 from roberta_plugin.kinds import own_metrics
-from roberta_plugin.kinds.base import Answer, HuggingFace, rounded
+from roberta_plugin.kinds.base import Answer, HuggingFace, certain, rounded
 from roberta_plugin.kinds.entities import (
     CORRECT,
     FOUND,
@@ -101,6 +101,17 @@ class Tagging(TableKind):
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`."""
+        tag = np.bincount(Sentences(train).tags).argmax()
+        return RawOutputs(token_logits=[certain(logits.shape, tag) for logits in outputs.token_logits or ()])
+
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        """See `Kind.only_answer`."""
+        rows = Sentences(split).rows([logits.astype(np.float64) for logits in outputs.token_logits or ()])
+        tags = np.unique(rows.argmax(axis=1))
+        return f"the tag {self.labels[tags[0]]}" if len(tags) == 1 else None
 
     def lacks(self, split: PreparedSplit, opened: Sentences) -> str:
         """See `Kind.lacks`.

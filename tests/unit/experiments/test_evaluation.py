@@ -12,10 +12,9 @@ from roberta_plugin.experiments.evaluation import (
     baseline_of,
     evaluate,
     findings,
-    same_answer,
     store_outputs,
 )
-from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options
+from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, kind_of
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -143,7 +142,7 @@ def scored(prepared, outputs):
     )
     known = {"metrics": metrics, "details": {}, "options": options}
     baseline = baseline_of(prepared, "valid", outputs, **known)
-    answer = same_answer(prepared, prepared.split("valid"), outputs)
+    answer = kind_of(prepared).only_answer(outputs, prepared.split("valid"))
     return metrics, baseline, findings(prepared, "valid", [answer], metrics, baseline)
 
 
