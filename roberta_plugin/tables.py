@@ -74,12 +74,9 @@ class Row(NamedTuple):
             ValueError: naming the columns that there are, if it is not among them.
         """
         if name not in self.values:
-            is_table = named_format(self.path) in ("csv", "tsv", "parquet")
             found = ", ".join(map(repr, self.values)) or "none"
             remedy = f"Name one of them by {option}." if option else "Add it."
-            raise ValueError(
-                f"{self.path if is_table else self.where}: there is no column {name!r}; there are {found}. {remedy}"
-            )
+            raise ValueError(f"{self.where}: there is no column {name!r}; there are {found}. {remedy}")
         return self.values[name]
 
     def text(self, name: str, *, option: str = "", may_be_empty: bool = False) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 
@@ -50,3 +52,10 @@ def write_prepared(
                     out.record({"id": f"{split}-{number}", "text": "caf\u00e9"})
                 out.array("matrix", np.arange(6).reshape(2, 3))
     return Prepared.open(folder)
+
+
+def read_task(task: str, raw: Path) -> dict[str, Any]:
+    """The content of each split of a task's official files."""
+    benchmark, options = benchmark_of(task), options_for(task)
+    contents, _ = benchmark.read(benchmark.files(raw, options), options, {})
+    return dict(contents)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.benchmark import prepare
 from tests.tiny_benchmarks import words_tokenizer
 
 VERSIONS = {"squad1": "1.1", "squad2": "2.0"}
@@ -60,5 +60,5 @@ def write_prepared(folder: Path, *, task: str = "squad2", raw: Path | None = Non
     tokenizer, vocabulary = words_tokenizer()
     options = SquadOptions(question_length=8, doc_stride=10)
     settings = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 32, "options": options, **changes}
-    prepare(task, raw, folder / "prepared", **settings)
+    benchmark_of(task).prepare(raw, folder / "prepared", **settings)
     return Prepared.open(folder / "prepared")

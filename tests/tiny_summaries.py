@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.prepare import prepare
 from tests.tiny_benchmarks import words_tokenizer
 
 NUM_SENTENCES, NUM_GOOD = 8, 3
@@ -42,5 +42,5 @@ def write_prepared(folder: Path, *, raw: Path | None = None, **changes: Any) -> 
     raw = raw or write_raw(folder / "raw")
     tokenizer, vocabulary = words_tokenizer()
     settings = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 64, "options": SummariesOptions()}
-    prepare("summaries", raw, folder / "prepared", **{**settings, **changes})
+    benchmark_of("summaries").prepare(raw, folder / "prepared", **{**settings, **changes})
     return Prepared.open(folder / "prepared")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.tagging.benchmark import prepare
 from roberta_plugin.kinds.entities import Entity, tags_of
 from tests.tiny_benchmarks import words_tokenizer
 
@@ -67,5 +67,5 @@ def write_prepared(
     tokenizer, vocabulary = words_tokenizer()
     chosen = TaggingOptions(**{"doc_stride": 8, **options})
     tools = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": max_length, "options": chosen}
-    prepare(task, raw, folder / "prepared", **tools)
+    benchmark_of(task).prepare(raw, folder / "prepared", **tools)
     return Prepared.open(folder / "prepared")

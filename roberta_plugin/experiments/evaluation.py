@@ -3,7 +3,7 @@
 Beside them stand those of a constant answer, the baseline of every task, and a sentence for each model that is no
 better. The task's own benchmark scores the baseline, as the outputs of a model that gives every input the same answer:
 the most frequent label or tag of the training set, its mean number, the first option, or no answer (SQuAD 2.0). Own
-data bring theirs along (`benchmarks.Benchmark.details`); that of summaries is the first sentences of the text.
+data bring theirs along (`benchmark.Benchmark.details`); that of summaries is the first sentences of the text.
 
 Shapes: S sequences of a split, C classes, T_s tokens of sequence s, W words.
 
@@ -69,7 +69,7 @@ class Evaluation:
     ensemble: Mapping[str, float]
     """Metrics of the averaged outputs."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Further results of the benchmark (`benchmarks.Benchmark.details`)."""
+    """Further results of the benchmark (`benchmark.Benchmark.details`)."""
     remarks: Sequence[str] = field(default_factory=list)
     """Texts that were cut, labels without examples, and models that have learned nothing."""
     baseline: Mapping[str, float] = field(default_factory=dict)
@@ -130,14 +130,11 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         raise ValueError(fault)  # else the numbers would be those of other data
     folder.mkdir(parents=True, exist_ok=True)
     outputs = list(_outputs(prepared, settings, split=split))
-    ensemble = benchmark.score(prepared.task, prepared, split, outputs, folder=folder, options=options)
+    ensemble = benchmark.score(prepared, split, outputs, folder=folder, options=options)
     metrics = [ensemble]
     if len(outputs) > 1:
-        metrics = [
-            benchmark.score(prepared.task, prepared, split, [one], folder=None, options=options) for one in outputs
-        ]
-    describe = getattr(benchmark, "details", None)
-    details = describe(prepared.task, prepared, split, outputs, options=options) if describe else {}
+        metrics = [benchmark.score(prepared, split, [one], folder=None, options=options) for one in outputs]
+    details = benchmark.details(prepared, split, outputs, options=options)
     constant = baseline_of(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
     answers = [kind_of(prepared).only_answer(each, prepared.split(split)) for each in outputs]
     evaluation = Evaluation(
@@ -145,7 +142,7 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         split=split,
         data=str(prepared.folder),
         options=as_text(options),
-        predictions=[str(folder / name) for name in benchmark.prediction_files(prepared.task, split)],
+        predictions=[str(folder / name) for name in benchmark.prediction_files(split)],
         members=[
             {"checkpoint": str(checkpoint), "metrics": each}
             for checkpoint, each in zip(settings.checkpoints, metrics, strict=True)
@@ -260,7 +257,7 @@ def baseline_of(
     constant = None if "train" not in prepared.splits else kind_of(prepared).constant(outputs, prepared.split("train"))
     if constant is None:
         return {}
-    return benchmark_of(prepared.task).score(prepared.task, prepared, split, [constant], folder=None, options=options)
+    return benchmark_of(prepared.task).score(prepared, split, [constant], folder=None, options=options)
 
 
 def findings(
@@ -282,7 +279,7 @@ def findings(
         baseline: those of the constant answer.
         selection: the metric that has selected the models; None: that of the recipe.
     """
-    selection = selection or benchmark_of(prepared.task).recipe(prepared.task, prepared).metric["value"]
+    selection = selection or benchmark_of(prepared.task).recipe(prepared).metric["value"]
     sentences = []
     stuck = [answer for answer in answers if answer]
     if stuck:

@@ -1,6 +1,6 @@
 """Evaluations -> results.md and .json beside the paper's numbers; report.md and plots where there are details.
 
-The details (`benchmarks.Benchmark.details`), which only some benchmarks have, are confidence intervals, a table of the
+The details (`benchmark.Benchmark.details`), which only some benchmarks have, are confidence intervals, a table of the
 labels and the confusion matrix. With them comes a plot of loss and metric by update: has the model learned enough, or
 too much?
 """
@@ -66,7 +66,7 @@ def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
 def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
     """One row per metric; evaluations without labels have none."""
     for evaluation in evaluations:
-        paper = benchmark_of(evaluation.task).PAPER.get(evaluation.task, {}).get(evaluation.split, {})
+        paper = benchmark_of(evaluation.task).paper.get(evaluation.split, {})
         for metric, median in evaluation.median.items():
             if metric.endswith(("thresh", "threshold")):  # a threshold is not a metric
                 continue

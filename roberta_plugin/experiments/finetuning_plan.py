@@ -20,10 +20,10 @@ from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, PaperRecipe, benchmark_of, selectable
+from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, selectable
 from roberta_plugin.finetuning.inspection import is_constant, labels_without_examples, remarks
 from roberta_plugin.finetuning.options import TaskOptions
-from roberta_plugin.finetuning.paper_settings import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json
@@ -180,7 +180,7 @@ def _grid_content(
                 f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
                 f"to the raw files, delete {prepared.folder}, and run the same command again."
             )
-    recipe = benchmark_of(settings.task).recipe(settings.task, prepared, epochs=settings.epochs)
+    recipe = benchmark_of(settings.task).recipe(prepared, epochs=settings.epochs)
     if settings.quick:
         recipe = quickened(recipe)
     if recipe.starts_from and start.checkpoint == settings.model:
@@ -331,7 +331,7 @@ def check_positions(start: Start, task: str, *, max_length: int, options: TaskOp
             "leave it out."
         )
     try:
-        benchmark_of(task).settings(task, max_length=max_length, options=options)
+        benchmark_of(task).settings(max_length=max_length, options=options)
     except ValueError as error:
         if max_length < start.max_positions or max_length >= MAX_LENGTH:
             raise

@@ -1,8 +1,11 @@
-"""From official files, or own tables, to metrics: the formats and metrics of fine-tuning (paper sections 5.1 to 5.3).
+"""From official files, or your own tables, to metrics: the benchmarks of fine-tuning (paper sections 5.1 to 5.3).
+
+A benchmark is a row: official files, reader, kind of task (`roberta_plugin/kinds`), metrics, the paper's settings and
+prediction files. A new one is a row in the module `tasks` of a folder, and its name in `benchmarks`.
 
 Before training, by `roberta prepare TASK`:
 
-    raw_files           raw files                     -> a digest of their content; checks of JSON values
+    raw_files           raw files                     -> which they are, their rows, a digest of their content
     model_inputs        texts                         -> `<s> a </s> </s> b </s>`, cut to length
     prepared            the prepared folder: memory-mapped reader
     prepared_writer     the prepared folder: writer
@@ -25,14 +28,16 @@ After training, used by `roberta_plugin/experiments/`:
 
 For all of them:
 
-    benchmarks          the table of all tasks, and what a benchmark offers
+    benchmark           what a row is, and what all rows share: prepare, recipe, score
+    text_benchmark      what GLUE's and SuperGLUE's rows share: texts and pairs, labels, numbers, rankings, phrases
+    text_examples       examples of these; QNLI's pairs -> questions whose sentences compete
+    benchmarks          the names of all tasks, their options and kinds
     options             the options of each task, as dataclasses with help texts
     option_fields       what they have in common
-    paper_settings      the training settings of the paper's Table 10
     glue  squad  race  tagging  summaries
-                        the benchmarks, with the same files each: reader, inputs, prepare, metrics, predictions
+                        rows, readers
     superglue           SuperGLUE, WinoGrande and CommonsenseQA
-    custom              own tables, by kinds of tasks
+    custom              your own tables
 
 Only examples_dataset knows fairseq.
 """

@@ -28,9 +28,7 @@ def settings_faults(prepared: Prepared) -> list[str]:
     try:
         names = {item.name for item in option_fields(prepared.task, stages=("prepare",))}
         options = options_for(prepared.task, {name: value for name, value in has.items() if name in names})
-        wanted = benchmark_of(prepared.task).settings(
-            prepared.task, max_length=int(has.get("max_length", 0)), options=options
-        )
+        wanted = benchmark_of(prepared.task).settings(max_length=int(has.get("max_length", 0)), options=options)
     except (ValueError, TypeError) as error:
         return [f"{path}: {error}"]
     faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in wanted if name not in has]

@@ -27,9 +27,9 @@ from typing import Any
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import remove_replaced, replace_folder
+from roberta_plugin.finetuning.benchmark import MAX_LENGTH, SMALLEST_LENGTH
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_options, option_fields, options_for
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
-from roberta_plugin.finetuning.paper_settings import MAX_LENGTH, SMALLEST_LENGTH
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.settings import REQUIRED, check_values, setting
@@ -107,7 +107,6 @@ def prepare(settings: PrepareSettings) -> Prepared:
     if is_replaced:
         shutil.rmtree(folder, ignore_errors=True)
     benchmark_of(settings.task).prepare(
-        settings.task,
         raw,
         folder,
         tokenizer=load_tokenizer(tokenizer),
@@ -160,7 +159,7 @@ def _different_settings(
         recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
         options = options_for(prepared.task, {**recorded, **options.given("prepare")})
     wanted = benchmark_of(prepared.task).settings(
-        prepared.task, max_length=has["max_length"] if max_length is None else max_length, options=options
+        max_length=has["max_length"] if max_length is None else max_length, options=options
     )
     for name, value in wanted.items():
         if has.get(name) != value and (name in given or is_whole):
@@ -180,7 +179,7 @@ def _different_files(prepared: Prepared, raw: Path | None, options: TaskOptions)
     known = prepared.content.get("source")
     if raw is None or not known:
         return
-    found: dict[str, Any] = describe(benchmark_of(prepared.task).raw_files(prepared.task, raw, options))
+    found: dict[str, Any] = describe(benchmark_of(prepared.task).raw_files(raw, options))
     if found["sha256"] != known.get("sha256"):
         yield (
             f"it was made from other files ({known['files']} with {known['bytes']:,} bytes) than those of --raw "

@@ -79,7 +79,7 @@ def prepare(task: str, folder: Path) -> PreparedSplit:
     bpe = SHARED_DATA / "gpt2_bpe"
     tools = {"tokenizer": load_tokenizer(bpe), "vocabulary": Vocabulary.load(bpe / "dict.txt")}
     options = options_for(task, given)
-    benchmark_of(task).prepare(task, raw, folder / "prepared", **tools, max_length=LENGTH, options=options)
+    benchmark_of(task).prepare(raw, folder / "prepared", **tools, max_length=LENGTH, options=options)
     return Prepared.open(folder / "prepared").split(data.split)
 
 

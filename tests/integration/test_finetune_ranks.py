@@ -42,7 +42,7 @@ def prepared_of(task, folder):
 
 
 def train_command(prepared, save_dir, *options, lr="1e-3"):
-    recipe = benchmark_of(prepared.task).recipe(prepared.task, prepared)
+    recipe = benchmark_of(prepared.task).recipe(prepared)
     own = {name: value for name, value in recipe.train.items() if name not in ("optimizer", "lr-scheduler")}
     flags = [word for name, value in own.items() for word in (f"--{name}", *([value] if value != "true" else []))]
     return [

@@ -12,7 +12,6 @@ import torch
 from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, rows_of
 from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.inference import load_model
-from roberta_plugin.finetuning.glue.predictions import file_name
 from roberta_plugin.finetuning.glue.submission import LEADERBOARD
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.prepared import Prepared
@@ -59,7 +58,7 @@ def test_every_task_prepares_trains_and_predicts_every_split_with_default_option
         is_labelled = split.startswith("valid")
         assert bool(found["ensemble"]) == is_labelled
         (path,) = map(Path, found["predictions"])
-        assert path.name == file_name(TASKS[task], split)
+        assert (path.name,) == TASKS[task].prediction_files(split)
         assert len(path.read_text().splitlines()) == 1 + (9 if is_labelled else 6)
     table = as_markdown(list(rows_of(find_evaluations([folder]))))
     assert ("| MNLI | valid_mismatched | accuracy |" in table) == (task == "MNLI")

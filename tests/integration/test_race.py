@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.race import benchmark as benchmark
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_race import write_lines, write_race
@@ -66,7 +65,7 @@ def test_the_best_checkpoint_gives_the_accuracy_of_the_log(trained, race, tmp_pa
     best = max(float(record["valid_accuracy"]) for record in logged(trained, "valid"))
     model, task = load_model(trained / "checkpoint_best.pt", race)
     outputs = run_model(model, task, race.split("valid"))
-    found = benchmark.score("race", race, "valid", [outputs], folder=tmp_path, options=RaceOptions())
+    found = benchmark_of("race").score(race, "valid", [outputs], folder=tmp_path, options=RaceOptions())
     assert found["accuracy"] == pytest.approx(best, abs=1e-3)
     lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
     right = sum(
@@ -97,8 +96,8 @@ def test_two_ranks_count_every_question_once(race, tmp_path):
 
     records = logged(save_dir, "valid")
     model, task = load_model(save_dir / "checkpoint_last.pt", race)
-    found = benchmark.score(
-        "race", race, "valid", [run_model(model, task, race.split("valid"))], folder=None, options=RaceOptions()
+    found = benchmark_of("race").score(
+        race, "valid", [run_model(model, task, race.split("valid"))], folder=None, options=RaceOptions()
     )
     assert {name: float(records[-1][f"valid_{name}"]) for name in found} == pytest.approx(found, abs=1e-3)
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.squad import benchmark as benchmark
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_squad import write_prepared, write_raw
@@ -47,7 +46,9 @@ def official(prepared, save_dir, folder=None, **options):
     """Metrics of the last checkpoint; `exact` and `f1` as the log has them, at a threshold of one half."""
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
     outputs = run_model(model, task, prepared.split("valid"))
-    return benchmark.score(prepared.task, prepared, "valid", [outputs], folder=folder, options=SquadOptions(**options))
+    return benchmark_of(prepared.task).score(
+        prepared, "valid", [outputs], folder=folder, options=SquadOptions(**options)
+    )
 
 
 def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):

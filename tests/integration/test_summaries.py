@@ -8,9 +8,8 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.summaries import benchmark
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.kinds.documents import Documents, lead, mean_rouge
 from roberta_plugin.tasks.finetuning_tasks import SummarizationConfig, SummarizationTask
@@ -55,7 +54,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     assert done.returncode == 0, done.stderr[-3000:]
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
     outputs = run_model(model, task, prepared.split("valid"))
-    found = benchmark.score("summaries", prepared, "valid", [outputs], folder=tmp_path, options=SummariesOptions())
+    found = benchmark_of("summaries").score(prepared, "valid", [outputs], folder=tmp_path, options=SummariesOptions())
     assert found["f1"] > 90, "three of eight sentences are right"
     assert found["lead_rouge1"] < 70 and found["oracle_rouge1"] == pytest.approx(100)
     record = logged(save_dir, "valid")[-1]
@@ -124,8 +123,7 @@ def test_an_update_of_two_ranks_with_three_batches_each_is_that_of_a_plain_refer
     assert model.heads["summary_head"].layers[0].fc1.weight.grad.abs().max() > 1e-3
 
     loaded, task = load_model(tmp_path / "end" / "checkpoint_last.pt", prepared)  # 3 batches of validation for 2 ranks
-    found = benchmark.score(
-        "summaries",
+    found = benchmark_of("summaries").score(
         prepared,
         "valid",
         [run_model(loaded, task, prepared.split("valid"))],

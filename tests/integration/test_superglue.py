@@ -52,9 +52,7 @@ def test_every_task_trains_by_its_default_grid_and_evaluates_every_split(finetun
     for split in ("valid", "test"):
         found = json.loads((folder / "results" / f"evaluation_{split}.json").read_text())
         assert list(found["ensemble"]) == (METRICS.get(task, ["accuracy"]) if split == "valid" else [])
-        assert [Path(path).name for path in found["predictions"]] == list(
-            benchmark_of(task).prediction_files(task, split)
-        )
+        assert [Path(path).name for path in found["predictions"]] == list(benchmark_of(task).prediction_files(split))
         assert all(Path(path).is_file() for path in found["predictions"])
 
 
@@ -80,7 +78,7 @@ def records_of(task: str, raw: Path) -> list[dict[str, object]]:
             for row, found in zip(rows, names, strict=True)
         ]
     if SCHEMAS[task].kind == "phrase_ranking" if task in SCHEMAS else False:
-        schemas = [row.schema for row in SCHEMAS[task].rows("valid", path)]
+        schemas = [row.schema for row in SCHEMAS[task].examples("valid", path)]
         return [
             {"text": f"{schema.before}[it]{schema.after}", "candidates": [schema.phrase, *schema.rivals]}
             for schema in schemas
@@ -91,7 +89,7 @@ def records_of(task: str, raw: Path) -> list[dict[str, object]]:
 @pytest.mark.parametrize("task", TASKS)
 def test_predictions_about_official_fields_are_those_of_the_evaluation(finetuned, work, task):
     folder, checkpoint = finetuned(task)
-    (name,) = benchmark_of(task).prediction_files(task, "valid")
+    (name,) = benchmark_of(task).prediction_files("valid")
     lines = (folder / "results" / name).read_text().splitlines()
     settings = PredictSettings(model=checkpoint, data=folder / "data", device="cpu")
     records = records_of(task, work / "raw")

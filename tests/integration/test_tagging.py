@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.tasks.finetuning_tasks import RobertaTaggingConfig, RobertaTaggingTask
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
@@ -53,7 +52,7 @@ def official(prepared, save_dir, folder=None, **options):
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
     outputs = run_model(model, task, prepared.split("valid"))
     chosen = TaggingOptions(**options)
-    return benchmark.score("tagging", prepared, "valid", [outputs], folder=folder, options=chosen)
+    return benchmark_of("tagging").score(prepared, "valid", [outputs], folder=folder, options=chosen)
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.prepare import prepare
 from roberta_plugin.kinds.questions import Questions
 from roberta_plugin.kinds.span_metrics import evaluate
 from roberta_plugin.kinds.windows import tokens_of
@@ -164,8 +164,7 @@ def test_targets_of_the_prepared_set_decode_to_right_answers(files, shared_data,
     """Through `prepare`, windows and all; the few that do not are those listed in the folder."""
     tokenizer = ByteLevelBpe.load(shared_data / "gpt2_bpe")
     (tmp_path / "dev-v2.0.json").write_text(json.dumps({"data": files["dev-v2.0.json"]}))
-    prepare(
-        "squad2",
+    benchmark_of("squad2").prepare(
         tmp_path,
         tmp_path / "set",
         tokenizer=tokenizer,

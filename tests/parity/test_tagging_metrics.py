@@ -9,8 +9,8 @@ import re
 import numpy as np
 import pytest
 
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.kinds.entities import entities_of, entity_labels, evaluate
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.parity import seqeval_results
@@ -113,7 +113,7 @@ def test_a_prediction_file_scores_the_same_under_conlleval(tmp_path):
     logits = rng.normal(size=(len(labels), 5)).astype(np.float32)
     logits[np.flatnonzero(labels >= 0), labels[labels >= 0]] += 1.5
     outputs = RawOutputs(token_logits=np.split(logits, np.cumsum(split.sequences.sizes)[:-1]))
-    ours = benchmark.score("tagging", prepared, "valid", [outputs], folder=tmp_path, options=TaggingOptions())
+    ours = benchmark_of("tagging").score(prepared, "valid", [outputs], folder=tmp_path, options=TaggingOptions())
     counts, tags = conlleval((tmp_path / "valid.predictions.conll").read_text())
     total = [sum(row[column] for row in counts.values()) for column in range(3)]
     assert (ours["precision"], ours["recall"], ours["f1"]) == pytest.approx(percentages(*total))

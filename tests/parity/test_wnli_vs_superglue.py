@@ -6,9 +6,8 @@ import re
 import pytest
 
 from roberta_plugin.finetuning.glue.alignment import align
-from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import TASKS
 from tests.real_data import unpack
+from tests.tiny_benchmarks import read_task
 from tests.tiny_glue import unpack_glue
 
 
@@ -32,10 +31,10 @@ def test_pronouns_are_where_wsc_marks_them(shared_data, marked, tmp_path):
     """The rest, 15 rows, is known: texts of which WSC marks another pronoun than WNLI asks for."""
     glue = unpack_glue(shared_data, tmp_path)
     found = []
-    for split, (source, path) in TASKS["WNLI"].found(glue / "WNLI").items():
-        for row in read_rows(TASKS["WNLI"], source, path):
-            text = row.sentences[0]
+    for split, rows in read_task("WNLI", glue).items():
+        for row in rows:
+            text = row.texts[0]
             if split != "test" and letters(text) in marked:
-                found.append(len(letters(text[: align(*row.sentences).start])) in marked[letters(text)])
+                found.append(len(letters(text[: align(*row.texts).start])) in marked[letters(text)])
     assert len(found) > 600
     assert len(found) - sum(found) <= 15

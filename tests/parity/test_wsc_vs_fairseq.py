@@ -18,6 +18,7 @@ from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredict
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.superglue import winograd
 from roberta_plugin.finetuning.superglue.tasks import TASKS
 from roberta_plugin.kinds.phrases import schema_inputs
@@ -147,8 +148,8 @@ def test_texts_of_the_official_rows_are_fairseq_s(wsc, official, tmp_path, monke
     monkeypatch.setattr(wsc.utils, "get_spacy_nlp", lambda: give)
     monkeypatch.setattr(winograd, "noun_phrases", lambda text: [])  # which take most of the time
     ours, left_out = [], 0
-    for split, path in TASKS["WSC"].found(official).items():
-        rows = iter(TASKS["WSC"].rows(split, path))
+    for split, (path,) in TASKS["WSC"].files(official, SuperGlueOptions()).items():
+        rows = iter(TASKS["WSC"].examples(split, path))
         for line in path.read_text(encoding="utf-8").splitlines():
             (tmp_path / "row.jsonl").write_text(line + "\n", encoding="utf-8")
             schema, target = next(rows).schema, json.loads(line)["target"]
@@ -176,7 +177,7 @@ def test_inputs_and_masks_of_official_rows_are_fairseq_s(shared_data, wsc, offic
     theirs.vocab = Dictionary.load(str(folder / "dict.txt"))
     encoder = Encoder(load_tokenizer(folder), Vocabulary.load(folder / "dict.txt"))
     compared = 0
-    for row in TASKS["WSC"].rows("valid", official / "val.jsonl"):
+    for row in TASKS["WSC"].examples("valid", official / "val.jsonl"):
         schema = row.schema
         leading, trailing = (" " if text[-1:] == " " else "" for text in (schema.before, schema.after[:1]))
         inputs = schema_inputs(schema, encoder, max_length=512)

@@ -104,7 +104,7 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path):
     row = Row(tmp_path / "my.csv", 2, {"review": "a", "stars": "1"})
     assert row.value("stars", option="--label-column") == "1"
     with pytest.raises(
-        ValueError, match=r"my\.csv: there is no column 'text'; there are 'review', 'stars'.*--text-column"
+        ValueError, match=r"my\.csv, line 2: there is no column 'text'; there are 'review', 'stars'.*--text-column"
     ):
         row.value("text", option="--text-column")
     with pytest.raises(ValueError, match=r"my\.jsonl, line 2: there is no column 'text'; there are none"):

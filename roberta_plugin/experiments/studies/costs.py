@@ -26,7 +26,7 @@ from roberta_plugin.experiments.studies.plan import (
 )
 from roberta_plugin.experiments.studies.probes import check_probes, check_tuning, recipe_of
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PRETRAINING, Study, TuningProbe
-from roberta_plugin.finetuning.benchmarks import PaperRecipe
+from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores

@@ -42,7 +42,8 @@ from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options
-from roberta_plugin.finetuning.benchmarks import PaperRecipe, benchmark_of
+from roberta_plugin.finetuning.benchmark import PaperRecipe
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.tasks.block_task import load_vocabulary
@@ -88,7 +89,7 @@ def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
             if not path.exists():
                 raise FileNotFoundError(f"{where}: {path} does not exist: {do}.")
         if isinstance(probe, TuningProbe):
-            benchmark_of(probe.task).raw_files(probe.task, probe.raw, probe.source.task_options)
+            benchmark_of(probe.task).raw_files(probe.raw, probe.source.task_options)
         if Vocabulary.load(folder / "dict.txt").sha256 != plans[0].dictionary:
             raise ValueError(f"{where}: {folder / 'dict.txt'} is not the dict.txt of the pretraining data: {remedy}.")
         for plan in plans:
@@ -181,7 +182,7 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
 
 def recipe_of(probe: TuningProbe, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
     """The paper's recipe for the probe's data, with the probe's or other epochs."""
-    return benchmark_of(probe.task).recipe(probe.task, prepared, epochs=epochs or probe.epochs)
+    return benchmark_of(probe.task).recipe(prepared, epochs=epochs or probe.epochs)
 
 
 def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:

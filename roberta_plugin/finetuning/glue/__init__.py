@@ -1,15 +1,11 @@
-"""GLUE: nine tasks from official TSV files to official metrics and the leaderboard's zip (paper section 5.1).
+"""GLUE (Wang et al. 2019, arXiv 1804.07461): from official TSV files to official metrics and submission.
 
-    tasks           the tasks: files, columns, labels, metrics, and the kind of each
-    reader          a TSV file                        -> checked rows
-    prepare         the above, and a tokenizer        -> a prepared folder
-    predictions     raw outputs                       -> predictions, and their TSV file
+    tasks           the tasks: files, columns, labels, metrics, the paper's numbers, prediction files
+    reader          official files                    -> examples
     submission      prediction files                  -> the zip of all tasks
-    benchmark       what `finetuning/benchmarks.py` asks of a benchmark
 
-Two tasks compare several sequences instead of judging one:
+WNLI compares several sequences instead of judging one:
 
-    ranking         QNLI's pairs                      -> questions whose sentences compete; logits -> answers
     alignment       WNLI's text and hypothesis        -> the pronoun, and the phrase for it
     wnli            WNLI's rows                       -> texts with competing phrases in place of the pronoun
 """

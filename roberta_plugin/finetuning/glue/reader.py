@@ -4,17 +4,20 @@ The files are not CSV: a quote is an ordinary character, only a newline ends a l
 Some files begin with a byte-order mark. CoLA's train and dev files have no header line, its test file has one.
 
 Example: the line "0<TAB>No one came.<TAB>Someone came.<TAB>not_entailment" of RTE ->
-GlueRow("0", ("No one came.", "Someone came."), 0).
+TextExample("0", ("No one came.", "Someone came."), 0).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from roberta_plugin.finetuning.glue.tasks import GlueTask, SplitSource
+from roberta_plugin.finetuning.text_examples import TextExample
+
+if TYPE_CHECKING:
+    from roberta_plugin.finetuning.glue.tasks import GlueTask, SplitSource
 
 logger = logging.getLogger(__name__)
 
@@ -22,20 +25,11 @@ _FEW_BROKEN, _BROKEN_SHARE = 3, 0.01  # more broken rows than both: it is anothe
 _ID_COLUMNS = ("index", "id")
 
 
-@dataclass(frozen=True, slots=True)
-class GlueRow:
-    """One line of a file."""
-
-    id: str  # from the file, or else the index of the row
-    sentences: tuple[str, ...]
-    label: float | None  # the id of the label, or the number; None if it is not public
-
-
 class _BrokenRowError(ValueError):
     """A row that cannot be used in a file that is otherwise valid."""
 
 
-def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[GlueRow]:
+def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[TextExample]:
     """Read a file.
 
     Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty, whose
@@ -47,7 +41,7 @@ def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[Glue
     lines = list(_lines_of(path))
     header = source.header or tuple(lines[0][1].split("\t") if lines else ())
     columns = _Columns(glue_task, source, path, header)
-    rows: list[GlueRow] = []
+    rows: list[TextExample] = []
     seen: dict[str, int] = {}
     num_broken = broken_line = 0
     for number, line in lines[0 if source.header else 1 :]:
@@ -108,7 +102,7 @@ class _Columns:
         self.label = header.index(label[0]) if label else None
         self.id = next((header.index(name) for name in _ID_COLUMNS if name in header), None)
 
-    def row(self, values: list[str], *, place: str, index: int) -> GlueRow:
+    def row(self, values: list[str], *, place: str, index: int) -> TextExample:
         """The row of one line, the `index`-th of the file."""
         if len(values) != self.num_columns:
             raise _BrokenRowError(
@@ -120,7 +114,8 @@ class _Columns:
             raise _BrokenRowError(f"{place}: a sentence is empty. Correct or remove the line.")
         row_id = str(index) if self.id is None else values[self.id]
         label = None if self.label is None else self._label(values[self.label].strip(), place)
-        return GlueRow(row_id, sentences, label)
+        group = sentences[0] if self.glue_task.kind == "pair_ranking" else None
+        return TextExample(row_id, sentences, label, group)
 
     def _label(self, text: str, place: str) -> float:
         if self.glue_task.labels:

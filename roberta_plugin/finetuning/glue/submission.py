@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roberta_plugin.finetuning.glue.predictions import HEADER
-from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.glue.tasks import HEADER, TASKS
 from roberta_plugin.finetuning.submission import Leaderboard
 
 

@@ -6,13 +6,20 @@ Columns are named as in the headers of the official files.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-# What a model predicts: one of several labels; a number; a logit for each pair, where the best pair of a question is
-# the right one (`ranking`); a score for each phrase that could replace a pronoun (`wnli`).
-Kind = Literal["classification", "regression", "pair_ranking", "phrase_ranking"]
+from roberta_plugin.finetuning.benchmark import Numbers
+from roberta_plugin.finetuning.glue.reader import read_rows
+from roberta_plugin.finetuning.glue.wnli import find_schema, training_schemas
+from roberta_plugin.finetuning.raw_files import find_files
+from roberta_plugin.finetuning.text_benchmark import TextBenchmark
+from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.phrases import Schema
+
+HEADER = "index\tprediction"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +28,6 @@ class SplitSource:
 
     split: str  # its name in the prepared folder: train, valid, ...
     files: tuple[str, ...]  # the first that exists is read; if a split has two sources, the first with a file counts
-    needed: bool = False  # whether it is an error if it is missing
     labelled: bool = True  # False: the labels are not public
     header: tuple[str, ...] = ()  # names of the columns, for a file without a header line
     sentences: tuple[str, ...] = ()  # columns, if they differ from those of the task
@@ -31,53 +37,76 @@ class SplitSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueTask:
+class GlueTask(TextBenchmark):
     """One task of GLUE."""
 
-    name: str  # on the command line
-    folder: str  # in the official archive
-    sentences: tuple[str, ...]  # columns of the one text or the two
-    label: str  # column of the label
-    labels: tuple[str, ...] = ()  # in the order of their ids, as the files spell them; empty: the label is a number
-    limits: tuple[float, float] = (0.0, 0.0)  # of the number
-    kind: Kind = "classification"
-    metrics: tuple[str, ...] = ("accuracy",)
-    selection: str = "accuracy"  # the metric that selects the checkpoint, as named in the log
+    sentences: tuple[str, ...]
+    """Columns of the one text or the two."""
+    label: str
+    """Column of the label."""
     sources: tuple[SplitSource, ...]
-    starts_from: str = ""  # task whose fine-tuned model is the start, instead of the pretrained one
-    leaves_out_broken_rows: bool = False  # the official file has broken rows
+    leaves_out_broken_rows: bool = False
+    """The official file has broken rows."""
 
-    def found(self, folder: Path) -> dict[str, tuple[SplitSource, Path]]:
-        """Splits that have a file in `folder` -> their source and the file.
-
-        Raises:
-            FileNotFoundError: if a file is missing that the task needs.
-        """
-        found: dict[str, tuple[SplitSource, Path]] = {}
+    def files(self, raw: Path, options: Any) -> dict[str, list[Path]]:
+        """See `Benchmark.files`; `raw` is the folder of the task's files, or the one that holds it."""
+        names: dict[str, list[str]] = {}
         for source in self.sources:
-            path = next((folder / file for file in source.files if (folder / file).is_file()), None)
-            if path is not None:
-                found.setdefault(source.split, (source, path))
-            elif source.needed:
-                raise FileNotFoundError(
-                    f"{folder / source.files[0]} does not exist: {self.name} is made of the files of GLUE's official "
-                    f"archive as they are; give the folder that holds {source.files[0]}, or the one that holds "
-                    f"{self.folder}/."
-                )
-        return found
+            names.setdefault(source.split, []).extend(source.files)
+        return {split: [path] for split, path in find_files(self.folder or self.name, raw, names).items()}
 
-    def submission(self, split: str) -> SplitSource | None:
-        """The source of a split whose predictions go to the leaderboard, None for the others."""
-        return next((source for source in self.sources if source.split == split and source.submission), None)
+    def source(self, split: str, path: Path) -> SplitSource:
+        """What a file is."""
+        of_split = (source for source in self.sources if source.split == split)
+        return next(source for source in of_split if path.name in {Path(file).name for file in source.files})
+
+    def read(
+        self, files: Mapping[str, list[Path]], options: Any, settings: Mapping[str, Any]
+    ) -> tuple[dict[str, list[TextExample]], dict[str, Any]]:
+        """See `Benchmark.read`."""
+        found = {name: read_rows(self, self.source(name, path), path) for name, (path,) in files.items()}
+        return found, {}
+
+    def schema_of(self, example: TextExample) -> Schema | None:
+        """See `TextBenchmark.schema_of`."""
+        return find_schema(example)
+
+    def learned(self, examples: Sequence[TextExample]) -> list[Schema]:
+        """See `TextBenchmark.learned`."""
+        return training_schemas(examples)
+
+    def prediction_files(self, split: str) -> tuple[str, ...]:
+        """See `Benchmark.prediction_files`: the leaderboard's name, or TASK.SPLIT.tsv where it has none."""
+        named = (source.submission for source in self.sources if source.split == split and source.submission)
+        return (f"{next(named, f'{self.name}.{split}')}.tsv",)
+
+    def lines(self, ids: Iterable[str], words: Iterable[str]) -> Iterator[str]:
+        """See `TextBenchmark.lines`."""
+        yield HEADER
+        yield from (f"{row_id}\t{word}" for row_id, word in zip(ids, words, strict=True))
 
 
 def _three(test: str, num_rows: int) -> tuple[SplitSource, ...]:
     """train.tsv, dev.tsv and test.tsv."""
     return (
-        SplitSource(split="train", files=("train.tsv",), needed=True),
-        SplitSource(split="valid", files=("dev.tsv",), needed=True),
+        SplitSource(split="train", files=("train.tsv",)),
+        SplitSource(split="valid", files=("dev.tsv",)),
         SplitSource(split="test", files=("test.tsv",), labelled=False, submission=test, num_rows=num_rows),
     )
+
+
+def _paper(
+    metric: str, *, large: float | None = None, base: float | None = None, test: float | None = None, on_test: str = ""
+) -> Numbers:
+    """Table 5 (large on dev, ensembles on test) and Table 8 (base on dev), which give one number per task.
+
+    `on_test` is the metric of the test set, if it is another.
+    """
+    valid = {"RoBERTa large": large, "RoBERTa base": base}
+    return {
+        "valid": {row: {metric: number} for row, number in valid.items() if number is not None},
+        "test": {} if test is None else {"RoBERTa large, test, ensemble": {on_test or metric: test}},
+    }
 
 
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
@@ -103,6 +132,7 @@ _QNLI = GlueTask(
     label="label",
     labels=_ENTAILMENT,
     sources=_three("QNLI", 5463),
+    paper=_paper("accuracy", large=94.7, base=92.8),
 )
 
 # Labels of MNLI are in the order of the heads that fairseq has released (roberta.large.mnli).
@@ -111,21 +141,21 @@ TASKS: dict[str, GlueTask] = {
     for glue_task in (
         GlueTask(
             name="CoLA",
-            folder="CoLA",
+            paper=_paper("mcc", large=68.0, base=63.6, test=67.8),
             sentences=("sentence",),
             label="label",
             labels=("0", "1"),
             metrics=("mcc", "accuracy"),
             selection="mcc",
             sources=(
-                SplitSource(split="train", files=("train.tsv",), needed=True, header=_COLA_COLUMNS),
-                SplitSource(split="valid", files=("dev.tsv",), needed=True, header=_COLA_COLUMNS),
+                SplitSource(split="train", files=("train.tsv",), header=_COLA_COLUMNS),
+                SplitSource(split="valid", files=("dev.tsv",), header=_COLA_COLUMNS),
                 _COLA_TEST,
             ),
         ),
         GlueTask(
             name="SST-2",
-            folder="SST-2",
+            paper=_paper("accuracy", large=96.4, base=94.8, test=96.7),
             sentences=("sentence",),
             label="label",
             labels=("0", "1"),
@@ -133,47 +163,54 @@ TASKS: dict[str, GlueTask] = {
         ),
         GlueTask(
             name="MRPC",
-            folder="MRPC",
+            paper=_paper("accuracy", large=90.9, base=90.2, test=92.3, on_test="f1"),
             sentences=("#1 String", "#2 String"),
             label="Quality",
             labels=("0", "1"),
             metrics=("acc_and_f1", "accuracy", "f1"),
             selection="acc_and_f1",
+            official="accuracy",
             sources=_three("MRPC", 1725),
             starts_from="MNLI",
         ),
         GlueTask(
             name="STS-B",
-            folder="STS-B",
+            paper=_paper("pearson", large=92.4, base=91.2, test=92.2),
             sentences=_PAIR,
             label="score",
             limits=(0.0, 5.0),
             kind="regression",
             metrics=("pearson_spearman", "pearson", "spearman"),
             selection="pearson_spearman",
+            official="pearson",
             sources=_three("STS-B", 1379),
             starts_from="MNLI",
         ),
         GlueTask(
             name="QQP",
-            folder="QQP",
+            paper=_paper("accuracy", large=92.2, base=91.9, test=90.2),
             sentences=("question1", "question2"),
             label="is_duplicate",
             labels=("0", "1"),
             metrics=("acc_and_f1", "accuracy", "f1"),
             selection="acc_and_f1",
+            official="accuracy",
             sources=_three("QQP", 390965),
             leaves_out_broken_rows=True,
         ),
         GlueTask(
             name="MNLI",
-            folder="MNLI",
+            paper={
+                **_paper("accuracy", large=90.2, base=87.6, test=90.8),
+                "valid_mismatched": _paper("accuracy", large=90.2)["valid"],  # in Table 5 alone
+                "test_mismatched": _paper("accuracy", test=90.2)["test"],
+            },
             sentences=_PAIR,
             label="gold_label",
             labels=("contradiction", "neutral", "entailment"),
             sources=(
-                SplitSource(split="train", files=("train.tsv",), needed=True),
-                SplitSource(split="valid", files=("dev_matched.tsv",), needed=True),
+                SplitSource(split="train", files=("train.tsv",)),
+                SplitSource(split="valid", files=("dev_matched.tsv",)),
                 # Not valid1: fairseq-train refuses a folder with such a split unless it validates on it.
                 SplitSource(split="valid_mismatched", files=("dev_mismatched.tsv",)),
                 SplitSource(
@@ -191,10 +228,10 @@ TASKS: dict[str, GlueTask] = {
             ),
         ),
         _QNLI,
-        replace(_QNLI, name="QNLI-ranking", kind="pair_ranking"),
+        replace(_QNLI, name="QNLI-ranking", kind="pair_ranking", paper=_paper("accuracy", test=98.9)),
         GlueTask(
             name="RTE",
-            folder="RTE",
+            paper=_paper("accuracy", large=86.6, base=78.7, test=88.2),
             sentences=_PAIR,
             label="label",
             labels=_ENTAILMENT,
@@ -203,7 +240,7 @@ TASKS: dict[str, GlueTask] = {
         ),
         GlueTask(
             name="WNLI",
-            folder="WNLI",
+            paper=_paper("accuracy", large=91.3, test=89.0),
             sentences=_PAIR,
             label="label",
             labels=("0", "1"),

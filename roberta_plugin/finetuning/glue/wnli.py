@@ -18,18 +18,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roberta_plugin.finetuning.glue.alignment import Alignment, align
-from roberta_plugin.finetuning.glue.reader import GlueRow
+from roberta_plugin.finetuning.text_examples import TextExample
 from roberta_plugin.kinds.noun_phrases import DETERMINERS, noun_phrases, rivals_of
 from roberta_plugin.kinds.phrases import Schema
 
 
-def find_schema(row: GlueRow, *, others: Sequence[str] = ()) -> Schema | None:
+def find_schema(row: TextExample, *, others: Sequence[str] = ()) -> Schema | None:
     """The schema of a row; None if pronoun and phrase are not found.
 
     `others` are further rivals in addition to the noun phrases of the text. A rival must not be part of the phrase, nor
     the phrase part of it. All are written in the same way (capital, possessive), so that only the meaning differs.
     """
-    text, hypothesis = row.sentences
+    text, hypothesis = row.texts
     found = align(text, hypothesis)
     if found is None:
         return None
@@ -44,18 +44,18 @@ def find_schema(row: GlueRow, *, others: Sequence[str] = ()) -> Schema | None:
     )
 
 
-def training_schemas(rows: Sequence[GlueRow]) -> list[Schema]:
+def training_schemas(rows: Sequence[TextExample]) -> list[Schema]:
     """Schemas of the training set: of the rows with label 1, whose phrase is right, if there are rivals."""
     wrong: dict[tuple[str, int], list[str]] = {}
     for row in rows:
-        found = align(*row.sentences)
+        found = align(*row.texts)
         if found is not None and row.label == 0:
-            wrong.setdefault((row.sentences[0], found.start), []).append(found.phrase)
+            wrong.setdefault((row.texts[0], found.start), []).append(found.phrase)
     schemas = []
     for row in rows:
-        found = align(*row.sentences) if row.label == 1 else None
+        found = align(*row.texts) if row.label == 1 else None
         if found is not None:
-            schemas.append(find_schema(row, others=wrong.get((row.sentences[0], found.start), ())))
+            schemas.append(find_schema(row, others=wrong.get((row.texts[0], found.start), ())))
     return [schema for schema in schemas if schema is not None and schema.rivals]
 
 

@@ -1,6 +1,6 @@
 """Prediction files -> the zip that SuperGLUE's leaderboard takes (super.gluebenchmark.com, FAQ).
 
-A file is JSON Lines (`predictions`), named by its task: eight tasks, and the two diagnostic sets, which the model of
+A file is JSON Lines, named by its task: eight tasks, and the two diagnostic sets, which the model of
 RTE predicts. MultiRC's has a line for each paragraph, ReCoRD's for each query, the others for each row.
 """
 
@@ -10,8 +10,10 @@ from pathlib import Path
 
 from roberta_plugin.finetuning.raw_files import read_rows
 from roberta_plugin.finetuning.submission import Leaderboard
-from roberta_plugin.finetuning.superglue.predictions import file_name
+from roberta_plugin.finetuning.superglue.choices.tasks import TASKS as CHOICES
+from roberta_plugin.finetuning.superglue.tasks import TASKS
 
+_TASKS = {**TASKS, **CHOICES}
 _ROWS = {  # of the official test sets, by task and split
     **{(task, "test"): rows for task, rows in {"BoolQ": 3245, "CB": 250, "COPA": 500, "MultiRC": 166}.items()},
     **{(task, "test"): rows for task, rows in {"ReCoRD": 10000, "SuperRTE": 3000, "WiC": 1400, "WSC": 146}.items()},
@@ -22,15 +24,15 @@ _ROWS = {  # of the official test sets, by task and split
 
 def _count(path: Path) -> int:
     seen: dict[int, str] = {}
-    for entry in read_rows(path):
-        number = entry.number("idx")
+    for row in read_rows(path):
+        number = row.number("idx")
         if number in seen:
-            raise ValueError(
-                f"{entry.where}: the idx {number} occurs in {seen[number]} already. Predict the set again."
-            )
-        seen[number] = entry.where
-        entry.value("passage" if path.stem == "MultiRC" else "label")
+            raise ValueError(f"{row.where}: the idx {number} occurs in {seen[number]} already. Predict the set again.")
+        seen[number] = row.where
+        row.value("passage" if path.stem == "MultiRC" else "label")
     return len(seen)
 
 
-LEADERBOARD = Leaderboard(files={file_name(*key): rows for key, rows in _ROWS.items()}, count=_count)
+LEADERBOARD = Leaderboard(
+    files={_TASKS[task].prediction_files(split)[0]: rows for (task, split), rows in _ROWS.items()}, count=_count
+)

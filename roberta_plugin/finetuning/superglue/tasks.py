@@ -1,41 +1,45 @@
 """SuperGLUE's tasks of classification and of competing phrases, and WinoGrande, in one table.
 
 First stage of the map in `finetuning/superglue/__init__.py`. Where fairseq's READMEs give settings, they are the grid;
-the others have the paper's for GLUE (`training.Training`). The numbers beside ours are those of fairseq's
+the others have the paper's for GLUE (`benchmark.Training`). The numbers beside ours are those of fairseq's
 examples/roberta: the paper has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Protocol
 
+from roberta_plugin.finetuning.benchmark import Numbers, Training, as_json
+from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.raw_files import LABELLED, find_files, read_rows
-from roberta_plugin.finetuning.superglue.texts import (
-    CB_LABELS,
-    TextExample,
-    read_boolq,
-    read_cb,
-    read_multirc,
-    read_rte,
-    read_wic,
+from roberta_plugin.finetuning.superglue.texts import CB_LABELS, read_boolq, read_cb, read_multirc, read_rte, read_wic
+from roberta_plugin.finetuning.superglue.winograd import (
+    answer_list,
+    read_winogrande,
+    read_wsc,
+    training_rows,
+    with_listed_answers,
 )
-from roberta_plugin.finetuning.superglue.training import Training
-from roberta_plugin.finetuning.superglue.winograd import SchemaExample, read_winogrande, read_wsc, with_listed_answers
+from roberta_plugin.finetuning.text_benchmark import TextBenchmark
+from roberta_plugin.finetuning.text_examples import SchemaExample, TextExample
+from roberta_plugin.kinds.phrases import Schema
 from roberta_plugin.tables import Row, with_unique_ids
 
 Example = TextExample | SchemaExample
 SIZES = ("xs", "s", "m", "l", "xl")  # of WinoGrande's training set
-_FILES = {"train": ("train.jsonl",), "valid": ("val.jsonl",), "test": ("test.jsonl",)}
+FILES = {"train": ("train.jsonl",), "valid": ("val.jsonl",), "test": ("test.jsonl",)}
+_OFFICIAL = {("SuperRTE", "test"): "RTE", ("SuperRTE", "ax_b"): "AX-b", ("SuperRTE", "ax_g"): "AX-g"}
 
 
 class Reader(Protocol):
-    """What makes rows of an row."""
+    """What makes examples of a row."""
 
     def __call__(self, row: Row, *, labelled: bool) -> Iterator[Example]:
-        """The rows of an row, one or more.
+        """The examples of a row, one or more.
 
         Raises:
             ValueError: naming the file, the line and the field.
@@ -43,51 +47,91 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuperGlueTask:
+class SuperGlueTask(TextBenchmark):
     """One task."""
 
-    name: str
-    """On the command line."""
-    folder: str = ""
-    """In the official archive; empty: called like the task."""
-    kind: Literal["classification", "phrase_ranking"]
-    """As in `glue/tasks.Kind`."""
-    read: Reader
-    labels: tuple[str, ...]
-    """In the order of their ids, as the file of predictions spells them."""
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _FILES)
-    """Split -> its official file; the first that exists is read. `{size}` is the option --size."""
-    metrics: tuple[str, ...] = ("accuracy",)
-    """The official ones."""
-    selection: str = "accuracy"
-    """The metric that selects the checkpoint, as named in the log."""
-    training: Training = field(default_factory=Training)
-    starts_from: str = ""
-    """Task whose fine-tuned model is the start, instead of the pretrained one."""
-    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Split -> metric -> number of roberta.large in fairseq's READMEs."""
+    reader: Reader
+    names: Mapping[str, Sequence[str]] = field(default_factory=lambda: FILES)
+    """Split -> names of its official file; the first that exists is read. `{size}` is the option --size."""
 
-    def found(self, raw: Path, *, size: str | None = None) -> dict[str, Path]:
-        """The file of each split that `raw`, or its folder of the task's name, has.
+    def files(self, raw: Path, options: SuperGlueOptions) -> dict[str, list[Path]]:
+        """See `Benchmark.files`; `raw` is the folder of the task's files, or the one that holds it."""
+        size = options.size or SIZES[-1]
+        names = {split: [name.format(size=size) for name in names] for split, names in self.names.items()}
+        return {split: [path] for split, path in find_files(self.folder or self.name, raw, names).items()}
 
-        Raises:
-            FileNotFoundError: if the training or the development set is missing.
-        """
-        names = {split: [name.format(size=size or SIZES[-1]) for name in names] for split, names in self.files.items()}
-        return find_files(self.folder or self.name, raw, names)
+    def raw_files(self, raw: Path, options: SuperGlueOptions) -> list[Path]:
+        """See `Benchmark.raw_files`: with the lists of answers."""
+        files = super().raw_files(raw, options)
+        lists = [listed for path in files if self.is_winogrande and (listed := answer_list(path)) is not None]
+        return files + lists
 
-    def rows(self, split: str, path: Path) -> list[Example]:
-        """The rows of a file; labels of a test set or diagnostic set are not read.
+    def settings(self, *, max_length: int, options: SuperGlueOptions) -> dict[str, Any]:
+        """See `Benchmark.settings`."""
+        size = {"size": options.size or SIZES[-1]} if self.is_winogrande else {}
+        return {**super().settings(max_length=max_length, options=options), **size}
+
+    @property
+    def is_winogrande(self) -> bool:
+        """Whether options compete, and answers may be in a list beside the file."""
+        return self.name == "WinoGrande"
+
+    def read(
+        self, files: Mapping[str, list[Path]], options: SuperGlueOptions, settings: Mapping[str, Any]
+    ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
+        """See `Benchmark.read`."""
+        return {split: self.examples(split, path) for split, (path,) in files.items()}, {}
+
+    def examples(self, split: str, path: Path) -> list[Example]:
+        """The examples of a file; labels of a test set or diagnostic set are not read.
 
         Raises:
             ValueError: naming the file, the line and what is wrong with it.
         """
-        rows = with_listed_answers(path, read_rows(path)) if self.name == "WinoGrande" else read_rows(path)
-        made = ((row.where, example) for row in rows for example in self.read(row, labelled=split in LABELLED))
+        rows = with_listed_answers(path, read_rows(path)) if self.is_winogrande else read_rows(path)
+        made = ((row.where, example) for row in rows for example in self.reader(row, labelled=split in LABELLED))
         return list(with_unique_ids(made, id_of=lambda example: example.id))
 
+    def learned(self, examples: Sequence[SchemaExample]) -> list[Schema]:
+        """See `TextBenchmark.learned`."""
+        return training_rows(examples, are_rivals_options=self.is_winogrande)
 
-_README = "RoBERTa large, fairseq's README"
+    def prediction_files(self, split: str) -> tuple[str, ...]:
+        """See `Benchmark.prediction_files`: the leaderboard's name, such as BoolQ.jsonl, or TASK.SPLIT.jsonl."""
+        name = _OFFICIAL.get((self.name, split), self.name if split == "test" else f"{self.name}.{split}")
+        return (f"{name}.{'lst' if self.is_winogrande else 'jsonl'}",)
+
+    def lines(self, ids: Iterable[Any], words: Iterable[str]) -> Iterator[str]:
+        """See `TextBenchmark.lines`; labels are spelt as SuperGLUE's baseline writes them (jiant, `evaluate.py`).
+
+        SuperGLUE    one JSON object per row: {"idx": 0, "label": "true"}
+        MultiRC      one per paragraph: {"idx": 0, "passage": {"questions": [{"idx": 0, "answers": [...]}]}}, where
+                     an answer is {"idx": 0, "label": 1}
+        WinoGrande   one line per row: 1 or 2
+        """
+        if self.is_winogrande:
+            yield from words
+        elif self.name == "MultiRC":
+            yield from map(json.dumps, _paragraphs(ids, words))
+        else:
+            yield from as_json({"idx": row_id, "label": word} for row_id, word in zip(ids, words, strict=True))
+
+
+def _paragraphs(ids: Iterable[Sequence[int]], words: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Labels of the answers, by paragraph and question, in the order of the file."""
+    nested: dict[int, dict[int, list[dict[str, int]]]] = {}
+    for (paragraph, question, answer), word in zip(ids, words, strict=True):
+        answers = nested.setdefault(paragraph, {}).setdefault(question, [])
+        answers.append({"idx": answer, "label": int(word)})
+    for paragraph, questions in nested.items():
+        listed = [{"idx": question, "answers": answers} for question, answers in questions.items()]
+        yield {"idx": paragraph, "passage": {"questions": listed}}
+
+
+def readme(split: str, **numbers: float) -> Numbers:
+    """Numbers of roberta.large in fairseq's READMEs."""
+    return {split: {"RoBERTa large, fairseq's README": numbers}}
+
 
 # fairseq's examples/roberta/wsc/README.md: {1,2,3}e-5, batches of 16, 32 or 64 rows, 2,000 updates, 250 of warm-up, and
 # cross-entropy over the phrases instead of the margin. Its batches count rows with label 0, which have no loss; ours
@@ -109,72 +153,66 @@ TASKS: dict[str, SuperGlueTask] = {
         SuperGlueTask(
             name="WSC",
             kind="phrase_ranking",
-            read=read_wsc,
+            reader=read_wsc,
             labels=("False", "True"),
             training=_WSC,
-            paper={"valid": {"accuracy": 91.3}},
+            paper=readme("valid", accuracy=91.3),
         ),
         SuperGlueTask(
             name="WinoGrande",
             kind="phrase_ranking",
-            read=read_winogrande,
+            reader=read_winogrande,
             labels=("2", "1"),  # label 1: the first option is right
-            files={
+            names={
                 "train": ("train_{size}.jsonl", "train.jsonl"),
                 "valid": ("dev.jsonl", "val.jsonl"),
                 "test": ("test.jsonl",),
             },
             training=_WINOGRANDE,
-            paper={"test": {"accuracy": 78.1}},
+            paper=readme("test", accuracy=78.1),
         ),
         SuperGlueTask(
             name="BoolQ",
-            kind="classification",
-            read=read_boolq,
+            reader=read_boolq,
             labels=("false", "true"),
-            paper={"valid": {"accuracy": 86.9}},
+            paper=readme("valid", accuracy=86.9),
         ),
         SuperGlueTask(
             name="CB",
-            kind="classification",
-            read=read_cb,
+            reader=read_cb,
             labels=CB_LABELS,
             metrics=("accuracy", "macro_f1"),
+            official="accuracy",
             starts_from="MNLI",
-            paper={"valid": {"accuracy": 98.2}},
+            paper=readme("valid", accuracy=98.2),
         ),
         SuperGlueTask(
             name="SuperRTE",  # GLUE's RTE has other files
             folder="RTE",
-            kind="classification",
-            read=read_rte,
+            reader=read_rte,
             labels=("not_entailment", "entailment"),
-            files={
-                **_FILES,
+            names={
+                **FILES,
                 "ax_b": ("../AX-b/AX-b.jsonl", "AX-b.jsonl"),
                 "ax_g": ("../AX-g/AX-g.jsonl", "AX-g.jsonl"),
             },
             starts_from="MNLI",
-            paper={"valid": {"accuracy": 89.5}},
+            paper=readme("valid", accuracy=89.5),
         ),
         SuperGlueTask(
             name="WiC",
-            kind="classification",
-            read=read_wic,
+            reader=read_wic,
             labels=("false", "true"),
-            paper={"valid": {"accuracy": 75.6}},
+            paper=readme("valid", accuracy=75.6),
         ),
         SuperGlueTask(
             name="MultiRC",
-            kind="classification",
-            read=read_multirc,
+            reader=read_multirc,
             labels=("0", "1"),
             metrics=("f1a", "exact_match"),
+            official="f1a",
             selection="f1",  # F1a is the F1 of label 1 over all answers
-            paper={"valid": {"f1a": 85.7}},
+            paper=readme("valid", f1a=85.7),
         ),
     )
-}
-PAPER = {
-    name: {split: {_README: dict(numbers)} for split, numbers in task.paper.items()} for name, task in TASKS.items()
 }

@@ -14,24 +14,14 @@ tokenizer gives it the tokens that it has in running text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
+from roberta_plugin.finetuning.text_examples import TextExample
 from roberta_plugin.tables import Row
 
 MARK = "*"
 _TRUTH = (False, True)
 # In the order of MNLI's labels (`glue/tasks.py`), so that a model that starts from MNLI keeps its head.
 CB_LABELS = ("contradiction", "neutral", "entailment")
-
-
-@dataclass(frozen=True, slots=True)
-class TextExample:
-    """A text or a pair with its label."""
-
-    id: Any  # as prediction files name the row; of MultiRC, the numbers of paragraph, question and answer
-    texts: tuple[str, ...]
-    label: int | None  # None if it is not public
 
 
 def read_boolq(row: Row, *, labelled: bool) -> Iterator[TextExample]:
@@ -100,11 +90,9 @@ def read_multirc(row: Row, *, labelled: bool) -> Iterator[TextExample]:
     for question in passage.objects_of("questions"):
         for answer in question.objects_of("answers"):
             asked = f"{question.text('question').strip()} {answer.text('text', may_be_empty=True).strip()}".strip()
-            yield TextExample(
-                [row.number("idx"), question.number("idx"), answer.number("idx")],
-                (paragraph, asked),
-                answer.label("label", (0, 1)) if labelled else None,
-            )
+            ids = [row.number("idx"), question.number("idx"), answer.number("idx")]
+            label = answer.label("label", (0, 1)) if labelled else None
+            yield TextExample(ids, (paragraph, asked), label, tuple(ids[:2]))
 
 
 def multirc_texts(row: Row) -> tuple[str, str]:

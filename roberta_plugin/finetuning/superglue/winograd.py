@@ -20,27 +20,18 @@ in a list beside it, such as dev-labels.lst.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.raw_files import read_rows
+from roberta_plugin.finetuning.text_examples import SchemaExample
 from roberta_plugin.kinds.noun_phrases import noun_phrases, rivals_of
 from roberta_plugin.kinds.phrases import Schema
 from roberta_plugin.tables import Row
 
 GAP = "_"
 _AT_END = '.,"'  # characters that do not belong to a pronoun
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaExample:
-    """A text with a gap, the phrase that the row is about, and its rivals."""
-
-    id: Any  # as prediction files name the row
-    schema: Schema
-    label: int | None  # 1 if the phrase is the right one; None if that is not public
 
 
 def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:

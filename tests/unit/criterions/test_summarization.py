@@ -9,7 +9,7 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.summarization import SummarizationCriterion
-from roberta_plugin.finetuning.summaries.benchmark import score
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -85,7 +85,7 @@ def test_validation_gives_the_metrics_of_the_evaluation_whatever_the_batches(cri
     summed = [{key: one[key] + other[key] for key in one} for one, other in itertools.pairwise([*logs, nothing])]
     assert reduced([[log] for log in summed[::2]]) == pytest.approx(found)
     outputs = RawOutputs(sentence_logits=model.table.detach().numpy())
-    expected = score("summaries", prepared, "valid", [outputs], folder=None, options=SummariesOptions())
+    expected = benchmark_of("summaries").score(prepared, "valid", [outputs], folder=None, options=SummariesOptions())
     for name in ("rouge1", "rouge2", "f1", "average_precision"):
         assert found[name] == pytest.approx(expected[name])
     assert found["rouge"] == pytest.approx((expected["rouge1"] + expected["rouge2"]) / 2)

@@ -9,8 +9,8 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging import benchmark
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tagging import Tagging
@@ -138,7 +138,7 @@ def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, spli
     outputs = RawOutputs(
         token_logits=[model.table[window, : sizes[window]].detach().numpy() for window in range(len(split))]
     )
-    expected = benchmark.score("tagging", prepared, "valid", [outputs], folder=None, options=TaggingOptions())
+    expected = benchmark_of("tagging").score(prepared, "valid", [outputs], folder=None, options=TaggingOptions())
     names = ("accuracy",) if criterion.task.kind.selection == "accuracy" else ("f1", "precision", "recall", "accuracy")
     assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names})
     assert ("f1" in found) == (criterion.task.kind.selection == "f1")

@@ -137,9 +137,7 @@ RNG = np.random.default_rng(1)
 def scored(prepared, outputs):
     """The model's metrics, those of the constant answer, and the sentences."""
     options = checked_options(prepared.task, None)
-    metrics = benchmark_of(prepared.task).score(
-        prepared.task, prepared, "valid", [outputs], folder=None, options=options
-    )
+    metrics = benchmark_of(prepared.task).score(prepared, "valid", [outputs], folder=None, options=options)
     known = {"metrics": metrics, "details": {}, "options": options}
     baseline = baseline_of(prepared, "valid", outputs, **known)
     answer = kind_of(prepared).only_answer(outputs, prepared.split("valid"))

@@ -10,7 +10,7 @@ from roberta_plugin.kinds import KINDS, OWN, kind_class
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_has_a_suite_that_knows_it(task):
     benchmark = benchmark_of(task)
-    for name in ("prepare", "recipe", "score", "PAPER"):
+    for name in ("prepare", "recipe", "score", "paper"):
         assert hasattr(benchmark, name)
 
 

@@ -175,8 +175,8 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
 def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same words through prepared windows and the evaluation's code."""
     from roberta_plugin.experiments.inference import run_model
+    from roberta_plugin.finetuning.benchmarks import benchmark_of
     from roberta_plugin.finetuning.options import TaggingOptions
-    from roberta_plugin.finetuning.tagging import benchmark
     from tests.tiny_tagging import write_prepared
 
     prepared = write_prepared(tmp_path)
@@ -197,7 +197,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     assert len(split) > len(records), "no text was cut"
     for is_valid in (False, True):
         options = TaggingOptions(valid_sequences=is_valid)
-        benchmark.score("tagging", prepared, "valid", [outputs], folder=tmp_path, options=options)
+        benchmark_of("tagging").score(prepared, "valid", [outputs], folder=tmp_path, options=options)
         lines = (tmp_path / "valid.predictions.conll").read_text().split("\n\n")[:-1]
         found = answers(models["tagging"], records, valid_sequences=is_valid)
         expected = [[line.split(" ")[2] for line in block.split("\n")] for block in lines]

@@ -9,7 +9,7 @@ import pytest
 from roberta_plugin.experiments.evaluation import EvaluateSettings
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.finetuning.custom import benchmark
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds.entities import evaluate
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
@@ -42,15 +42,15 @@ FIRST = {"multi-label": "micro_f1", "regression": "pearson", "multiple-choice": 
 def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table, tmp_path, kind):
     prepared = prepare_table(kind)
     right = logits_for(prepared, "train", noise=0)
-    assert benchmark.score("custom", prepared, "train", [right], folder=None, options=NONE)[
+    assert benchmark_of("custom").score(prepared, "train", [right], folder=None, options=NONE)[
         FIRST[kind]
     ] == pytest.approx(100)
 
     outputs = [logits_for(prepared, "train", noise=2.6, seed=seed) for seed in range(4)]
-    found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
-    assert benchmark.recipe("custom", prepared).compared_by in found
-    single = benchmark.score("custom", prepared, "train", outputs[:1], folder=None, options=NONE)
-    details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
+    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=NONE)
+    assert benchmark_of("custom").recipe(prepared).compared_by in found
+    single = benchmark_of("custom").score(prepared, "train", outputs[:1], folder=None, options=NONE)
+    details = benchmark_of("custom").details(prepared, "train", outputs, options=NONE)
     assert found[FIRST[kind]] > single[FIRST[kind]], "an ensemble averages the noise away"
     assert details["intervals"].keys() == found.keys() - {"threshold"}
     for name, (low, high) in details["intervals"].items():
@@ -78,7 +78,9 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
 
 def test_the_confusion_matrix_and_the_table_of_labels_count_the_examples(prepare_table):
     prepared = prepare_table()
-    details = benchmark.details("custom", prepared, "train", [logits_for(prepared, "train", noise=2.0)], options=NONE)
+    details = benchmark_of("custom").details(
+        prepared, "train", [logits_for(prepared, "train", noise=2.0)], options=NONE
+    )
     counts = np.array(details["confusion"]["counts"])
     assert counts.sum() == len(prepared.split("train"))
     assert 0 < np.trace(counts) < counts.sum()
@@ -92,7 +94,7 @@ def test_a_label_that_a_split_lacks_is_not_measured_and_makes_nothing_perfect(pr
     rows = [{"text": f"so {n}", "label": ("pos", "neg", "none")[min(2, n % 4)]} for n in range(60)]
     prepared = prepare_table(kind, rows=rows, valid="dev.csv", test="dev.csv")
     right = [logits_for(prepared, "valid", noise=0)]
-    found = benchmark.score("custom", prepared, "valid", right, folder=None, options=NONE)
+    found = benchmark_of("custom").score(prepared, "valid", right, folder=None, options=NONE)
     assert found.keys() & {"accuracy", "micro_f1"} and not found.keys() & {"macro_f1", "mcc"}
     settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "output_dir": tmp_path}
     write_outputs(tmp_path / "outputs", right[0], prepared.split("valid"))
@@ -105,20 +107,20 @@ def test_a_label_that_a_split_lacks_is_not_measured_and_makes_nothing_perfect(pr
     )
     assert "| pos | not measured | not measured | not measured | 0 |" in report
     if kind == "classification":  # none is the most frequent label of training, neg that of the development set
-        details = benchmark.details("custom", prepared, "valid", right, options=NONE)
+        details = benchmark_of("custom").details(prepared, "valid", right, options=NONE)
         assert details["baseline"] == {"accuracy": pytest.approx(400 / 9)}
 
 
 def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
     prepared = prepare_table("multi-label")
     outputs = [RawOutputs(logits=logits_for(prepared, "train", noise=1.0).logits - 2)]  # all too sceptical
-    tuned = benchmark.score("custom", prepared, "train", outputs, folder=None, options=NONE)
-    given = benchmark.score("custom", prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
+    tuned = benchmark_of("custom").score(prepared, "train", outputs, folder=None, options=NONE)
+    given = benchmark_of("custom").score(prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
     assert given["threshold"] == 0.5 > tuned["threshold"]
     assert tuned["micro_f1"] > given["micro_f1"]
     other = prepare_table(output="other")
     with pytest.raises(ValueError, match="--threshold goes with multi-label and"):
-        benchmark.score("custom", other, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
+        benchmark_of("custom").score(other, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
 
 
 def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_table, tmp_path):
@@ -132,12 +134,12 @@ def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_tabl
     right = 6.0 * columns["has_answer"] - 5  # too sceptical: -5 and 1
     answerable = (right + rng.normal(size=len(right))).astype(np.float32)
     outputs = [RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)]
-    found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
+    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=NONE)
     assert found["exact"] > 95 and 0 < found["threshold"] < 1
-    given = benchmark.score("custom", prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.0))
+    given = benchmark_of("custom").score(prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.0))
     unanswered = 100 * (1 - columns["has_answer"].mean())
     assert given["exact"] == pytest.approx(unanswered)
-    details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
+    details = benchmark_of("custom").details(prepared, "train", outputs, options=NONE)
     assert details["baseline"]["exact"] == pytest.approx(unanswered)
     low, high = details["intervals"]["f1"]
     assert low <= found["f1"] <= high
@@ -159,14 +161,14 @@ def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_p
     for window, position, tag in zip(sentences.windows, sentences.positions, sentences.tags, strict=True):
         logits[window][position, tag] += 2.5
     outputs = [RawOutputs(token_logits=logits)]
-    found = benchmark.score("custom", prepared, "train", outputs, folder=tmp_path, options=NONE)
+    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=NONE)
     entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
     assert [entry["id"] for entry in entries] == [record["id"] for record in prepared.split("train").records()]
     right, given = [entry["label"] for entry in entries], [entry["prediction"] for entry in entries]
     same = [one == other for one, other in zip(chain(*right), chain(*given), strict=True)]
     assert 0 < sum(same) < len(same)
     assert found["accuracy"] == pytest.approx(100 * np.mean(same))
-    details = benchmark.details("custom", prepared, "train", outputs, options=NONE)
+    details = benchmark_of("custom").details(prepared, "train", outputs, options=NONE)
     assert details["num_examples"] == len(entries)
     assert details["intervals"].keys() == found.keys() == details["baseline"].keys()
     for name, (low, high) in details["intervals"].items():
@@ -185,12 +187,12 @@ def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_p
 
 
 def test_the_recipe_goes_to_the_task_of_the_kind(prepare_table):
-    assert benchmark.recipe("custom", prepare_table("multiple-choice")).train["task"] == "race"
-    recipe = benchmark.recipe("custom", prepare_table("multi-label", output="labels"))
+    assert benchmark_of("custom").recipe(prepare_table("multiple-choice")).train["task"] == "race"
+    recipe = benchmark_of("custom").recipe(prepare_table("multi-label", output="labels"))
     assert (recipe.train["criterion"], recipe.metric["value"]) == ("roberta_sentence_prediction", "tuned_micro_f1")
-    recipe = benchmark.recipe("custom", prepare_table("question-answering", output="answers"))
+    recipe = benchmark_of("custom").recipe(prepare_table("question-answering", output="answers"))
     assert (recipe.train["task"], recipe.metric["value"]) == ("squad2", "tuned_f1")
-    recipe = benchmark.recipe("custom", prepare_table("tagging", output="tags"))
+    recipe = benchmark_of("custom").recipe(prepare_table("tagging", output="tags"))
     assert (recipe.train["task"], recipe.metric["value"]) == ("roberta_tagging", "f1")
-    weighted = benchmark.recipe("custom", prepare_table(class_weights="balanced", output="weighted"))
+    weighted = benchmark_of("custom").recipe(prepare_table(class_weights="balanced", output="weighted"))
     assert weighted.metric["value"] == "macro_f1"

@@ -10,8 +10,8 @@ import re
 import numpy as np
 import pytest
 
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.custom.options import OWN_KINDS, CustomOptions
-from roberta_plugin.finetuning.custom.prepare import settings
 from roberta_plugin.finetuning.inspection import describe, find_faults, remarks
 from roberta_plugin.finetuning.preparation import check_same
 from tests.tiny_tables import write_csv, write_json_lines
@@ -269,12 +269,12 @@ def test_rows_with_one_text_of_a_pair_or_one_group_stay_together(prepare_table, 
 
 
 def test_settings_follow_the_options_alone():
-    found = settings(
-        "custom", max_length=64, options=CustomOptions(kind="pair", text_pair_column="b", labels=("n", "y"))
+    found = benchmark_of("custom").settings(
+        max_length=64, options=CustomOptions(kind="pair", text_pair_column="b", labels=("n", "y"))
     )
     assert found["kind"] == "classification"
     assert (found["text_pair_column"], found["labels"], found["valid_share"]) == ("b", ["n", "y"], 0.1)
-    assert settings("custom", max_length=64, options=CustomOptions(valid="dev.csv"))["valid_share"] is None
+    assert benchmark_of("custom").settings(max_length=64, options=CustomOptions(valid="dev.csv"))["valid_share"] is None
 
 
 def test_labels_that_differ_in_spelling_only_are_warned_of_and_suggested(prepare_table, tmp_path, caplog):

@@ -3,9 +3,8 @@
 import pytest
 
 from roberta_plugin.finetuning.glue.alignment import align
-from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.kinds.noun_phrases import contains, content_words
+from tests.tiny_benchmarks import read_task
 
 DRAIN = "The drain is clogged with hair. It has to be cleaned."
 NEWSLETTER = (
@@ -65,11 +64,9 @@ def test_contains_looks_for_whole_words_in_a_row():
 
 
 def test_every_real_row_aligns_and_most_of_them_to_the_letter(glue):
-    glue_task = TASKS["WNLI"]
-    for source, path in glue_task.found(glue / "WNLI").values():
-        rows = read_rows(glue_task, source, path)
-        found = [align(*row.sentences) for row in rows]
+    for rows in read_task("WNLI", glue).values():
+        found = [align(*row.texts) for row in rows]
         assert None not in found
         assert sum(alignment.cost == 0 for alignment in found) / len(rows) > 0.8
         for row, alignment in zip(rows, found, strict=True):
-            assert alignment.phrase in row.sentences[1]
+            assert alignment.phrase in row.texts[1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
-from roberta_plugin.finetuning.glue import benchmark as benchmark
+from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -26,7 +26,7 @@ def prepared(tmp_path_factory):
 
 def score(prepared, split, *members, folder=None):
     outputs = [RawOutputs(logits=np.array(scores, dtype=np.float32)) for scores in members]
-    return benchmark.score(prepared.task, prepared, split, outputs, folder=folder, options=GlueOptions())
+    return benchmark_of(prepared.task).score(prepared, split, outputs, folder=folder, options=GlueOptions())
 
 
 def noise(prepared, split, *, num_scores=1, seed=0):
@@ -35,12 +35,12 @@ def noise(prepared, split, *, num_scores=1, seed=0):
 
 
 def test_the_table_of_suites_leads_here():
-    assert benchmark_of("WNLI") is benchmark
-    assert set(benchmark.TASKS) == set(BENCHMARKS["glue"][1]) == benchmark.PAPER.keys()
+    assert set(TASKS) == set(BENCHMARKS["glue"][1])
+    assert all(benchmark_of(task) is TASKS[task] and TASKS[task].paper for task in TASKS)
 
 
 def test_the_recipe_is_the_paper_s(prepared):
-    recipe = benchmark.recipe("SST-2", prepared["SST-2"])
+    recipe = benchmark_of("SST-2").recipe(prepared["SST-2"])
     assert recipe.axes["lr"] == ["1e-5", "2e-5", "3e-5"]
     updates = {16: 10 * 3, 32: 10 * 2}  # 41 examples
     for batch, total in updates.items():
@@ -53,7 +53,7 @@ def test_the_recipe_is_the_paper_s(prepared):
     assert recipe.train["weight-decay"] == "0.1" and recipe.train["adam-betas"] == "(0.9, 0.98)"
     assert recipe.metric == {"log": "valid", "value": "accuracy", "goal": "max", "at": "best"}
     assert len(recipe.seeds) == 5
-    assert benchmark.recipe("STS-B", prepared["STS-B"]).metric["value"] == "pearson_spearman"
+    assert benchmark_of("STS-B").recipe(prepared["STS-B"]).metric["value"] == "pearson_spearman"
 
 
 def test_an_ensemble_averages_probabilities(prepared):
@@ -156,9 +156,20 @@ def test_the_diagnostic_set_is_scored_by_r3(tmp_path):
 
 
 def test_the_paper_s_numbers_are_percentages():
-    splits = [rows for splits in benchmark.PAPER.values() for rows in splits.values()]
+    splits = [rows for task in TASKS.values() for rows in task.paper.values()]
     numbers = [value for rows in splits for row in rows.values() for value in row.values()]
     assert len(numbers) > 20 and all(60 < value < 100 and math.isfinite(value) for value in numbers)
-    assert benchmark.PAPER["RTE"]["valid"]["RoBERTa large"] == {"accuracy": 86.6}
-    mnli = {split: [row["accuracy"] for row in rows.values()] for split, rows in benchmark.PAPER["MNLI"].items()}
+    assert benchmark_of("RTE").paper["valid"]["RoBERTa large"] == {"accuracy": 86.6}
+    mnli = {split: [row["accuracy"] for row in rows.values()] for split, rows in benchmark_of("MNLI").paper.items()}
     assert mnli == {"valid": [90.2, 87.6], "valid_mismatched": [90.2], "test": [90.8], "test_mismatched": [90.2]}
+
+
+def test_labels_are_spelt_as_in_the_files():
+    assert list(TASKS["RTE"].lines(["5"], ["entailment"])) == ["index\tprediction", "5\tentailment"]
+
+
+def test_numbers_stay_within_the_limits(prepared, tmp_path):
+    outputs = np.array([[5.4], [2.34567], [-0.1]] * 4)
+    score(prepared["STS-B"], "test", outputs, folder=tmp_path)
+    lines = (tmp_path / "STS-B.tsv").read_text().splitlines()[1:4]
+    assert lines == ["0\t5.000", "1\t2.346", "2\t0.000"]

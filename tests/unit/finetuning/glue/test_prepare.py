@@ -5,20 +5,20 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.glue.prepare import prepare
-from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.wnli import find_schema
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from tests.tiny_benchmarks import words_tokenizer
+from tests.tiny_benchmarks import read_task, words_tokenizer
 from tests.tiny_glue import write_task
 
 
 def prepared_of(task, raw, folder, *, max_length=60):
     tokenizer, vocabulary = words_tokenizer()
-    prepare(task, raw, folder, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=GlueOptions())
+    benchmark_of(task).prepare(
+        raw, folder, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=GlueOptions()
+    )
     return Prepared.open(folder)
 
 
@@ -140,9 +140,8 @@ def test_phrases_of_the_real_rows_have_the_ids_of_the_whole_text(shared_data, gl
         pytest.skip("needs shared/data/gpt2_bpe")
     tokenizer = load_tokenizer(shared_data / "gpt2_bpe")
     encoder = Encoder(tokenizer, Vocabulary.load(shared_data / "gpt2_bpe" / "dict.txt"))
-    glue_task = TASKS["WNLI"]
     number = 0
-    for row in read_rows(glue_task, *glue_task.found(glue / "WNLI")["valid"]):
+    for row in read_task("WNLI", glue)["valid"]:
         schema = find_schema(row)
         text = schema.before.rstrip()
         space = schema.before[len(text) :]

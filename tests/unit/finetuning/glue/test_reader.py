@@ -6,6 +6,7 @@ import pytest
 
 from roberta_plugin.finetuning.glue.reader import read_rows
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from tests.tiny_benchmarks import read_task
 
 PAIRS = "index\tsentence1\tsentence2\tlabel\n"
 
@@ -19,12 +20,12 @@ def read(tmp_path, task, split, content, *, name="file.tsv"):
 
 def test_cola_has_a_header_in_test_only(tmp_path):
     rows = read(tmp_path, "CoLA", "train", "gj04\t1\t\tIt works.\ngj04\t0\t*\tWorks it.\n")
-    assert [(row.id, row.sentences, row.label) for row in rows] == [
+    assert [(row.id, row.texts, row.label) for row in rows] == [
         ("0", ("It works.",), 1),
         ("1", ("Works it.",), 0),
     ]
     rows = read(tmp_path, "CoLA", "test", "index\tsentence\n7\tIt works.\n")
-    assert [(row.id, row.sentences, row.label) for row in rows] == [("7", ("It works.",), None)]
+    assert [(row.id, row.texts, row.label) for row in rows] == [("7", ("It works.",), None)]
 
 
 def test_mrpc_may_begin_with_a_byte_order_mark(tmp_path):
@@ -34,13 +35,13 @@ def test_mrpc_may_begin_with_a_byte_order_mark(tmp_path):
 
 def test_quotes_and_unusual_line_separators_are_text(tmp_path):
     rows = read(tmp_path, "RTE", "train", PAIRS + '3\t"He said\tso\u2028it is "\tentailment\r\n4\ta\tb\tentailment')
-    assert rows[0].sentences == ('"He said', 'so\u2028it is "')
+    assert rows[0].texts == ('"He said', 'so\u2028it is "')
     assert [row.id for row in rows] == ["3", "4"]
 
 
 def test_columns_are_found_by_name(tmp_path):
     rows = read(tmp_path, "RTE", "train", "label\tsentence2\tindex\tsentence1\nentailment\tb\t9\ta\n")
-    assert (rows[0].id, rows[0].sentences, rows[0].label) == ("9", ("a", "b"), 1)
+    assert (rows[0].id, rows[0].texts, rows[0].label) == ("9", ("a", "b"), 1)
 
 
 def test_regression_reads_numbers(tmp_path):
@@ -118,8 +119,7 @@ REAL = {
 @pytest.mark.parametrize("task", REAL)
 def test_the_real_files_are_read_whole(glue, task):
     glue_task = TASKS[task]
-    found = glue_task.found(glue / glue_task.folder)
-    rows = {split: read_rows(glue_task, source, path) for split, (source, path) in found.items()}
+    rows = read_task(task, glue)
     assert {split: len(part) for split, part in rows.items()} == REAL[task]
     labels = {row.label for row in rows["train"]}
     assert (
@@ -128,5 +128,5 @@ def test_the_real_files_are_read_whole(glue, task):
         else (min(labels), max(labels)) == glue_task.limits
     )
     for split in rows.keys() - {"train", "valid"}:
-        assert len(rows[split]) == glue_task.submission(split).num_rows
+        assert [len(rows[split])] == [source.num_rows for source in glue_task.sources if source.split == split]
         assert {row.label for row in rows[split]} == {None}

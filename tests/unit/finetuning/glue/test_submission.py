@@ -4,12 +4,9 @@ import logging
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.glue.predictions import file_name, write_predictions
 from roberta_plugin.finetuning.glue.submission import LEADERBOARD
-from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.submission import write_submission as write_for
 
 NAMES = {"CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"}
@@ -22,24 +19,6 @@ def write_submission(output, folders, **options):
 def test_the_leaderboard_has_eleven_files():
     assert LEADERBOARD.files.keys() == {f"{name}.tsv" for name in NAMES}
     assert LEADERBOARD.files["AX.tsv"] == 1104
-
-
-def test_labels_are_spelt_as_in_the_files(tmp_path):
-    write_predictions(tmp_path / "RTE.tsv", TASKS["RTE"], ["5", "7"], np.array([1, 0]))
-    assert (tmp_path / "RTE.tsv").read_text() == "index\tprediction\n5\tentailment\n7\tnot_entailment\n"
-    write_predictions(tmp_path / "MNLI-m.tsv", TASKS["MNLI"], ["0"], np.array([1]))
-    assert (tmp_path / "MNLI-m.tsv").read_text() == "index\tprediction\n0\tneutral\n"
-
-
-def test_numbers_stay_within_the_limits(tmp_path):
-    write_predictions(tmp_path / "STS-B.tsv", TASKS["STS-B"], ["0", "1", "2"], np.array([5.4, 2.34567, -0.1]))
-    assert (tmp_path / "STS-B.tsv").read_text().splitlines()[1:] == ["0\t5.000", "1\t2.346", "2\t0.000"]
-
-
-def test_names_of_the_files():
-    assert file_name(TASKS["MNLI"], "test_mismatched") == "MNLI-mm.tsv"
-    assert file_name(TASKS["MNLI"], "valid_mismatched") == "MNLI.valid_mismatched.tsv"
-    assert file_name(TASKS["QNLI-ranking"], "test") == "QNLI.tsv"
 
 
 def write_all(folder, *, without=()):

@@ -4,12 +4,13 @@ import pytest
 
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.kinds import metrics
 
 
 def test_the_tasks_are_those_of_the_table_of_suites():
     assert set(TASKS) == set(BENCHMARKS["glue"][1])
-    assert len({glue_task.folder for glue_task in TASKS.values()}) == 9
+    assert len({glue_task.folder or glue_task.name for glue_task in TASKS.values()}) == 9
 
 
 @pytest.mark.parametrize("glue_task", TASKS.values(), ids=lambda glue_task: glue_task.name)
@@ -28,23 +29,25 @@ def test_only_the_paper_s_three_start_from_mnli():
 
 def test_a_missing_dev_file_is_an_error_and_a_missing_test_file_is_not(tmp_path):
     (tmp_path / "train.tsv").touch()
-    with pytest.raises(FileNotFoundError, match=r"dev\.tsv does not exist.*RTE"):
-        TASKS["RTE"].found(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"holds no dev\.tsv: RTE needs the official files"):
+        TASKS["RTE"].files(tmp_path, GlueOptions())
     (tmp_path / "dev.tsv").touch()
-    assert list(TASKS["RTE"].found(tmp_path)) == ["train", "valid"]
+    assert list(TASKS["RTE"].files(tmp_path, GlueOptions())) == ["train", "valid"]
 
 
 def test_the_diagnostic_set_with_labels_goes_before_the_one_without(tmp_path):
     for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "diagnostic.tsv"):
         (tmp_path / name).touch()
-    found = TASKS["MNLI"].found(tmp_path)
+    mnli = TASKS["MNLI"]
+    found = mnli.files(tmp_path, GlueOptions())
     assert list(found) == ["train", "valid", "valid_mismatched", "ax"]
-    assert not found["ax"][0].labelled
+    assert not mnli.source("ax", *found["ax"]).labelled
     (tmp_path / "diagnostic-full.tsv").touch()
-    source, path = TASKS["MNLI"].found(tmp_path)["ax"]
-    assert source.labelled and path.name == "diagnostic-full.tsv"
+    (path,) = mnli.files(tmp_path, GlueOptions())["ax"]
+    assert mnli.source("ax", path).labelled and path.name == "diagnostic-full.tsv"
 
 
-def test_submissions_belong_to_test_sets():
-    assert TASKS["MNLI"].submission("test_mismatched").submission == "MNLI-mm"
-    assert TASKS["MNLI"].submission("valid") is None
+def test_names_of_the_prediction_files():
+    assert TASKS["MNLI"].prediction_files("test_mismatched") == ("MNLI-mm.tsv",)
+    assert TASKS["MNLI"].prediction_files("valid_mismatched") == ("MNLI.valid_mismatched.tsv",)
+    assert TASKS["QNLI-ranking"].prediction_files("test") == ("QNLI.tsv",)

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.race import benchmark as benchmark
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_race import write_lines, write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of
@@ -25,8 +25,8 @@ def outputs_that_answer(split, given):
 
 
 def test_the_recipe_is_the_papers_table_10(race):
-    recipe = benchmark.recipe("race", race)
-    assert recipe.seeds == ("1", "2", "3", "4", "5")
+    recipe = benchmark_of("race").recipe(race)
+    assert recipe.seeds == ["1", "2", "3", "4", "5"]
     updates = str(4 * 13)  # 202 questions in batches of 16
     schedule = {"batch-size": "16", "total-num-update": updates, "max-update": updates, "warmup-updates": "3"}
     assert recipe.axes == {"lr": ["1e-5"], "batch": {"16": schedule}}
@@ -39,7 +39,7 @@ def test_the_recipe_is_the_papers_table_10(race):
 
 def test_real_race_has_the_number_of_updates_that_the_watch_is_made_for(race, monkeypatch):
     monkeypatch.setattr(type(race.split("train")), "__len__", lambda split: 87866)
-    schedule = benchmark.recipe("race", race).axes["batch"]["16"]
+    schedule = benchmark_of("race").recipe(race).axes["batch"]["16"]
     assert (schedule["total-num-update"], schedule["warmup-updates"]) == ("21968", "1318")
 
 
@@ -50,8 +50,8 @@ def test_scores_become_accuracies_and_a_file_of_predictions(race, tmp_path):
     given[3] = (given[3] + 1) % 4
     is_middle = split.columns["level"] == 0
     assert is_middle[3]
-    found = benchmark.score(
-        "race", race, "valid", [outputs_that_answer(split, given)], folder=tmp_path, options=RaceOptions()
+    found = benchmark_of("race").score(
+        race, "valid", [outputs_that_answer(split, given)], folder=tmp_path, options=RaceOptions()
     )
     assert found == {"accuracy": 95.0, "accuracy_middle": 90.0, "accuracy_high": 100.0}
     lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
@@ -66,8 +66,8 @@ def test_members_are_averaged(race):
     split = race.split("valid")
     labels = np.array(split.columns["label"])
     members = [outputs_that_answer(split, (labels + shift) % 4) for shift in (0, 0, 1)]
-    assert benchmark.score("race", race, "valid", members, folder=None, options=RaceOptions())["accuracy"] == 100.0
-    assert benchmark.score("race", race, "valid", members[2:], folder=None, options=RaceOptions())["accuracy"] == 0.0
+    assert benchmark_of("race").score(race, "valid", members, folder=None, options=RaceOptions())["accuracy"] == 100.0
+    assert benchmark_of("race").score(race, "valid", members[2:], folder=None, options=RaceOptions())["accuracy"] == 0.0
 
 
 def test_a_split_without_answers_gets_predictions_and_no_metrics(tmp_path):
@@ -76,6 +76,8 @@ def test_a_split_without_answers_gets_predictions_and_no_metrics(tmp_path):
     prepared = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set")
     split = prepared.split("test")
     members = [outputs_that_answer(split, np.array([2, 0, 1]))]
-    assert benchmark.score("multiple_choice", prepared, "test", members, folder=tmp_path, options=RaceOptions()) == {}
+    assert (
+        benchmark_of("multiple_choice").score(prepared, "test", members, folder=tmp_path, options=RaceOptions()) == {}
+    )
     lines = (tmp_path / "test.predictions.jsonl").read_text().splitlines()
     assert [json.loads(line)["answer"] for line in lines] == [2, 0, 1]

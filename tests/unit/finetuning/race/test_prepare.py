@@ -7,10 +7,10 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.race.prepare import prepare
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
 from roberta_plugin.kinds.choices import question_with_option
 from tests.real_data import unpack
@@ -21,7 +21,9 @@ from tests.tiny_race import write_lines, write_passage, write_race
 def prepared_of(task, raw, output, *, max_length=120, question_length=60, **options):
     tokenizer, vocabulary = words_tokenizer()
     given = RaceOptions(question_length=question_length, **options)
-    prepare(task, raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=given)
+    benchmark_of(task).prepare(
+        raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=given
+    )
     return Prepared.open(output)
 
 
@@ -121,8 +123,8 @@ def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_rac
     bpe = shared_data / "gpt2_bpe"
     tokenizer, vocabulary = load_tokenizer(bpe), Vocabulary.load(bpe / "dict.txt")
     output = tmp_path / "set"
-    prepare(
-        "race", real_race, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=512, options=RaceOptions()
+    benchmark_of("race").prepare(
+        real_race, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=512, options=RaceOptions()
     )
     valid = Prepared.open(output).split("valid")
     assert len(valid) == 4887

@@ -8,7 +8,6 @@ import yaml
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.squad import benchmark as benchmark
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.questions import Questions
 from roberta_plugin.kinds.span_metrics import evaluate
@@ -40,7 +39,7 @@ def outputs(prepared, split="valid", *, seed=0):
 
 
 def score(prepared, members, *, split="valid", folder=None, **options):
-    return benchmark.score(prepared.task, prepared, split, members, folder=folder, options=SquadOptions(**options))
+    return benchmark_of(prepared.task).score(prepared, split, members, folder=folder, options=SquadOptions(**options))
 
 
 def read(folder, name):
@@ -48,8 +47,7 @@ def read(folder, name):
 
 
 def test_the_registry_finds_the_suite(prepared):
-    assert benchmark_of(prepared.task) is benchmark
-    assert benchmark.PAPER[prepared.task]["valid"]["RoBERTa large"].keys() == {"exact", "f1"}
+    assert benchmark_of(prepared.task).paper["valid"]["RoBERTa large"].keys() == {"exact", "f1"}
 
 
 def test_metrics_are_those_of_the_files_that_are_written(prepared, tmp_path):
@@ -108,7 +106,7 @@ def test_a_split_without_answers_has_predictions_and_no_metrics(prepared, tmp_pa
 
 
 def test_the_recipe_is_the_papers_and_a_grid(prepared, tmp_path):
-    recipe = benchmark.recipe(prepared.task, prepared)
+    recipe = benchmark_of(prepared.task).recipe(prepared)
     windows = len(prepared.split("train"))
     updates = 2 * -(-windows // 48)
     assert recipe.axes["lr"] == ["1.5e-5"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.inspection import find_faults, remarks
-from roberta_plugin.finetuning.summaries import prepare as prepare_module
+from roberta_plugin.finetuning.summaries import tasks as tasks_module
 from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
@@ -74,21 +74,21 @@ def test_what_is_left_out_and_cut_is_counted(tmp_path, caplog):
         (of_sentences,) = remarks(prepared)
         assert of_sentences.startswith("train: 24 of 25 sentences are longer than 5 tokens and were cut")
         tokenizer, vocabulary = words_tokenizer()
-        from roberta_plugin.finetuning.summaries.prepare import prepare
+        from roberta_plugin.finetuning.benchmarks import benchmark_of
 
         settings = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 64, "options": SummariesOptions()}
-        prepare("cnn_dailymail", folder.parent, tmp_path / "out", **settings)
+        benchmark_of("cnn_dailymail").prepare(folder.parent, tmp_path / "out", **settings)
     assert "2 documents without text or with an empty" in caplog.text
     (folder / "0.story").unlink()
     with pytest.raises(ValueError, match="The split train holds no document"):
-        prepare("cnn_dailymail", folder.parent, tmp_path / "none", **settings)
+        benchmark_of("cnn_dailymail").prepare(folder.parent, tmp_path / "none", **settings)
 
 
 def test_what_cannot_be_learned_evaluated_or_held_in_memory_is_said(tmp_path, caplog, monkeypatch):
     raw = write_raw(tmp_path / "raw", sizes={"train": 3, "valid": 2})
     lines = [json.dumps({"text": "good", **summary}) for summary in ({"summary": "good"}, {}, {})]
     (raw / "test.jsonl").write_text("\n".join(lines))
-    monkeypatch.setattr(prepare_module, "_MANY_WINDOWS", 1)
+    monkeypatch.setattr(tasks_module, "_MANY_WINDOWS", 1)
     with caplog.at_level(logging.WARNING):
         write_prepared(tmp_path, raw=raw)
     assert "test: 2 of 3 documents have no summary, so the split is predicted and not evaluated" in caplog.text

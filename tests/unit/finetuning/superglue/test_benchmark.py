@@ -8,7 +8,6 @@ import pytest
 
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.superglue import benchmark
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_superglue import TASKS, write_lines, write_task
@@ -18,7 +17,6 @@ from tests.unit.finetuning.glue.test_prepare import texts
 def prepared_of(task, raw, folder, *, max_length=120, **options):
     tokenizer, vocabulary = words_tokenizer()
     benchmark_of(task).prepare(
-        task,
         raw,
         folder,
         tokenizer=tokenizer,
@@ -55,7 +53,7 @@ def outputs(prepared, split, *, good=5.0, num_classes=None):
 
 def score(prepared, split, found, folder=None):
     task = prepared.task
-    return benchmark_of(task).score(task, prepared, split, [found], folder=folder, options=options_for(task))
+    return benchmark_of(task).score(prepared, split, [found], folder=folder, options=options_for(task))
 
 
 def lines(path):
@@ -65,7 +63,7 @@ def lines(path):
 def test_the_tables_and_the_made_up_files_have_the_same_tasks():
     named = [*BENCHMARKS["superglue"][1], *BENCHMARKS["superglue.choices"][1]]
     assert sorted(named) == sorted(TASKS)
-    assert benchmark_of("WSC") is benchmark
+    assert all(benchmark_of(task).name == task for task in TASKS)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -164,9 +162,7 @@ def test_test_sets_get_their_official_file_and_no_metrics(prepared, tmp_path, ta
     is_ranked = found.settings.get("kind") != "classification"
     logits = logits[:, :1] if is_ranked else logits
     assert score(found, "test", RawOutputs(logits=logits.astype(np.float32)), tmp_path) == {}
-    assert (
-        [path.name for path in tmp_path.iterdir()] == [name] == list(benchmark_of(task).prediction_files(task, "test"))
-    )
+    assert [path.name for path in tmp_path.iterdir()] == [name] == list(benchmark_of(task).prediction_files("test"))
     written = (tmp_path / name).read_text().splitlines()
     assert re.fullmatch(first, written[0])
     assert len(written) == 6
@@ -188,7 +184,7 @@ def test_commonsense_qa_is_written_as_fairseq_writes_it(prepared, raw):
 
 
 def test_the_grids_are_those_of_their_sources(prepared):
-    recipes = {task: benchmark_of(task).recipe(task, prepared[task]) for task in TASKS}
+    recipes = {task: benchmark_of(task).recipe(prepared[task]) for task in TASKS}
     assert list(recipes["WSC"].axes["batch"]) == ["8", "16", "32"]
     expected = {"batch-size": "16", "total-num-update": "2000", "max-update": "2000", "warmup-updates": "250"}
     assert recipes["WSC"].axes["batch"]["16"] == expected
@@ -203,7 +199,7 @@ def test_the_grids_are_those_of_their_sources(prepared):
     }
     assert recipes["CB"].starts_from == "MNLI"
     assert recipes["MultiRC"].metric["value"] == "f1"
-    assert benchmark.recipe("WSC", prepared["WSC"], epochs=2).axes["batch"]["8"]["max-update"] == str(
+    assert benchmark_of("WSC").recipe(prepared["WSC"], epochs=2).axes["batch"]["8"]["max-update"] == str(
         2 * -(-len(prepared["WSC"].split("train")) // 8)
     )
 

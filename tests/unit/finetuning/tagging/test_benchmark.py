@@ -8,8 +8,7 @@ from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging import benchmark
-from roberta_plugin.finetuning.tagging.predictions import shown
+from roberta_plugin.finetuning.tagging.tasks import shown
 from roberta_plugin.kinds.entities import evaluate, invalid_places
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences, best_valid
@@ -34,7 +33,7 @@ def outputs(prepared, split="valid", *, seed=0, right=0.0):
 
 
 def score(prepared, split, *members, folder=None, **options):
-    return benchmark.score("tagging", prepared, split, members, folder=folder, options=TaggingOptions(**options))
+    return benchmark_of("tagging").score(prepared, split, members, folder=folder, options=TaggingOptions(**options))
 
 
 def columns(path):
@@ -44,8 +43,8 @@ def columns(path):
 
 
 def test_the_table_leads_here_and_the_recipe_names_its_numbers(prepared):
-    assert all(benchmark_of(task) is benchmark for task in BENCHMARKS["tagging"][1])
-    recipe = benchmark.recipe("tagging", prepared)
+    assert all(benchmark_of(task).name == task for task in BENCHMARKS["tagging"][1])
+    recipe = benchmark_of("tagging").recipe(prepared)
     assert recipe.axes["lr"] == ["2e-5", "3e-5", "5e-5"]
     updates = 4 * -(-len(prepared.split("train")) // 32)
     assert recipe.axes["batch"]["32"]["max-update"] == str(updates)
@@ -129,7 +128,7 @@ def test_plain_tags_have_an_accuracy(tmp_path):
     raw = tmp_path / "raw"
     write_columns(raw / "train.txt", [(["good", "xyz"], ["NN", "VB"])] * 4)
     prepared = write_prepared(tmp_path, raw=raw, scheme="plain")
-    assert benchmark.recipe("tagging", prepared).metric["value"] == "accuracy"
+    assert benchmark_of("tagging").recipe(prepared).metric["value"] == "accuracy"
     found = score(prepared, "train", outputs(prepared, "train", right=50.0), folder=tmp_path, valid_sequences=True)
     assert found == {"accuracy": 100.0}
     assert not (tmp_path / "train.report.txt").exists()

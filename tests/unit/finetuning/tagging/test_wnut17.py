@@ -4,10 +4,10 @@ import numpy as np
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.tagging import benchmark
-from roberta_plugin.finetuning.tagging.predictions import shown
+from roberta_plugin.finetuning.tagging.tasks import shown
 from roberta_plugin.kinds.entities import entities_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.real_data import unpack
@@ -29,7 +29,7 @@ def test_all_entities_survive_words_tokens_and_windows(shared_data, tmp_path):
     bpe = shared_data / "gpt2_bpe"
     tools = {"tokenizer": load_tokenizer(bpe), "vocabulary": Vocabulary.load(bpe / "dict.txt"), "max_length": 48}
     options = TaggingOptions(doc_stride=16, strict=True)
-    benchmark.prepare("wnut17", raw, tmp_path / "prepared", **tools, options=options)
+    benchmark_of("wnut17").prepare(raw, tmp_path / "prepared", **tools, options=options)
     prepared = Prepared.open(tmp_path / "prepared")
     assert prepared.splits == ("train", "valid")
     for name, file, num_entities in (("train", "wnut17train.conll", 1975), ("valid", "emerging.dev.conll", 836)):
@@ -39,7 +39,7 @@ def test_all_entities_survive_words_tokens_and_windows(shared_data, tmp_path):
         labels = np.asarray(split.array("token_labels"))
         certain = np.where(labels[:, None] == np.arange(13), 9.0, 0.0).astype(np.float32)
         outputs = RawOutputs(token_logits=np.split(certain, np.cumsum(split.sequences.sizes)[:-1]))
-        found = benchmark.score("wnut17", prepared, name, [outputs], folder=tmp_path, options=TaggingOptions())
+        found = benchmark_of("wnut17").score(prepared, name, [outputs], folder=tmp_path, options=TaggingOptions())
         assert (found["f1"], found["accuracy"]) == (100.0, 100.0)
         blocks = (tmp_path / f"{name}.predictions.conll").read_text().split("\n\n")[:-1]
         assert len(blocks) == len(sentences)

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from roberta_plugin.finetuning.glue.ranking import question_numbers, training_groups
-from roberta_plugin.finetuning.glue.reader import GlueRow
+from roberta_plugin.finetuning.text_examples import TextExample, training_groups
 from roberta_plugin.kinds.pair_ranking import decide
 
 
 def rows_of(*rows):
-    return [GlueRow(str(index), (question, sentence), label) for index, (question, sentence, label) in enumerate(rows)]
+    return [
+        TextExample(str(index), (question, sentence), label) for index, (question, sentence, label) in enumerate(rows)
+    ]
 
 
 ROWS = rows_of(("q1", "no", 0), ("q2", "yes", 1), ("q1", "right", 1), ("q3", "wrong", 0), ("q1", "also no", 0))
@@ -36,12 +37,6 @@ def test_a_question_without_a_right_sentence_has_the_answer_none():
 def test_a_training_set_of_one_question_needs_no_rivals():
     (group,) = training_groups(rows_of(("q", "s", 1)), seed=1)
     assert group.sentences == ("s",)
-
-
-def test_pairs_of_a_question_share_a_number():
-    numbers = question_numbers(ROWS)
-    assert numbers[0] == numbers[2] == numbers[4]
-    assert len(set(numbers.tolist())) == 3
 
 
 def test_the_best_of_a_question_is_the_answer_and_a_lone_pair_is_judged_by_its_sign():

@@ -1,4 +1,4 @@
-"""QNLI as ranking: the sentences that are paired with one question compete to answer it (paper section 5.1).
+"""Examples of texts and pairs, as the readers of GLUE and SuperGLUE make them; and QNLI as ranking (paper section 5.1).
 
 QNLI was made by pairing each question of SQuAD with sentences of its paragraph: one that answers it and, in most cases,
 one that does not. Instead of classifying each pair alone, the model gives each pair a logit, and the sentence with the
@@ -6,21 +6,41 @@ highest logit is the answer.
 
 "None of them" takes part with the logit 0. This fixes the level of the logits, so that the only pair of a question can
 be judged too, by the sign of its logit. The official files have almost no such pairs, parts of them have many.
-
-Example: the pairs of a question have the logits 1.2 and 0.3 -> the first sentence is the answer (`decide`: [1, 0]).
-
-Shapes: N pairs of a split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.glue.reader import GlueRow
+from roberta_plugin.kinds.phrases import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """A text or a pair with its label."""
+
+    id: Any
+    """As prediction files name the row; of MultiRC, the numbers of paragraph, question and answer."""
+    texts: tuple[str, ...]
+    label: float | None
+    """The id of the label, or the number; None if it is not public."""
+    group: Hashable = None
+    """The same in examples that belong together, such as the pairs of a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaExample:
+    """A text with a gap, the phrase that the row is about, and its rivals."""
+
+    id: Any
+    """As prediction files name the row."""
+    schema: Schema
+    label: int | None
+    """1 if the phrase is the right one; None if that is not public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +52,13 @@ class Group:
     answer: int  # which one is right; len(sentences) if none is
 
 
-def training_groups(rows: Sequence[GlueRow], *, seed: int) -> list[Group]:
+def training_groups(rows: Sequence[TextExample], *, seed: int) -> list[Group]:
     """Rows of the training set -> groups, in the order in which the questions appear.
 
     A sentence that answers its question competes with the question's other sentences or, if there are none, with a
     sentence drawn from those of other questions. A pure function of rows and seed.
     """
-    sentences = [row.sentences[1] for row in rows]
+    sentences = [row.texts[1] for row in rows]
     groups = []
     for number, (question, members) in enumerate(_by_question(rows).items()):
         right = [sentences[member] for member in members if rows[member].label == 1]
@@ -51,19 +71,11 @@ def training_groups(rows: Sequence[GlueRow], *, seed: int) -> list[Group]:
     return groups
 
 
-def question_numbers(rows: Sequence[GlueRow]) -> NDArray[np.int64]:
-    """The number of each row's question (N,), the same for pairs of the same question."""
-    numbers = np.empty(len(rows), dtype=np.int64)
-    for number, members in enumerate(_by_question(rows).values()):
-        numbers[members] = number
-    return numbers
-
-
-def _by_question(rows: Sequence[GlueRow]) -> dict[str, list[int]]:
+def _by_question(rows: Sequence[TextExample]) -> dict[str, list[int]]:
     """Question -> indices of its rows."""
     members: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
-        members.setdefault(row.sentences[0], []).append(index)
+        members.setdefault(row.texts[0], []).append(index)
     return members
 
 

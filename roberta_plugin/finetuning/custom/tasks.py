@@ -1,0 +1,268 @@
+"""Tables of your own: `custom`. What a row means, is learned and judged by, is up to its kind.
+
+An example is a row of a table, in order, with a record of its `id` and `line`. The columns are those of its kind; a
+test table without labels has none. The grid depends on the size of the data.
+
+The paper tunes on GLUE with learning rates of 1e-5, 2e-5 and 3e-5, batches of 16 and 32, 10 epochs and five seeds
+(Table 10). That is the middle of this table; smaller sets get more epochs, because few updates leave a model unstable
+(Mosbach et al. 2021, arXiv 2006.04884, who train 20 epochs), and larger ones fewer runs:
+
+    examples         learning rates    batch    epochs  seeds  runs
+    below 1,000      {1,2,3}e-5        16       20      5      15
+    below 10,000     {1,2,3}e-5        16, 32   10      3      18
+    below 100,000    {1,2,3}e-5        32       5       3      9
+    from 100,000 on  {1,3}e-5          32       3       3      6
+
+The rest is as in Table 10: warm-up 6 %, linear decay, weight decay 0.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
+from roberta_plugin.finetuning.custom.bootstrap import intervals
+from roberta_plugin.finetuning.custom.options import CustomOptions
+from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
+from roberta_plugin.finetuning.inspection import labels_without_examples
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.kinds import table_kind
+from roberta_plugin.kinds.examples import (
+    Example,
+    check_ids,
+    is_missing,
+    shared_sides,
+    warn_of_duplicates,
+    warn_of_overlap,
+)
+from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.tables import Outcome, TableKind
+
+logger = logging.getLogger(__name__)
+
+VALID_SHARE = 0.1
+_COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
+_RECORDED = (*_COLUMNS, "delimiter", "label_separator", "fold")
+_SPLITS = ("train", "valid", "test")
+SIZES: tuple[tuple[float, Training], ...] = (  # below this number of examples
+    (1_000, Training(batches=(16,), epochs=20)),
+    (10_000, Training(num_seeds=3)),
+    (100_000, Training(batches=(32,), epochs=5, num_seeds=3)),
+    (float("inf"), Training(lrs=("1e-5", "3e-5"), batches=(32,), epochs=3, num_seeds=3)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTables(Benchmark):
+    """Tables of any kind."""
+
+    def files(self, raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
+        """See `Benchmark.files`; the tables are named by the options, relative to `raw`.
+
+        Raises:
+            FileNotFoundError: naming the option of a table that does not exist.
+            ValueError: if there is no table to train on.
+        """
+        if options.train is None:
+            raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
+        found = {split: raw / name for split, name in options.files.items()}
+        for split, path in found.items():
+            if not path.is_file():
+                raise FileNotFoundError(f"--{split} {path} does not exist: check the path.")
+        return {split: [path] for split, path in found.items()}
+
+    def settings(self, *, max_length: int, options: CustomOptions) -> dict[str, Any]:
+        """See `Benchmark.settings`; `labels` are among them if they are given.
+
+        Raises:
+            ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
+        """
+        options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
+        name = str(options.kind).replace("-", "_")
+        name = "classification" if name == "pair" else name
+        plain = {item: getattr(options, item) for item in _RECORDED}
+        is_cut = options.valid is None and options.fold is None
+        found: dict[str, Any] = {
+            **plain,
+            "kind": name,
+            "max_length": max_length,
+            "text_column": options.text_column or "text",
+            "label_column": list(options.label_column or ("label",)),
+            "valid_share": (options.valid_share or VALID_SHARE) if is_cut else None,
+            "class_weights": options.class_weights or "none",
+            **({"labels": list(options.labels)} if options.labels else {}),
+        }
+        found |= type(table_kind(found)).settings_of(options, max_length=max_length)
+        if found["text_column"] in found["label_column"]:
+            raise ValueError(
+                f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
+                "Name two columns."
+            )
+        return found
+
+    def read(
+        self, files: Mapping[str, list[Path]], options: CustomOptions, settings: Mapping[str, Any]
+    ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
+        """See `Benchmark.read`; a development set is cut from the training table, if no other is named."""
+        reading = table_kind(settings)
+        for (path,) in files.values():
+            reading.check_name(path)
+        splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
+        table = splits["train"]
+        if "valid" not in splits:
+            splits |= _cut(table, reading, options)
+        found = reading.discover(table, splits["train"])
+        _report(splits, table_kind({**settings, **found}))
+        return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, found
+
+    def write(
+        self, split: SplitWriter, content: list[Example], encoder: Encoder, settings: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Benchmark.write`."""
+        table_kind(settings).write(split, content, encoder, max_length=settings["max_length"])
+        return ()
+
+    def training_of(self, prepared: Prepared) -> Training:
+        """See `Benchmark.training_of`: by the size of the data."""
+        num_examples = len(prepared.split("train"))
+        return next(training for below, training in SIZES if num_examples < below)
+
+    def selection_of(self, prepared: Prepared) -> str:
+        """See `Benchmark.selection_of`."""
+        return table_kind(prepared.settings).selection
+
+    def judge(
+        self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: CustomOptions
+    ) -> Judged:
+        """See `Benchmark.judge`; the metrics are those of the kind, and the `threshold`, if it has one."""
+        outcome = self._outcome(prepared, part, members, options)
+        files = {name: as_json(outcome.entries()) for name in self.prediction_files(part.name)}
+        if outcome.measure is None:
+            return Judged({}, files)
+        metrics = outcome.measure(np.ones(outcome.num_examples))
+        return Judged(metrics if outcome.threshold is None else {**metrics, "threshold": outcome.threshold}, files)
+
+    def details(
+        self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: CustomOptions
+    ) -> dict[str, Any]:
+        """See `Benchmark.details`: intervals, baseline, and the tables of the kind (`kinds/tables.Outcome`)."""
+        outcome = self._outcome(prepared, prepared.split(split), members, options)
+        if outcome.measure is None:
+            return {}
+        return {
+            "num_examples": outcome.num_examples,
+            "intervals": intervals(outcome.measure, outcome.num_examples),
+            "not_measured": list(outcome.not_measured),
+            "baseline": dict(outcome.baseline),
+            **outcome.tables,
+        }
+
+    def _outcome(
+        self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: CustomOptions
+    ) -> Outcome:
+        kind = table_kind(prepared.settings)
+        if options.threshold is not None and not kind.threshold:
+            raise ValueError(
+                f"--threshold goes with multi-label and question-answering, and {prepared.folder} is for {kind.name}."
+            )
+        outcome = kind.outcome(part, members, train=prepared.split("train"), threshold=options.threshold)
+        return outcome.without_metrics_of_all_labels() if labels_without_examples(prepared, part) else outcome
+
+
+def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
+    """The examples of a table; a test table may have no labels at all.
+
+    Raises:
+        ValueError: naming file, line and remedy.
+    """
+    rows = list(kind.rows(path))
+    if not rows:
+        raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")
+    without = [row for row in rows if not kind.is_labelled(row)] if split == "test" else []
+    if 0 < len(without) < len(rows):
+        raise ValueError(
+            f"{without[0].where}: the label is empty, and {len(rows) - len(without):,} of {len(rows):,} rows of the "
+            "test table have one. Fill in or leave out the rows without a label, or leave the whole column out."
+        )
+    examples = [kind.read(row, is_labelled=not without) for row in rows]
+    id_column, group_column = kind.settings["id_column"], kind.settings["group_column"]
+    if id_column is not None:
+        check_ids(examples, id_column)
+    if group_column is None or split != "train":
+        return examples
+    values = (row.value(group_column, option="--group-column") for row in rows)
+    return [
+        example if is_missing(value) else example._replace(group=str(value).strip())
+        for example, value in zip(examples, values, strict=True)
+    ]
+
+
+def _cut(table: Sequence[Example], kind: TableKind, options: CustomOptions) -> dict[str, list[Example]]:
+    """Training and development set out of one table, cut by groups, if there are any, else by texts."""
+    table = _grouped(table, kind)
+
+    def key(example: Example) -> Sequence[str]:
+        return (example.group,) if example.group else kind.split_key(example)
+
+    if options.fold is not None:
+        number, total = options.part()
+        chosen = cut_fold(table, number=number, total=total, key=key, labels=kind.split_labels)
+        remedy = f"There are too few different texts for {total} folds: give a smaller number."
+    else:
+        chosen = cut_share(table, share=options.valid_share or VALID_SHARE, key=key, labels=kind.split_labels)
+        remedy = "Give another --valid-share, or a table for --valid."
+    if any(example.group for example in table):
+        remedy += (
+            f" The rows form {len({key(example) for example in table}):,} groups: another --group-column has more."
+        )
+    train, valid = divided(table, chosen, remedy=remedy)
+    return {"train": train, "valid": valid}
+
+
+def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
+    """Pairs of which most share one text with others, as questions with several answers, in groups by that text."""
+    is_pair = kind.settings["text_pair_column"] is not None and len(kind.split_key(table[0])) == 2
+    if kind.settings["group_column"] is not None or not is_pair:
+        return table
+    shared = shared_sides(table)
+    side = shared.index(max(shared))
+    is_grouped = shared[side] > len(table) / 2
+    for number in (side, 1 - side):
+        column = kind.settings[("text_column", "text_pair_column")[number]]
+        found = f"{table[0].path}: {shared[number]:,} of {len(table):,} rows have the same {column!r} as another row"
+        if number == side and is_grouped:
+            logger.warning(
+                f"{found}, and are on the same side of the cut: the groups are those of --group-column {column}."
+            )
+        elif shared[number]:
+            logger.warning(
+                f"{found}, and may be in the training set where the other is in the development set: --group-column "
+                f"{column} keeps them together."
+            )
+    return [example._replace(group=example.texts[side]) for example in table] if is_grouped else table
+
+
+def _report(splits: dict[str, list[Example]], kind: TableKind) -> None:
+    """Log what is in the splits, and warn of what is odd."""
+    for name, examples in splits.items():
+        warn_of_duplicates(examples)
+        if name != "train":
+            warn_of_overlap(splits["train"], examples, split=name)
+        logger.info(f"{name}: {len(examples):,} examples of {examples[0].path}")
+    if kind.name == "classification":
+        counts = Counter(example.target for example in splits["train"])
+        for label in kind.labels:
+            if not counts[label]:
+                logger.warning(f"No row of the training set has the label {label!r}: the model cannot learn it.")
+
+
+TASKS = {"custom": OwnTables(name="custom")}
