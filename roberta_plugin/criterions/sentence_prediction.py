@@ -75,7 +75,7 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
 
         Args:
             model: ours or fairseq's, possibly wrapped for data-parallel training.
-            sample: a batch of `ExamplesDataset` with the columns that `finetuning/glue/prepare.py` describes, or the
+            sample: a batch of `ExamplesDataset` with the columns that `finetuning/text_benchmark.py` describes, or the
                 files of `roberta_plugin/kinds`.
         """
         logits = self.task.outputs(model, sample).float()

@@ -72,7 +72,7 @@ class Squad2Criterion(FineTuningCriterion):
 
         Args:
             model: with a span head.
-            sample: a batch of `ExamplesDataset` with the columns of `finetuning/squad/prepare.py`.
+            sample: a batch of `ExamplesDataset` with the columns of `kinds/passages.py`.
         """
         columns = sample["columns"]
         logits = self.task.outputs(model, sample)

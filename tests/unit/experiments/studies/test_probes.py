@@ -109,7 +109,7 @@ def test_all_data_must_have_one_vocabulary(tmp_path, data):
             FileNotFoundError,
             "probes, probe: none does not exist: give the folder of the official files as raw",
         ),
-        ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"train\.tsv does not exist"),
+        ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"holds no train\.tsv"),
     ],
 )
 def test_probes_that_cannot_work_are_refused(tmp_path, data, probe, error, message):

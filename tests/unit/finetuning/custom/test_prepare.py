@@ -154,7 +154,7 @@ def test_folds_have_each_text_once_in_a_development_set(prepare_table):
 @pytest.mark.parametrize(
     ("kind", "rows", "options", "message"),
     [
-        ("classification", [{"review": "a", "label": "x"}], {}, r"my\.csv: there is no column 'text'; there are 'review', 'label'\. Name one of them by --text-column"),
+        ("classification", [{"review": "a", "label": "x"}], {}, r"my\.csv, line 2: there is no column 'text'; there are 'review', 'label'\. Name one of them by --text-column"),
         ("classification", [{"text": "a", "stars": "x"}], {}, "no column 'label'.* --label-column"),
         ("classification", [{"text": "a", "label": "x"}, {"text": " ", "label": "y"}], {}, r"line 3: the column 'text' is empty"),
         ("classification", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, r"line 3: the label in the column 'label' is empty"),
