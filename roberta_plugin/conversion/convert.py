@@ -1,7 +1,8 @@
 """Export our models to other formats, and import models of other formats.
 
-The folder of a conversion appears when it is complete, and replaces only earlier conversions. Its conversion.json lists
-its files, so that files added later are noticed.
+torch and fairseq are imported when a conversion begins, so that the commands' help is quick. The folder of a conversion
+appears when it is complete, and replaces only earlier conversions. Its conversion.json lists its files, so that files
+added later are noticed.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from roberta_plugin import __version__
-from roberta_plugin.conversion.fairseq_format import Layout, write_fairseq, write_ours
-from roberta_plugin.conversion.huggingface import MAX_SHARD_BYTES, write_huggingface
-from roberta_plugin.conversion.model_card import write_card
-from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.files import atomic_write, replace_folder
 from roberta_plugin.json_files import read_json
 from roberta_plugin.settings import REQUIRED, check_values, setting
 
+if TYPE_CHECKING:
+    from roberta_plugin.conversion.portable import PortableModel
+
 Format = Literal["huggingface", "fairseq", "onnx"]
+Layout = Literal["today", "2019"]
 RECORD = "conversion.json"
 
 
@@ -55,7 +55,7 @@ class ExportSettings:
         metavar="TEXT",
     )
     license: str = setting("other", "licence for the model card, such as mit")
-    max_shard_bytes: int = MAX_SHARD_BYTES
+    max_shard_bytes: int = 5 * 10**9  # as transformers cuts them
     """Most bytes of one file of weights (huggingface)."""
 
     def __post_init__(self) -> None:
@@ -105,6 +105,11 @@ def export_model(settings: ExportSettings) -> Converted:
         FileNotFoundError: if a file of the model is missing.
         ValueError: if the model cannot be expressed in the format, or the folder holds something else.
     """
+    from roberta_plugin.conversion.fairseq_format import write_fairseq
+    from roberta_plugin.conversion.huggingface import write_huggingface
+    from roberta_plugin.conversion.model_card import write_card
+    from roberta_plugin.conversion.pretrained import read_any
+
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
     check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
@@ -130,6 +135,9 @@ def import_model(settings: ImportSettings) -> Converted:
         FileNotFoundError: if a file of the model is missing.
         ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
     """
+    from roberta_plugin.conversion.fairseq_format import write_ours
+    from roberta_plugin.conversion.pretrained import read_any
+
     check_output(settings.output_dir, sources=(settings.source, settings.data))
     model = _labelled(read_any(settings.source, data=settings.data), settings.labels)
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}

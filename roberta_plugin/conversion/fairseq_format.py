@@ -22,12 +22,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.conversion.convert import Layout
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.model_files import (
@@ -57,7 +58,6 @@ from roberta_plugin.models.checkpoints.names import (
     saved_options,
 )
 
-Layout = Literal["today", "2019"]
 MODEL = "model.pt"
 NOTE = "NOTE"
 FAIRSEQS_EPSILON = 1e-5  # of layer norms

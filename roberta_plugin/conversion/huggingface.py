@@ -47,7 +47,6 @@ from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.initialization import STANDARD_DEVIATION
 
-MAX_SHARD_BYTES = 5 * 10**9  # as transformers cuts them
 _ADVICE = "Copy the file again."
 
 
@@ -231,7 +230,7 @@ def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]
     return parameters
 
 
-def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_bytes: int) -> None:
     """Write parameters as safetensors; more than `max_shard_bytes` become several files and an index."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
