@@ -148,3 +148,19 @@ assert len(VERBS) >= 5
     for name, summary in cli.VERBS.items():
         assert name in done.stdout
         assert summary.split()[0] in done.stdout
+
+
+def test_the_help_of_a_verb_imports_neither_torch_nor_fairseq():
+    code = """
+import sys
+from roberta_plugin.cli import VERBS, main
+for verb in VERBS.keys() - {"plan"}:  # whose estimates use the model's own formulas
+    try:
+        main([verb, "--help"])
+    except SystemExit as stop:
+        assert stop.code == 0
+    heavy = {"torch", "fairseq"} & set(sys.modules)
+    assert not heavy, (verb, heavy)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
