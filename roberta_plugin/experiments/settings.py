@@ -47,7 +47,7 @@ class ReportedRuns(RunSettings):
         nargs="*",
         metavar="NAME=VALUE",
     )
-    report_only: bool = setting(False, "write the report of what is there, train nothing")
+    report_only: bool = setting(False, "write the report of the results so far, train nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class SweepSettings(ReportedRuns):
     code: Path | None = None
     """The runs use the code in this folder's .snapshots; None: `output_dir`."""
     renew_code: bool = setting(
-        False, "from now on use the present code of this plugin, not the copy that the first start has made"
+        False, "from now on use the present code of this plugin instead of the copy that the first start made"
     )
     ensemble: int = setting(5, "members of an ensemble to list", smallest=0)
     keep: Keep = setting(
@@ -144,12 +144,12 @@ class FinetuneSettings(RunSettings, DataSettings):
     epochs: int | None = setting(None, "passes over the data, instead of the paper's number", smallest=1)
     only: Mapping[str, str] = setting(
         dict,
-        "keep one value of an axis of the grid, such as lr=1e-5, or some, as lr=1e-4,3e-4, instead of trying all",
+        "keep one value of an axis of the grid, such as lr=1e-5, or several, as lr=1e-4,3e-4, instead of all",
         metavar="AXIS=LABEL",
     )
     train_options: Mapping[str, str] = setting(
         dict,
-        "option of fairseq-train, such as bf16=true; batch-size=N is what a GPU takes at once, and update-freq "
+        "option of fairseq-train, such as bf16=true; batch-size=N is the batch of a GPU, and update-freq "
         "follows from it so that the batch of the cell does not change",
         flag="--set",
         metavar="OPTION=VALUE",
@@ -157,7 +157,7 @@ class FinetuneSettings(RunSettings, DataSettings):
     select: str | None = setting(
         None,
         "choose checkpoint and cell by this metric on the development set, instead of the recipe's: such as macro_f1, "
-        "mcc, f1, mae or loss; a name that the task does not have lists those that it has",
+        "mcc, f1, mae or loss; an unknown name lists the task's metrics",
         metavar="METRIC",
     )
     gpus_per_run: int | None = setting(

@@ -40,8 +40,8 @@ class FileOptions(TaskOptions):
     train: str | None = option(
         None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
     )
-    valid: str | None = option(None, "the same for the development set", stage="prepare", metavar="FILE")
-    test: str | None = option(None, "the same for the test set", stage="prepare", metavar="FILE")
+    valid: str | None = option(None, "file of the development set", stage="prepare", metavar="FILE")
+    test: str | None = option(None, "file of the test set", stage="prepare", metavar="FILE")
 
     @property
     def files(self) -> dict[str, str]:

@@ -44,7 +44,7 @@ class DataSettings:
     tokenizer: Path | None = setting(None, "folder with the tokenizer's files and dict.txt")
     max_length: int | None = setting(
         None,
-        f"most tokens of a sequence; how many texts are longer, and so are cut, is said ({MAX_LENGTH}; in `roberta "
+        f"most tokens of a sequence; longer texts are cut, and counted ({MAX_LENGTH}; in `roberta "
         "finetune` the model's length, if that is less)",
         smallest=SMALLEST_LENGTH,
     )

@@ -24,14 +24,12 @@ class PredictSettings:
         flag="model",
         metavar="model",
     )
-    task_kind: str | None = setting(
-        None, "what to predict (default: what it was trained for)", choices=tuple(TASK_KINDS)
-    )
+    task_kind: str | None = setting(None, "what to predict (default: the model's own task)", choices=tuple(TASK_KINDS))
     input: Path | None = setting(
         None, "records, plain or compressed (.gz, .zst, .xz, .bz2); - is standard input (default)", metavar="FILE"
     )
     output: Path | None = setting(None, "answers; - is standard output (default); .npy for embeddings", metavar="FILE")
-    format: Format | None = setting(None, "form of the input (default: by its name, or first line)")
+    format: Format | None = setting(None, "format of the input (default: by its name, or first line)")
     delimiter: str | None = setting(
         None, "separator of the columns of CSV (default: as in training, or a comma)", metavar="CHARACTER"
     )
@@ -40,14 +38,16 @@ class PredictSettings:
         "column or field of the text, or of the context of questions (default: as in training, or as below)",
         metavar="COLUMN",
     )
-    text_pair_column: str | None = setting(None, "the same for the second text, or the question", metavar="COLUMN")
+    text_pair_column: str | None = setting(
+        None, "column or field of the second text, or of the question", metavar="COLUMN"
+    )
     id_column: str | None = setting(
         None,
-        "column or field that each answer gives back as id (id; without one: the number of the line)",
+        "column or field that each answer repeats as id (id; without one: the number of the line)",
         metavar="COLUMN",
     )
     data: Path | None = setting(None, "folder with dict.txt, if it is not that of the model")
-    tokenizer: Path | None = setting(None, "folder with the tokenizer's files, if it is another one")
+    tokenizer: Path | None = setting(None, "folder with the tokenizer's files, if it is not that of the model")
     head: str | None = setting(None, "name of the head, if the model has several")
     top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
     pooling: Literal["mean", "first"] = setting("mean", "embeddings: the mean over all tokens, or the features of <s>")
@@ -70,7 +70,7 @@ class PredictSettings:
     num_sentences: int | None = setting(None, "sentences of a summary (3)", smallest=1)
     length_share: float | None = setting(
         None,
-        "instead: the share of a text's words, from 0 to 1, that its summary has at least",
+        "instead of --num-sentences: least share of a text's words in its summary, from 0 to 1",
         metavar="SHARE",
         smallest=0,
         largest=1,
@@ -82,7 +82,7 @@ class PredictSettings:
     )
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
     on_error: OnError = setting(
-        "stop", "at a bad line: stop, or skip it: write an entry with its number and the error, and go on"
+        "stop", "at a bad line: stop, or skip it: write an entry with its number and the error, and continue"
     )
     window: int = dataclasses.field(default=1024, metadata={"smallest": 1})
     """Records in memory at a time, which are sorted by length."""

@@ -25,10 +25,10 @@ class CustomOptions(FileOptions):
         metavar="FILE",
     )
     valid: str | None = option(
-        None, "the same for development (default: a share of --train)", stage="prepare", metavar="FILE"
+        None, "table of the development set (default: a share of --train)", stage="prepare", metavar="FILE"
     )
     test: str | None = option(
-        None, "the same for the test set; it may lack the label column", stage="prepare", metavar="FILE"
+        None, "table of the test set, which may lack the label column", stage="prepare", metavar="FILE"
     )
     text_column: str | None = option(
         None,
@@ -62,7 +62,7 @@ class CustomOptions(FileOptions):
     )
     group_column: str | None = option(
         None,
-        "column of what rows have in common that must not be divided between training and development set, such as a "
+        "column of groups that stay together in training or development set, such as a "
         "person or document (default: the text; of pairs, the text that most rows share, if there is one)",
         stage="prepare",
         metavar="COLUMN",
@@ -75,10 +75,10 @@ class CustomOptions(FileOptions):
         nargs="+",
     )
     delimiter: str | None = option(
-        None, "what separates the columns of .csv, such as ';' (a comma)", stage="prepare", metavar="CHARACTER"
+        None, "separator of the columns of .csv, such as ';' (a comma)", stage="prepare", metavar="CHARACTER"
     )
     label_separator: str | None = option(
-        None, "multi-label: what separates the labels of a row (a comma)", stage="prepare", metavar="TEXT"
+        None, "multi-label: separator of the labels of a row (a comma)", stage="prepare", metavar="TEXT"
     )
     valid_share: float | None = option(
         None,

@@ -53,9 +53,9 @@ class SummariesOptions(FileOptions):
         tasks=("summaries",),
     )
     valid: str | None = option(
-        None, "the same for the development set", stage="prepare", metavar="FILE", tasks=("summaries",)
+        None, "file of the development set", stage="prepare", metavar="FILE", tasks=("summaries",)
     )
-    test: str | None = option(None, "the same for the test set", stage="prepare", metavar="FILE", tasks=("summaries",))
+    test: str | None = option(None, "file of the test set", stage="prepare", metavar="FILE", tasks=("summaries",))
     num_sentences: int | None = option(None, "sentences of a summary (3)", stage="score", smallest=1)
     length_share: float | None = option(
         None,
