@@ -118,10 +118,13 @@ def measured_costs(log: Sequence[str], num_updates: int) -> tuple[float, float] 
 
 
 def measured_speed(logs: Iterable[Path]) -> float | None:
-    """FLOP/s of the pretrainings in these logs: the median of the runs' medians; None before there is one."""
+    """FLOP/s of the pretrainings in these logs: the median of the runs' medians; None before there is one.
+
+    None, too, for models so small that the log shows 0 TFLOP/s.
+    """
     texts = (path.read_text(encoding="utf-8", errors="replace").splitlines() for path in logs)
     of_runs = [values for lines in texts if (values := curve(lines, kind="train_inner", value="tflops").values)]
-    return 1e12 * statistics.median(map(statistics.median, of_runs)) if of_runs else None
+    return (1e12 * statistics.median(map(statistics.median, of_runs)) or None) if of_runs else None
 
 
 def assumed_speed(*, num_ranks: int, parallel: int, is_cpu: bool) -> float:

@@ -173,6 +173,7 @@ def test_the_speed_is_the_median_of_the_runs_medians(tmp_path):
     logs = [write_log(tmp_path / "a", 1, 2, 9), write_log(tmp_path / "b", 4), write_log(tmp_path / "c", 5, 5)]
     assert measured_speed(logs) == 4e12
     assert measured_speed([write_log(tmp_path / "empty")]) is None
+    assert measured_speed([write_log(tmp_path / "tiny", 0, 0)]) is None, "a dry run would divide by it"
 
 
 def test_static_masks_that_never_come_back_are_noted_and_pretraining_is_counted_for_every_seed(tmp_path):
