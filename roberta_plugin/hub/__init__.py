@@ -9,7 +9,6 @@ interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
 core        ids of many sequences -> predictions and features
 texts       texts <-> ids, with <mask>; tokens -> words
 running     sequences -> batches of similar length -> what the model computes, in order
-pronouns    a sentence with a pronoun -> phrases that may replace it
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq

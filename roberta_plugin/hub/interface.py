@@ -33,7 +33,7 @@ from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore, Pooling
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
-from roberta_plugin.kinds import pronouns
+from roberta_plugin.kinds import phrases
 from roberta_plugin.kinds.words import split_words, word_spans
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import SpanLogits
@@ -292,10 +292,10 @@ class RobertaHub(HubCore):
         Raises:
             ValueError: if the marks are wrong, or there is nothing to choose.
         """
-        question = pronouns.read_question(sentence, candidates)
-        inputs = pronouns.question_inputs(question, self.codec.encoder, max_length=self.max_positions)
-        scores = self.score_spans(inputs.sequences, pronouns.masked_positions(inputs))
-        return pronouns.answer(question, np.array(scores))
+        question = phrases.read_question(sentence, candidates)
+        inputs = phrases.question_inputs(question, self.codec.encoder, max_length=self.max_positions)
+        scores = self.score_spans(inputs.sequences, phrases.masked_positions(inputs))
+        return phrases.answer(question, np.array(scores))
 
     def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
         if isinstance(texts, str):

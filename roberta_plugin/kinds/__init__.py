@@ -27,9 +27,8 @@ What the classes are made of:
     examples            rows                       -> examples; what is odd about them
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs
-    pronouns            a marked sentence          -> phrases that may replace the pronoun
     noun_phrases        a text                     -> its noun phrases
-    phrases             phrases for a pronoun      -> model inputs; how well each fits (torch)
+    phrases             phrases for a pronoun      -> model inputs; which one wins
     choices             context, question, option  -> `<s> context </s> </s> question+option </s>`
     windows             question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
     passages            passages and questions     -> a split of windows

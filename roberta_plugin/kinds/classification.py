@@ -98,15 +98,8 @@ class Classification(TextKind, TableKind):
         """See `TableKind.columns`."""
         return {"label": number_of(example.target, self.labels, example)}
 
-    def outcome(
-        self,
-        split: PreparedSplit,
-        members: Sequence[RawOutputs],
-        *,
-        train: PreparedSplit,
-        threshold: float | None = None,
-    ) -> Outcome:
-        """See `TableKind.outcome`."""
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+        """See `TableKind.judged`."""
         labels = self.labels
         answers = split.columns.get("label")
 
@@ -118,14 +111,11 @@ class Classification(TextKind, TableKind):
         if answers is None:
             return Outcome(entries=entries, num_examples=len(split))
         right, predictions = np.asarray(answers), self.decide(members, split)
-        ones = np.ones(len(right))
-        counts = own_metrics.confusion(right, predictions, ones, num_classes=len(labels))
-        most_frequent = np.full_like(predictions, np.bincount(train.columns["label"]).argmax())
+        counts = own_metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
         return Outcome(
             entries=entries,
             num_examples=len(split),
             measure=lambda weights: own_metrics.of_classes(right, predictions, weights, num_classes=len(labels)),
-            baseline=own_metrics.of_classes(right, most_frequent, ones, num_classes=len(labels)),
             tables={
                 "classes": own_metrics.class_table(counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1), labels),
                 "confusion": {"labels": labels, "counts": counts.astype(int).tolist()},

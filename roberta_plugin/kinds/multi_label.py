@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import own_metrics
-from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of, rounded
+from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, number_of, positive_weights
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -51,6 +51,11 @@ class MultiLabel(TextKind, TableKind):
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`: the most frequent label alone."""
+        most_frequent = np.asarray(train.columns["labels"]).sum(axis=0).argmax()
+        return RawOutputs(logits=2 * certain(logits_of([outputs])[0].shape, most_frequent) - 100)
 
     @property
     def selection(self) -> str:
@@ -115,15 +120,8 @@ class MultiLabel(TextKind, TableKind):
             present[number_of(label, self.labels, example)] = 1
         return {"labels": present}
 
-    def outcome(
-        self,
-        split: PreparedSplit,
-        members: Sequence[RawOutputs],
-        *,
-        train: PreparedSplit,
-        threshold: float | None = None,
-    ) -> Outcome:
-        """See `TableKind.outcome`: the labels above the threshold.
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+        """See `TableKind.judged`: the labels above the threshold.
 
         Raises:
             ValueError: if no threshold is given, and the split has no right answers to find it by.
@@ -149,15 +147,12 @@ class MultiLabel(TextKind, TableKind):
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
-        known, ones, predictions = right, np.ones(len(right)), probabilities >= threshold
-        most_frequent = np.zeros_like(right)
-        most_frequent[:, np.asarray(train.columns["labels"]).sum(axis=0).argmax()] = True
-        counts = own_metrics.label_counts(right, predictions, ones)
+        known, predictions = right, probabilities >= threshold
+        counts = own_metrics.label_counts(right, predictions, np.ones(len(right)))
         return Outcome(
             entries=entries,
             num_examples=len(split),
             measure=lambda weights: own_metrics.of_labels(known, predictions, weights),
-            baseline=own_metrics.of_labels(right, most_frequent, ones),
             tables={"classes": own_metrics.class_table(*counts, labels)},
             threshold=threshold,
         )

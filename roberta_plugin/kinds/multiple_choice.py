@@ -220,15 +220,8 @@ class MultipleChoice(TableKind):
             found.append(marked(content, is_cut=is_cut))
         return found
 
-    def outcome(
-        self,
-        split: PreparedSplit,
-        members: Sequence[RawOutputs],
-        *,
-        train: PreparedSplit,
-        threshold: float | None = None,
-    ) -> Outcome:
-        """See `TableKind.outcome`: the most probable option; probabilities of members are averaged."""
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+        """See `TableKind.judged`: the most probable option; probabilities of members are averaged."""
         offsets = np.asarray(split.offsets)
         probabilities = option_probabilities(members, offsets)  # (S,)
         predictions = answers(probabilities, offsets)  # (N,)
@@ -244,13 +237,17 @@ class MultipleChoice(TableKind):
         if right is None:
             return Outcome(entries=entries, num_examples=len(split))
         is_right = predictions == np.asarray(right)
-        chance = 100 * float((1 / np.diff(offsets)).mean())
         return Outcome(
             entries=entries,
             num_examples=len(split),
             measure=lambda weights: own_metrics.of_choices(is_right, weights),
-            baseline={"accuracy": chance},
         )
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, threshold: float | None
+    ) -> dict[str, float]:
+        """See `TableKind.baseline`: a guess."""
+        return {"accuracy": 100 * float((1 / np.diff(split.offsets)).mean())}
 
 
 def _inputs(

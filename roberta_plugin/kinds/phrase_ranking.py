@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds import pronouns
+from roberta_plugin.kinds import phrases
 from roberta_plugin.kinds.averaging import mean_probabilities
 from roberta_plugin.kinds.base import Answer, Kind, logits_of
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -49,24 +49,24 @@ class PhraseRanking(Kind):
         wins = probabilities[offsets[:-1]] >= np.maximum.reduceat(probabilities, offsets[:-1])
         return (wins & (np.diff(offsets) > 1)).astype(np.int64)
 
-    def read_question(self, row: Row) -> pronouns.PronounQuestion:
+    def read_question(self, row: Row) -> phrases.PronounQuestion:
         """See `Kind.read_question`."""
         given = row.values.get("candidates")
         candidates = None if given is None else texts_of(row, "candidates", what="candidate", may_be_empty=True)
-        return pronouns.read_question(
+        return phrases.read_question(
             text_of(row, self.names_of(0), option="--text-column", keeps_space=True), candidates
         )
 
-    def answer(self, questions: Sequence[pronouns.PronounQuestion]) -> list[Answer]:
+    def answer(self, questions: Sequence[phrases.PronounQuestion]) -> list[Answer]:
         """See `Kind.answer`; a sentence that is too long loses tokens at both ends."""
         encoder = self.hub.codec.encoder
-        inputs = [pronouns.question_inputs(each, encoder, max_length=self.max_length) for each in questions]
+        inputs = [phrases.question_inputs(each, encoder, max_length=self.max_length) for each in questions]
         sequences = [sequence for each in inputs for sequence in each.sequences]
-        spans = [span for each in inputs for span in pronouns.masked_positions(each)]
+        spans = [span for each in inputs for span in phrases.masked_positions(each)]
         scores = iter(self.hub.score_spans(sequences, spans, max_tokens=self.options.batch_tokens))
         answers: list[Answer] = []
         for question in questions:
             found = [next(scores) for _ in question.phrases]
             named = {phrase: round(score, 6) for phrase, score in zip(question.phrases, found, strict=True)}
-            answers.append({"answer": pronouns.answer(question, np.array(found)), "scores": named})
+            answers.append({"answer": phrases.answer(question, np.array(found)), "scores": named})
         return answers

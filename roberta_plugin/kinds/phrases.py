@@ -1,55 +1,24 @@
-"""Phrases that compete for the place of a pronoun: their model inputs, and how well each fits (paper section 5.1).
+"""Phrases that compete for the place of a pronoun: their model inputs, and which one wins (paper section 5.1).
 
-The score is the mean log-probability of the phrase's tokens, which are all masked at once and predicted by the
-masked-LM head, as in fairseq's examples/roberta/wsc/wsc_criterion.py. Works with our models and fairseq's `roberta`.
+Each phrase replaces the pronoun and is masked, and the masked-LM head scores it. Of a new sentence, the candidates are
+its noun phrases (`noun_phrases`, where fairseq asks spaCy).
 
-Shapes: B examples in a batch, S their sequences, T positions, M tokens of all phrases, P phrases of a schema, V
-vocabulary.
+Shapes: T tokens of an input, P phrases of a schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.kinds.noun_phrases import noun_phrases, rivals_of
 
-
-def phrase_scores(model: Any, sample: Mapping[str, Any], *, mask_id: int) -> Tensor:
-    """Scores (S, 1) of the sequences of a batch of kind `phrase_ranking`, in fp32; 0 if the phrase is empty."""
-    inputs, lengths = sample["net_input"], sample["net_input"]["src_lengths"]
-    counts = sample["offsets"].diff()
-    before, after = (
-        sample["columns"][name].repeat_interleave(counts, output_size=len(lengths)) for name in ("before", "after")
-    )  # (B,) -> (S,)
-    tokens = inputs["src_tokens"]
-    begins = _begins(inputs) + before
-    sizes = lengths - before - after  # of the phrases (S,)
-    sequence = torch.arange(len(lengths), device=tokens.device).repeat_interleave(sizes)  # (M,), of each token
-    within = torch.arange(len(sequence), device=tokens.device) - (sizes.cumsum(0) - sizes)[sequence]
-    places = begins[sequence] + within  # (M,) in the flat tokens
-    is_masked = torch.zeros_like(tokens, dtype=torch.bool).view(-1).index_fill(0, places, True).view_as(tokens)
-    masked = tokens.masked_fill(is_masked, mask_id)
-    logits, _ = model(**{**inputs, "src_tokens": masked}, masked_tokens=is_masked)  # (M, V)
-    found = logits.float().log_softmax(dim=-1).gather(1, tokens.view(-1)[places, None])  # (M, V) -> (M, 1)
-    sums = torch.zeros(len(lengths), 1, device=tokens.device).index_add(0, sequence, found)  # (M, 1) -> (S, 1)
-    means: Tensor = sums / sizes.clamp(min=1)[:, None]
-    return means
-
-
-def _begins(inputs: Mapping[str, Any]) -> Tensor:
-    """Where each sequence begins in the flat tokens (S,)."""
-    lengths: Tensor = inputs["src_lengths"]
-    if "packing" in inputs:
-        return lengths.cumsum(0) - lengths
-    width: int = inputs["src_tokens"].size(1)
-    return torch.arange(len(lengths), device=lengths.device) * width
+_FORM = "Mark the pronoun with [ ], and a phrase to ask about with _ _, as in: The _trophy_ did not fit, [it] was big."
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +61,66 @@ def schema_inputs(schema: Schema, encoder: Encoder, *, max_length: int) -> Schem
     before = before[max(0, len(before) + len(after) - room) :]
     sequences = [encoder.join(np.concatenate([before, ids, after]), max_length=max_length) for ids in phrases]
     return SchemaInputs(sequences, len(before) + 1, len(after) + 1, num_tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PronounQuestion:
+    """A sentence with a marked pronoun."""
+
+    before: str
+    """The text before the pronoun."""
+    after: str
+    """The text after it."""
+    query: str | None
+    """The phrase in question, if there is one."""
+    candidates: tuple[str, ...]
+    """Phrases that the pronoun may stand for, without the query."""
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """The query, if there is one, and then the candidates."""
+        return self.candidates if self.query is None else (self.query, *self.candidates)
+
+
+def read_question(sentence: str, candidates: Sequence[str] | None = None) -> PronounQuestion:
+    """Find the marks of a sentence, and the phrases that compete.
+
+    Example: "The _trophy_ would not fit in the brown suitcase because [it] was too big." -> query "trophy", candidates
+    "the brown suitcase" and "suitcase", before "The trophy would not fit in the brown suitcase because ".
+
+    Raises:
+        ValueError: if the marks are not those of `_FORM`, or there is no phrase to choose.
+    """
+    if sentence.count("[") != 1 or sentence.count("]") != 1 or sentence.index("[") > sentence.index("]"):
+        raise ValueError(f"There must be one pronoun in brackets, got {sentence!r}. {_FORM}")
+    if sentence.count("_") not in (0, 2):
+        raise ValueError(f"There must be no phrase between underscores, or one, got {sentence!r}. {_FORM}")
+    query = sentence.split("_")[1].strip() if "_" in sentence else None
+    before, rest = sentence.replace("_", "").split("[")
+    pronoun, after = rest.split("]")
+    if query == "" or not pronoun.strip() or (query is not None and ("[" in query or "]" in query)):
+        raise ValueError(f"The marks of {sentence!r} hold no phrase. {_FORM}")
+    found = noun_phrases(before + pronoun + after) if candidates is None else candidates
+    question = PronounQuestion(before=before, after=after, query=query, candidates=tuple(rivals_of(query, found)))
+    if not question.phrases:
+        raise ValueError(f"{sentence!r} has no noun phrase that the pronoun could stand for. Give candidates.")
+    return question
+
+
+def question_inputs(question: PronounQuestion, encoder: Encoder, *, max_length: int) -> SchemaInputs:
+    """One sequence (T,) for each phrase of the question, which stand where the pronoun stood."""
+    first, *others = question.phrases
+    schema = Schema(before=question.before, after=question.after, phrase=first, rivals=tuple(others))
+    return schema_inputs(schema, encoder, max_length=max_length)
+
+
+def masked_positions(inputs: SchemaInputs) -> list[range]:
+    """Positions of the phrase in each sequence."""
+    return [range(inputs.before, len(sequence) - inputs.after) for sequence in inputs.sequences]
+
+
+def answer(question: PronounQuestion, scores: NDArray[np.float64]) -> bool | str:
+    """Scores of the phrases -> whether the query is the best, or else which candidate is."""
+    if question.query is not None:
+        return bool((scores[0] >= scores[1:]).all())
+    return question.candidates[int(scores.argmax())]

@@ -254,15 +254,8 @@ class QuestionAnswering(TableKind):
             entry["no_answer_probability"] = rounded(null)
         return {**entry, "candidates": candidates}
 
-    def outcome(
-        self,
-        split: PreparedSplit,
-        members: Sequence[RawOutputs],
-        *,
-        train: PreparedSplit,
-        threshold: float | None = None,
-    ) -> Outcome:
-        """See `TableKind.outcome`: the best span, or no answer if its probability is above the threshold.
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+        """See `TableKind.judged`: the best span, or no answer if its probability is above the threshold.
 
         Raises:
             ValueError: if no threshold is given, and the split has no right answers to find it by.
@@ -292,14 +285,18 @@ class QuestionAnswering(TableKind):
         if not questions.is_labelled:
             return Outcome(entries=entries, num_examples=len(questions), threshold=threshold)
         scores = np.array([score(_RULES, text, answers) for text, answers in zip(predictions, right, strict=True)])
-        unanswered = np.array([score(_RULES, "", answers) for answers in right])  # (Q, 2)
         return Outcome(
             entries=entries,
             num_examples=len(questions),
             measure=lambda weights: _means(scores, weights),
-            baseline=_means(unanswered, np.ones(len(questions))),
             threshold=threshold,
         )
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, threshold: float | None
+    ) -> dict[str, float]:
+        """See `TableKind.baseline`: no answer to any question, whatever the threshold is."""
+        return super().baseline(split, outputs, train, 0.0)
 
 
 class _QuestionsInMemory(Questions):

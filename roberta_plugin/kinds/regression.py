@@ -48,9 +48,9 @@ class Regression(TextKind, TableKind):
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         """See `Kind.constant`."""
-        return RawOutputs(
-            logits=np.full(logits_of([outputs])[0].shape, np.mean(train.columns["label"]), dtype=np.float32)
-        )
+        (logits,), (mean, deviation) = logits_of([outputs]), self.scale
+        number = (np.mean(train.columns["label"]) - mean) / deviation
+        return RawOutputs(logits=np.full(logits.shape, number, dtype=np.float32))
 
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
         """See `Kind.only_answer`; numbers are on a scale of about 1."""
@@ -117,15 +117,8 @@ class Regression(TextKind, TableKind):
         """See `TableKind.columns`."""
         return {"label": float(example.target)}
 
-    def outcome(
-        self,
-        split: PreparedSplit,
-        members: Sequence[RawOutputs],
-        *,
-        train: PreparedSplit,
-        threshold: float | None = None,
-    ) -> Outcome:
-        """See `TableKind.outcome`."""
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+        """See `TableKind.judged`."""
         predictions = self.decide(members, split)
         answers = split.columns.get("label")
 
@@ -137,10 +130,8 @@ class Regression(TextKind, TableKind):
         if answers is None:
             return Outcome(entries=entries, num_examples=len(split))
         right = np.asarray(answers, dtype=np.float64)
-        mean, _ = self.scale
         return Outcome(
             entries=entries,
             num_examples=len(split),
             measure=lambda weights: own_metrics.of_numbers(right, predictions, weights),
-            baseline=own_metrics.of_numbers(right, np.full_like(right, mean), np.ones(len(right))),
         )

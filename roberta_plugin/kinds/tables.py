@@ -7,7 +7,7 @@
     sequences      examples                    -> the model's inputs
     columns        an example                  -> the numbers that the loss reads
     write          all of these                -> the files of a split
-    outcome        raw outputs for a split     -> predictions, metrics
+    outcome        raw outputs for a split     -> predictions, metrics (`judged`), baseline
 
 Shapes: N examples of a split.
 """
@@ -203,6 +203,13 @@ class TableKind(Kind):
             split.record({"id": example.id, "line": example.line})
 
     @abstractmethod
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+        """Predictions and metrics, without the baseline; the members of an ensemble are averaged.
+
+        Raises:
+            ValueError: if a threshold is needed that is neither given, nor can be found by the answers of the split.
+        """
+
     def outcome(
         self,
         split: PreparedSplit,
@@ -211,7 +218,25 @@ class TableKind(Kind):
         train: PreparedSplit,
         threshold: float | None = None,
     ) -> Outcome:
-        """Predictions and metrics; the members of an ensemble are averaged, and the baseline is that of `train`."""
+        """Predictions and metrics beside those of the constant answer, which the training set gives.
+
+        Raises:
+            ValueError: as `judged`.
+        """
+        found = self.judged(split, members, threshold)
+        if found.measure is None:
+            return found
+        return replace(found, baseline=self.baseline(split, members[0], train, found.threshold))
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, threshold: float | None
+    ) -> dict[str, float]:
+        """The metrics of the constant answer on a labelled split."""
+        constant = self.constant(outputs, train)
+        judged = None if constant is None else self.judged(split, [constant], threshold)
+        if judged is None or judged.measure is None:
+            return {}
+        return judged.measure(np.ones(judged.num_examples))
 
 
 def ids_of(split: PreparedSplit) -> Iterator[str]:

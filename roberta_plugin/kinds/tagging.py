@@ -355,15 +355,8 @@ class Tagging(TableKind):
         ]
         return entry
 
-    def outcome(
-        self,
-        split: PreparedSplit,
-        members: Sequence[RawOutputs],
-        *,
-        train: PreparedSplit,
-        threshold: float | None = None,
-    ) -> Outcome:
-        """See `TableKind.outcome`: the most probable tag of each word; probabilities of members are averaged."""
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+        """See `TableKind.judged`: the most probable tag of each word; probabilities of members are averaged."""
         sentences, labels = Sentences(split), self.labels
         found = sentences.decided(members, labels)  # (W,)
         right = sentences.tags if sentences.is_labelled else None
@@ -377,13 +370,10 @@ class Tagging(TableKind):
         if right is None:
             return Outcome(entries=entries, num_examples=len(offsets) - 1)
         measured = _Measured(right, found, sentences.is_first, labels)
-        most_frequent = np.full_like(right, np.bincount(Sentences(train).tags).argmax())
-        constant = _Measured(right, most_frequent, sentences.is_first, labels)
         return Outcome(
             entries=entries,
             num_examples=len(offsets) - 1,
             measure=measured.metrics,
-            baseline=constant.metrics(np.ones(len(offsets) - 1)),
             tables=measured.tables(),
         )
 

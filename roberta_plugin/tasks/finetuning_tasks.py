@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
@@ -26,7 +27,6 @@ from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
-from roberta_plugin.kinds.phrases import phrase_scores
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask
 
@@ -86,6 +86,43 @@ class RobertaSentencePredictionTask(FineTuningTask):
             return phrase_scores(model, sample, mask_id=self.vocabulary.mask_id)
         logits: Tensor = super().outputs(model, sample)
         return logits
+
+
+def phrase_scores(model: Any, sample: Mapping[str, Any], *, mask_id: int) -> Tensor:
+    """How well the phrases of a batch of kind `phrase_ranking` fit: scores (S, 1), in fp32; 0 if the phrase is empty.
+
+    The score is the mean log-probability of the phrase's tokens, which are all masked at once and predicted by the
+    masked-LM head, as in fairseq's examples/roberta/wsc/wsc_criterion.py. Works with our models and fairseq's.
+
+    Shapes: B examples, S their sequences, T positions, M tokens of all phrases, V vocabulary.
+    """
+    inputs, lengths = sample["net_input"], sample["net_input"]["src_lengths"]
+    counts = sample["offsets"].diff()
+    before, after = (
+        sample["columns"][name].repeat_interleave(counts, output_size=len(lengths)) for name in ("before", "after")
+    )  # (B,) -> (S,)
+    tokens = inputs["src_tokens"]
+    begins = _begins(inputs) + before
+    sizes = lengths - before - after  # of the phrases (S,)
+    sequence = torch.arange(len(lengths), device=tokens.device).repeat_interleave(sizes)  # (M,), of each token
+    within = torch.arange(len(sequence), device=tokens.device) - (sizes.cumsum(0) - sizes)[sequence]
+    places = begins[sequence] + within  # (M,) in the flat tokens
+    is_masked = torch.zeros_like(tokens, dtype=torch.bool).view(-1).index_fill(0, places, True).view_as(tokens)
+    masked = tokens.masked_fill(is_masked, mask_id)
+    logits, _ = model(**{**inputs, "src_tokens": masked}, masked_tokens=is_masked)  # (M, V)
+    found = logits.float().log_softmax(dim=-1).gather(1, tokens.view(-1)[places, None])  # (M, V) -> (M, 1)
+    sums = torch.zeros(len(lengths), 1, device=tokens.device).index_add(0, sequence, found)  # (M, 1) -> (S, 1)
+    means: Tensor = sums / sizes.clamp(min=1)[:, None]
+    return means
+
+
+def _begins(inputs: Mapping[str, Any]) -> Tensor:
+    """Where each sequence begins in the flat tokens (S,)."""
+    lengths: Tensor = inputs["src_lengths"]
+    if "packing" in inputs:
+        return lengths.cumsum(0) - lengths
+    width: int = inputs["src_tokens"].size(1)
+    return torch.arange(len(lengths), device=lengths.device) * width
 
 
 @dataclass

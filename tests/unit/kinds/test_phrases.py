@@ -1,80 +1,59 @@
-"""Scores of masked phrases against a computation of one sequence at a time, for padded and packed batches."""
+"""Pronouns: marks, candidates, and the phrase with the best score."""
 
+import numpy as np
 import pytest
-import torch
 
-from roberta_plugin.kinds.phrases import phrase_scores
-from tests.tiny_models import fairseq_model, our_model
+from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.kinds.phrases import answer, masked_positions, question_inputs, read_question
+from tests.tiny_benchmarks import words_tokenizer
 
-MASK = 74
-LENGTHS, COUNTS = [9, 11, 6, 12, 12], [2, 3]
-BEFORE, AFTER = [2, 4], [3, 1]
-SIZES = [4, 6, 1, 7, 7]  # of the phrases
+SENTENCE = "The _trophy_ would not fit in the brown suitcase because [it] was too big."
 
 
-def make_sample(*, pack=False):
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(4, 74, (length,), generator=generator) for length in LENGTHS]
-    for row in rows:
-        row[0], row[-1] = 0, 2
-    lengths = torch.tensor(LENGTHS)
-    if pack:
-        positions = torch.cat([torch.arange(length) for length in LENGTHS])[None]
-        cu_seqlens = torch.tensor([0, *lengths.cumsum(0).tolist()], dtype=torch.int32)
-        inputs = {
-            "src_tokens": torch.cat(rows)[None],
-            "packing": {"positions": positions, "cu_seqlens": cu_seqlens, "max_seqlen": 12},
-        }
-    else:
-        inputs = {"src_tokens": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=1)}
-    sample = {
-        "net_input": {**inputs, "src_lengths": lengths},
-        "offsets": torch.tensor([0, 2, 5]),
-        "columns": {"before": torch.tensor(BEFORE), "after": torch.tensor(AFTER)},
-    }
-    return rows, sample
+def test_marks_and_candidates_are_found():
+    question = read_question(SENTENCE)
+    assert question.query == "trophy"
+    assert question.before == "The trophy would not fit in the brown suitcase because "
+    assert question.after == " was too big."
+    assert "the brown suitcase" in question.candidates
+    assert not any("trophy" in phrase for phrase in question.candidates)
+    open_question = read_question(SENTENCE.replace("_", ""))
+    assert open_question.query is None
+    assert "The trophy" in open_question.candidates
+    assert read_question("[It] is good.", ["a dog", "it", "a dog"]).candidates == ("a dog",)
 
 
-def plain_scores(model, rows):
-    scores = []
-    for row, size, example in zip(rows, SIZES, [0, 0, 1, 1, 1], strict=True):
-        start = BEFORE[example]
-        assert start + size == len(row) - AFTER[example]
-        masked = row.clone()
-        masked[start : start + size] = MASK
-        logits = model(masked[None], src_lengths=None)[0][0].double()
-        answers = row[start : start + size]
-        scores.append(logits.log_softmax(-1)[torch.arange(start, start + size), answers].mean())
-    return torch.stack(scores)
+def test_each_phrase_stands_where_the_pronoun_stood():
+    encoder = Encoder(*words_tokenizer())
+    question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
+    inputs = question_inputs(question, encoder, max_length=60)
+    texts = []
+    for sequence, span in zip(inputs.sequences, masked_positions(inputs), strict=True):
+        pieces = [encoder.vocabulary.symbols[token] for token in sequence[span.start : span.stop]]
+        texts.append(encoder.tokenizer.decode([encoder.tokenizer.symbols.index(piece) for piece in pieces]))
+    assert texts == [" bad", " good thing", " x"]
 
 
-@pytest.mark.parametrize("make_model", [our_model, fairseq_model])
-def test_the_score_is_the_mean_log_probability_of_the_masked_phrase(make_model):
-    model = make_model().eval()
-    rows, sample = make_sample()
-    tokens = sample["net_input"]["src_tokens"].clone()
-    with torch.no_grad():
-        scores = phrase_scores(model, sample, mask_id=MASK)
-        expected = plain_scores(model, rows)
-    assert scores.shape == (5, 1)
-    assert expected.std() > 0.1
-    torch.testing.assert_close(scores[:, 0].double(), expected, rtol=1e-4, atol=1e-4)
-    assert torch.equal(sample["net_input"]["src_tokens"], tokens), "the batch has been changed"
+def test_the_best_phrase_is_the_answer():
+    question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
+    assert answer(question, np.array([-1.0, -2.0, -3.0])) is True
+    assert answer(question, np.array([-2.5, -2.0, -3.0])) is False
+    unmarked = read_question("A bad dog, and [it] is good.", ["good thing", "x"])
+    assert answer(unmarked, np.array([-2.0, -1.0])) == "x"
 
 
-def test_packed_rows_have_the_same_scores():
-    model = our_model().eval()
-    with torch.no_grad():
-        padded, packed = (phrase_scores(model, make_sample(pack=pack)[1], mask_id=MASK) for pack in (False, True))
-    torch.testing.assert_close(padded, packed, rtol=1e-4, atol=1e-4)
-
-
-def test_an_empty_phrase_scores_0_and_gradients_stay_finite():
-    model = our_model()
-    _, sample = make_sample()
-    sample["columns"]["before"] = torch.tensor([2, 5])  # leaves nothing of the third sequence
-    scores = phrase_scores(model, sample, mask_id=MASK)
-    assert scores[2] == 0 and scores[3] < 0
-    scores.sum().backward()
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    assert gradients and all(gradient.isfinite().all() for gradient in gradients)
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        ("No pronoun here.", "one pronoun in brackets"),
+        ("[It] and [it].", "one pronoun in brackets"),
+        ("]it[ is good.", "one pronoun in brackets"),
+        ("The _dog barks, [it] is good.", "no phrase between underscores, or one"),
+        ("The __ dog, [it] is good.", "hold no phrase"),
+        ("The dog, [] is good.", "hold no phrase"),
+        ("[It] is.", "no noun phrase"),
+    ],
+)
+def test_other_marks_are_refused(sentence, message):
+    with pytest.raises(ValueError, match=message):
+        read_question(sentence)
