@@ -12,27 +12,31 @@ from typing import Any
 
 from roberta_plugin.files import NO_ROOM, atomic_write
 from roberta_plugin.planner.goodput import Failures
-from roberta_plugin.planner.inputs import Speed, training_of
-from roberta_plugin.planner.machines import MACHINES, Machine, machine_of
-from roberta_plugin.planner.plan import GPU_COUNTS, as_json, as_markdown, plan_table
 from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings(Checked):
-    """What to plan; the fields are options of `roberta plan`, with those of `Speed`."""
+    """What to plan; the fields are options of `roberta plan`."""
 
     config: Path = setting(REQUIRED, "recipe (YAML), as those in slurm/")
     machine: str = setting(
         REQUIRED,
-        f"kind of node: {', '.join(MACHINES)}, or a YAML file with a machine of your own "
+        "kind of node: v100, v100-dgx2, a100, h100, h200 or b200, or a YAML file with a machine of your own "
         "(roberta_plugin/planner/machines.py has its keys)",
     )
     price: float | None = setting(None, "also show what it costs, at this price", metavar="PER_GPU_HOUR", above=0)
     write_gb_s: float | None = setting(
-        None, "speed at which rank 0 writes checkpoints, in GB/s", default_text=Machine.write_gb_s, above=0
+        None, "speed at which rank 0 writes checkpoints, in GB/s", default_text=1, above=0
     )
-    gpus: tuple[int, ...] = setting(GPU_COUNTS, "numbers of GPUs", nargs="+", metavar="N")
+    tokens_per_second: float | None = setting(None, "speed of one GPU, measured with this recipe", above=0)
+    log: Path | None = setting(None, "output of a run of this recipe on one GPU, with --log-format json")
+    utilization: float | None = setting(
+        None, "share of the peak to assume, where nothing was measured", above=0, largest=1
+    )
+    gpus: tuple[int, ...] = setting(
+        (8, 16, 32, 64, 128, 256, 512, 1024), "numbers of GPUs", nargs="+", metavar="N", smallest=1
+    )
     failures_per_day: float | None = setting(
         None, "include failures: this many per day among 1,024 GPUs, in proportion for other numbers", above=0
     )
@@ -68,12 +72,14 @@ def define(parser: argparse.ArgumentParser) -> None:
         "formulas and their sources are in roberta_plugin/planner/{flops,memory,machines,goodput,plan}.py."
     )
     add_options(parser, PlanSettings)
-    add_options(parser, Speed)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan."""
     from roberta_plugin.launch.recipe import load_recipe
+    from roberta_plugin.planner.inputs import training_of
+    from roberta_plugin.planner.machines import machine_of
+    from roberta_plugin.planner.plan import as_json, as_markdown, plan_table
 
     settings = from_arguments(PlanSettings, vars(args))
     machine = machine_of(settings.machine)
@@ -82,7 +88,13 @@ def run(args: argparse.Namespace) -> int:
     if settings.write_gb_s is not None:
         machine = dataclasses.replace(machine, write_gb_s=settings.write_gb_s)
     recipe = load_recipe(settings.config, flags={})
-    training = training_of(recipe, machine=machine, speed=from_arguments(Speed, vars(args)))
+    training = training_of(
+        recipe,
+        machine=machine,
+        tokens_per_second=settings.tokens_per_second,
+        log=settings.log,
+        utilization=settings.utilization,
+    )
     failures = settings.failures
     rows = plan_table(training, counts=settings.gpus, machine=machine, failures=failures)
     print(as_markdown(training, rows, machine, failures), end="")

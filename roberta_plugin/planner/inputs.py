@@ -11,7 +11,6 @@ from pathlib import Path
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
 from roberta_plugin.planner.machines import Machine
-from roberta_plugin.settings import Checked, setting
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import check_options
 from roberta_plugin.training.log import median_speed
@@ -82,46 +81,40 @@ class Training:
         return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed(Checked):
-    """The speed of one GPU: exactly one of these; the fields are options of `roberta plan`."""
+def training_of(
+    recipe: LaunchSettings,
+    *,
+    machine: Machine,
+    tokens_per_second: float | None = None,
+    log: Path | None = None,
+    utilization: float | None = None,
+) -> Training:
+    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU.
 
-    tokens_per_second: float | None = setting(None, "speed of one GPU, measured with this recipe", above=0)
-    log: Path | None = setting(None, "output of a run of this recipe on one GPU, with --log-format json")
-    utilization: float | None = setting(
-        None, "share of the peak to assume, where nothing was measured", above=0, largest=1
-    )
-
-    def of(self, shape: Shape, machine: Machine) -> float:
-        """Tokens per second.
-
-        Raises:
-            ValueError: if not exactly one is given.
-        """
-        if sum(value is not None for value in (self.tokens_per_second, self.log, self.utilization)) != 1:
-            raise ValueError(
-                "Give the speed of one GPU by exactly one of --tokens-per-second, --log (of a run on one GPU) and "
-                "--utilization."
-            )
-        if self.log is not None:
-            return speed_in_log(self.log)
-        if self.utilization is not None:
-            return self.utilization * machine.peak_tflops * 1e12 / flops_per_token(shape)
-        assert self.tokens_per_second is not None
-        return self.tokens_per_second
-
-
-def training_of(recipe: LaunchSettings, *, machine: Machine, speed: Speed) -> Training:
-    """The recipe's training; `machine` is for a speed that is a share of its peak.
+    Args:
+        recipe: as for `roberta launch`.
+        machine: its peak is the base of `utilization`.
+        tokens_per_second: measured on one GPU.
+        log: output of a run on one GPU; the median of its speeds is taken.
+        utilization: assumed share of the machine's peak.
 
     Raises:
-        ValueError: if the recipe has no batch size or no number of updates, or `fairseq-train` would refuse its
-            options, or `speed` is invalid.
+        ValueError: if not exactly one of the three is given, if the recipe has no batch size or no number of updates,
+            or if `fairseq-train` would refuse its options.
     """
     parsed = train_arguments.parse(complete(recipe))
     check_options(parsed)
     shape = shape_of(parsed)
-    tokens_per_second = speed.of(shape, machine)
+    if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:
+        raise ValueError(
+            "Give the speed of one GPU by exactly one of --tokens-per-second, --log (of a run on one GPU) and "
+            "--utilization."
+        )
+    if utilization is not None:
+        tokens_per_second = utilization * machine.peak_tflops * 1e12 / flops_per_token(shape)
+    elif log is not None:
+        tokens_per_second = speed_in_log(log)
+    assert tokens_per_second is not None
     if not parsed.max_update or parsed.max_update < 0:
         raise ValueError("The recipe has no --max-update, so the length of the training is unknown: add max_update.")
     if not parsed.batch_size:

@@ -28,7 +28,6 @@ BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
 BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket
 FILES_PER_SAVE = 2  # the checkpoint under its own name, and checkpoint_last.pt
 HOST_COPY_GB_S = 10.0  # of a state, from a GPU to page-locked memory; an assumption: PCIe 4.0 x16 has 32 nominally
-GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,12 @@
 """`roberta plan`: the table and the JSON file."""
 
+import argparse
 import json
 
 import pytest
 
-from roberta_plugin.cli import build_parser
+from roberta_plugin.cli import build_parser, plan
+from roberta_plugin.planner.machines import MACHINES
 from tests.conftest import REPOSITORY
 
 
@@ -85,3 +87,23 @@ def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(tmp_path, capsy
             run(*words, "--failures-per-day", number)
     with pytest.raises(ValueError, match="nothing would be kept"):
         run(*words, "--failures-per-day", "1000000")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tokens-per-second", "0"], "--tokens-per-second must be greater than 0, got 0"),
+        (["--tokens-per-second", "nan"], "--tokens-per-second is 'nan'"),
+        (["--utilization", "1.5"], "--utilization must be greater than 0 and at most 1, got 1.5"),
+        (["--gpus", "8", "0"], "--gpus must be 1 or more, got 0"),
+    ],
+)
+def test_a_speed_that_makes_no_sense_is_refused_by_name(words, message):
+    with pytest.raises(ValueError, match=message):
+        run("--config", "recipe.yaml", "--machine", "h100", *words)
+
+
+def test_the_help_names_every_machine():
+    parser = argparse.ArgumentParser()
+    plan.define(parser)
+    assert all(f" {name}" in " ".join(parser.format_help().split()) for name in MACHINES)

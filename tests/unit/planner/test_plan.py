@@ -9,7 +9,6 @@ from roberta_plugin.planner.goodput import Failures, goodput
 from roberta_plugin.planner.inputs import Precision, Training
 from roberta_plugin.planner.machines import MACHINES, all_reduce_seconds
 from roberta_plugin.planner.plan import (
-    GPU_COUNTS,
     HOST_COPY_GB_S,
     as_json,
     as_markdown,
@@ -27,6 +26,7 @@ ONE_V100 = 75.0  # of 32 GB, in a DGX-1
 DGX_2H_NODE, DGX_2H_64_NODES = 625.66, 37_478.4  # 16 GPUs a node, 32 sequences a GPU and update
 DGX_1_NODE, DGX_1_16_NODES = 195.93, 2_746.368  # 8 GPUs of 16 GB a node, 256 sequences a GPU and update
 
+GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 PAPER = Training(
     shape=LARGE,
     precision=Precision(),
