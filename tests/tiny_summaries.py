@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from tests.tiny_benchmarks import words_tokenizer
 
 NUM_SENTENCES, NUM_GOOD = 8, 3

@@ -90,11 +90,9 @@ def collect(settings: CollectSettings, output_dir: Path) -> int:
 
     print(write_report(find_evaluations(settings.results), output_dir))
     if settings.submission is not None:
-        from roberta_plugin.finetuning.glue import submission as glue
-        from roberta_plugin.finetuning.submission import write_submission
-        from roberta_plugin.finetuning.superglue import submission as superglue
+        from roberta_plugin.finetuning.submission import LEADERBOARDS, write_submission
 
-        leaderboard = superglue.LEADERBOARD if settings.leaderboard == "superglue" else glue.LEADERBOARD
+        leaderboard = LEADERBOARDS[settings.leaderboard or "glue"]
         write_submission(leaderboard, settings.submission, settings.results, allow_incomplete=settings.allow_incomplete)
         print(f"submission: {settings.submission}")
     return 0

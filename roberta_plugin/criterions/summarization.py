@@ -21,7 +21,7 @@ from fairseq.logging import metrics as fairseq_metrics
 
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
-from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.kinds.documents import FAST, NUM_SENTENCES, average_precision, choose, f1_of_choice, rouge
 
 _COUNTS = ("num_both", "num_chosen", "num_right")

@@ -7,9 +7,8 @@ Before training, by `roberta prepare TASK`:
 
     raw_files           raw files                     -> which they are, their rows, a digest of their content
     model_inputs        texts                         -> `<s> a </s> </s> b </s>`, cut to length
-    prepared            the prepared folder: memory-mapped reader
+    prepared            the prepared folder: memory-mapped reader, checks of its files
     prepared_writer     the prepared folder: writer
-    prepared_files      checks of its files: sizes, digests, shapes
     preparation         PrepareSettings               -> a prepared folder; refuses one with other settings
 
 In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race, roberta_tagging or
@@ -33,7 +32,6 @@ For all of them:
     text_examples       examples of these; QNLI's pairs -> questions whose sentences compete
     benchmarks          the names of all tasks, their options and kinds
     options             the options of each task, as dataclasses with help texts
-    option_fields       what they have in common
     glue  squad  race  tagging  summaries
                         rows, readers
     superglue           SuperGLUE, WinoGrande and CommonsenseQA

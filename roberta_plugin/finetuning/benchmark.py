@@ -282,6 +282,10 @@ class Benchmark(ABC):
             _write(folder / name, lines)
         return dict(judged.metrics)
 
+    def official_records(self) -> Official:
+        """How `roberta predict` reads records with the official fields."""
+        return Official()
+
     def details(self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: Any) -> dict[str, Any]:
         """What a report shows besides the metrics; only tables of your own have something.
 

@@ -13,14 +13,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
-from roberta_plugin.finetuning.custom.options import CustomOptions as CustomOptions
-from roberta_plugin.finetuning.option_fields import FileOptions
-from roberta_plugin.finetuning.option_fields import Stage as Stage
-from roberta_plugin.finetuning.option_fields import TaskOptions as TaskOptions
-from roberta_plugin.finetuning.summaries.options import SummariesOptions as SummariesOptions
-from roberta_plugin.settings import setting as _option
+from roberta_plugin.kinds import OWN
+from roberta_plugin.settings import check_values
+from roberta_plugin.settings import setting as option
+
+Stage = Literal["prepare", "score"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Options of a task; the subclasses have them."""
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: naming the option, the bad value and what would be right.
+        """
+        check_values(self)
+
+    def given(self, stage: Stage) -> dict[str, Any]:
+        """The options of a stage that differ from their defaults, by field name.
+
+        Example:
+            SquadOptions(n_best=5, doc_stride=64).given("score")  ->  {"n_best": 5}
+        """
+        values = {item: getattr(self, item.name) for item in fields(self) if item.metadata["stage"] == stage}
+        return {item.name: value for item, value in values.items() if value != item.default}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(TaskOptions):
+    """Options of a task whose files may have any names."""
+
+    train: str | None = option(
+        None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
+    )
+    valid: str | None = option(None, "the same for the development set", stage="prepare", metavar="FILE")
+    test: str | None = option(None, "the same for the test set", stage="prepare", metavar="FILE")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that are named, by split."""
+        named = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {split: name for split, name in named.items() if name is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,21 +70,21 @@ class GlueOptions(TaskOptions):
 class SquadOptions(FileOptions):
     """Options of squad1 and squad2."""
 
-    question_length: int | None = _option(
+    question_length: int | None = option(
         None, "tokens of a question; longer ones are cut (64)", stage="prepare", smallest=1
     )
-    doc_stride: int | None = _option(
+    doc_stride: int | None = option(
         None,
         "tokens of the passage between the starts of two windows (128, or half the room for the passage)",
         stage="prepare",
         smallest=1,
     )
-    strict: bool = _option(
+    strict: bool = option(
         False, "refuse answers that are not at their answer_start, instead of looking for them", stage="prepare"
     )
-    n_best: int | None = _option(None, "candidate answers written for each question (20)", stage="score", smallest=1)
-    max_answer_length: int | None = _option(None, "most tokens of an answer (30)", stage="score", smallest=1)
-    null_threshold: float | None = _option(
+    n_best: int | None = option(None, "candidate answers written for each question (20)", stage="score", smallest=1)
+    max_answer_length: int | None = option(None, "most tokens of an answer (30)", stage="score", smallest=1)
+    null_threshold: float | None = option(
         None,
         "probability of no answer, from 0 to 1, above which a question is left unanswered (default: the threshold "
         "with the best F1 on the development set)",
@@ -62,10 +100,10 @@ class SquadOptions(FileOptions):
 class RaceOptions(TaskOptions):
     """Options of race and multiple_choice."""
 
-    question_length: int | None = _option(
+    question_length: int | None = option(
         None, "tokens of question and option together; longer ones are cut (128)", stage="prepare", smallest=1
     )
-    order: str | None = _option(
+    order: str | None = option(
         None,
         "which text comes first in the model's input (passage); checkpoints of fairseq's sentence_ranking need "
         "question",
@@ -78,55 +116,55 @@ class RaceOptions(TaskOptions):
 class TaggingOptions(FileOptions):
     """Options of conll2003, wnut17 and tagging."""
 
-    doc_stride: int | None = _option(
+    doc_stride: int | None = option(
         None,
         "tokens between the starts of two windows of a text that does not fit into one (128)",
         stage="prepare",
         smallest=1,
     )
-    label_pieces: str | None = _option(
+    label_pieces: str | None = option(
         None,
         "which tokens of a word learn its tag (first); the first one also gives the prediction",
         stage="prepare",
         choices=("first", "all"),
     )
-    context: str | None = _option(
+    context: str | None = option(
         None,
         "what the model reads at once: each sentence alone (sentence), or a whole document in windows",
         stage="prepare",
         choices=("sentence", "document"),
     )
-    tokens_column: str | None = _option(
+    tokens_column: str | None = option(
         None,
         "column of the words: its number from 1 on (1), its name in the first line, or a field of JSON Lines (tokens)",
         stage="prepare",
         metavar="COLUMN",
     )
-    tags_column: str | None = _option(
+    tags_column: str | None = option(
         None,
         "the same for the tags (the last column; the field tags or ner_tags)",
         stage="prepare",
         metavar="COLUMN",
     )
-    scheme: str | None = _option(
+    scheme: str | None = option(
         None,
         "how the files mark entities (default: found out); plain: the tags are no entities, such as parts of speech",
         stage="prepare",
         choices=("iob1", "iob2", "iobes", "bilou", "plain"),
     )
-    types: str | None = _option(
+    types: str | None = option(
         None,
         "types of the entities, separated by commas (default: those of the files)",
         stage="prepare",
         metavar="TYPES",
         tasks=("tagging",),
     )
-    strict: bool = _option(
+    strict: bool = option(
         False,
         "refuse tags that are not valid in their scheme, instead of reading them as conlleval does",
         stage="prepare",
     )
-    valid_sequences: bool = _option(
+    valid_sequences: bool = option(
         False, "choose the most probable sequence of tags among those that are valid", stage="score"
     )
 
@@ -135,7 +173,7 @@ class TaggingOptions(FileOptions):
 class SuperGlueOptions(TaskOptions):
     """Options of WinoGrande; the other tasks of SuperGLUE have none."""
 
-    size: str | None = _option(
+    size: str | None = option(
         None,
         "size of the training set (xl)",
         stage="prepare",
@@ -147,6 +185,254 @@ class SuperGlueOptions(TaskOptions):
 @dataclass(frozen=True, kw_only=True)
 class ChoicesOptions(TaskOptions):
     """COPA, ReCoRD and CommonsenseQA have no options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummariesOptions(FileOptions):
+    """Options of summaries and cnn_dailymail."""
+
+    sentence_length: int | None = option(
+        None, "tokens of a sentence; longer ones are cut (200)", stage="prepare", smallest=1
+    )
+    doc_stride: int | None = option(
+        None,
+        "tokens between the starts of two windows of a document that does not fit into one (half of --max-length)",
+        stage="prepare",
+        smallest=1,
+    )
+    oracle_sentences: int | None = option(
+        None, "most sentences of a document that are labelled as its summary (3)", stage="prepare", smallest=1
+    )
+    id_field: str | None = option(
+        None,
+        "column of the id (id; without one, the number of the line)",
+        stage="prepare",
+        metavar="FIELD",
+        tasks=("summaries",),
+    )
+    text_field: str | None = option(
+        None,
+        "column of the text, or of a list of its sentences (text)",
+        stage="prepare",
+        metavar="FIELD",
+        tasks=("summaries",),
+    )
+    summary_field: str | None = option(
+        None,
+        "column of the summary, or of a list of its sentences (summary)",
+        stage="prepare",
+        metavar="FIELD",
+        tasks=("summaries",),
+    )
+    train: str | None = option(
+        None,
+        "table in --raw to train on, if its name differs from the usual ones",
+        stage="prepare",
+        metavar="FILE",
+        tasks=("summaries",),
+    )
+    valid: str | None = option(
+        None, "the same for the development set", stage="prepare", metavar="FILE", tasks=("summaries",)
+    )
+    test: str | None = option(None, "the same for the test set", stage="prepare", metavar="FILE", tasks=("summaries",))
+    num_sentences: int | None = option(None, "sentences of a summary (3)", stage="score", smallest=1)
+    length_share: float | None = option(
+        None,
+        "instead of a number of sentences: the share of the document's words, from 0 to 1, that a summary has at least",
+        stage="score",
+        smallest=0.0,
+        largest=1.0,
+        metavar="SHARE",
+    )
+    min_probability: float | None = option(
+        None,
+        "instead of a number of sentences: choose those with this probability or more, from 0 to 1",
+        stage="score",
+        smallest=0.0,
+        largest=1.0,
+        metavar="P",
+    )
+    no_trigram_blocking: bool = option(
+        False, "also choose sentences that share three words in a row with one chosen before", stage="score"
+    )
+
+    def __post_init__(self) -> None:
+        """Check the values, and that at most one option says how many sentences are chosen."""
+        super().__post_init__()
+        given = [
+            name for name in ("num_sentences", "length_share", "min_probability") if getattr(self, name) is not None
+        ]
+        if len(given) > 1:
+            flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(f"{flags} both say how many sentences are chosen: give one of them.")
+
+
+# Kinds of own data, as --kind names them; `pair` is a classification of two texts.
+OWN_KINDS = (*(name.replace("_", "-") for name in OWN), "pair")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomOptions(FileOptions):
+    """Options of custom: tables of your own."""
+
+    kind: str | None = option(None, "what is learned (classification)", stage="prepare", choices=OWN_KINDS)
+    train: str | None = option(
+        None,
+        "table to train on: .csv, .tsv, .jsonl or .parquet, also .gz, .zst, .xz, .bz2 (tagging: .jsonl, .parquet, or "
+        "CoNLL columns); relative to --raw, if given",
+        stage="prepare",
+        metavar="FILE",
+    )
+    valid: str | None = option(
+        None, "the same for development (default: a share of --train)", stage="prepare", metavar="FILE"
+    )
+    test: str | None = option(
+        None, "the same for the test set; it may lack the label column", stage="prepare", metavar="FILE"
+    )
+    text_column: str | None = option(
+        None,
+        "column of the text (text; question-answering: context; tagging: the words, tokens)",
+        stage="prepare",
+        metavar="COLUMN",
+    )
+    text_pair_column: str | None = option(
+        None,
+        "column of a second text; with multiple-choice and question-answering, of the question",
+        stage="prepare",
+        metavar="COLUMN",
+    )
+    label_column: tuple[str, ...] | None = option(
+        None,
+        "column of the label or number (label); with multi-label, of a list of labels, or one column of 0 and 1 for "
+        "each label; with question-answering, of the answer (answer); with tagging, of the tags (tags)",
+        stage="prepare",
+        metavar="COLUMN",
+        nargs="+",
+    )
+    choices_columns: tuple[str, ...] | None = option(
+        None,
+        "multiple-choice: columns of the options, or one column of lists (options)",
+        stage="prepare",
+        metavar="COLUMN",
+        nargs="+",
+    )
+    id_column: str | None = option(
+        None, "column of the ids in the prediction files (default: the line number)", stage="prepare", metavar="COLUMN"
+    )
+    group_column: str | None = option(
+        None,
+        "column of what rows have in common that must not be divided between training and development set, such as a "
+        "person or document (default: the text; of pairs, the text that most rows share, if there is one)",
+        stage="prepare",
+        metavar="COLUMN",
+    )
+    labels: tuple[str, ...] | None = option(
+        None,
+        "the labels in the order of their numbers (default: those found, sorted)",
+        stage="prepare",
+        metavar="LABEL",
+        nargs="+",
+    )
+    delimiter: str | None = option(
+        None, "what separates the columns of .csv, such as ';' (a comma)", stage="prepare", metavar="CHARACTER"
+    )
+    label_separator: str | None = option(
+        None, "multi-label: what separates the labels of a row (a comma)", stage="prepare", metavar="TEXT"
+    )
+    valid_share: float | None = option(
+        None,
+        "without --valid: share of the texts of each label in --train that is cut off as development set, by a hash of "
+        "the text (0.1)",
+        stage="prepare",
+        smallest=0.001,
+        largest=0.999,
+        metavar="SHARE",
+    )
+    fold: str | None = option(
+        None,
+        "part K of N of the texts of --train is the development set; `roberta finetune --folds` prepares all",
+        stage="prepare",
+        metavar="K/N",
+    )
+    class_weights: str | None = option(
+        None,
+        "weights of the labels in the loss: none, or balanced: inversely proportional to their frequency (none)",
+        stage="prepare",
+        choices=("none", "balanced"),
+    )
+    threshold: float | None = option(
+        None,
+        "multi-label: probability from 0 to 1 from which a label is predicted; question-answering: probability of no "
+        "answer above which none is given (default: the threshold with the best F1 on the development set)",
+        stage="score",
+        smallest=0.0,
+        largest=1.0,
+        metavar="P",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the values, and which of them go together.
+
+        Values may be those that a prepared folder records: lists instead of tuples, and multi_label for multi-label.
+
+        Raises:
+            ValueError: naming the option, the bad value and what would be right.
+        """
+        for name in ("label_column", "choices_columns", "labels"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, tuple(map(str, value)) or None)
+        if self.kind is not None:
+            object.__setattr__(self, "kind", self.kind.replace("_", "-"))
+        super().__post_init__()
+        kind = self.kind or "classification"
+        of_kinds = {
+            "choices_columns": ("multiple-choice",),
+            "label_separator": ("multi-label",),
+            "threshold": ("multi-label", "question-answering"),
+            "labels": ("classification", "pair", "multi-label", "multiple-choice", "tagging"),
+        }
+        for name, kinds in of_kinds.items():
+            if self.kind is not None and getattr(self, name) is not None and kind not in kinds:
+                raise ValueError(f"--{name.replace('_', '-')} goes with --kind {' or '.join(kinds)}, not {kind}.")
+        if self.class_weights == "balanced" and kind not in ("classification", "pair", "multi-label"):
+            raise ValueError(f"--class-weights balanced goes with labels, and --kind {kind} has none of its own.")
+        if kind == "tagging" and self.text_pair_column is not None:
+            raise ValueError("--text-pair-column: --kind tagging has no second text. Leave it out.")
+        if kind == "pair" and self.text_pair_column is None:
+            raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise ValueError(f"--delimiter must be one character, got {self.delimiter!r}.")
+        if len(self.label_column or ()) > 1 and kind != "multi-label":
+            raise ValueError(f"--label-column takes one column with --kind {kind}; several go with multi-label.")
+        for name in ("labels", "label_column", "choices_columns"):
+            values = getattr(self, name) or ()
+            if len(set(values)) != len(values):
+                raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")
+        if self.fold is not None:
+            self.part()
+        if self.group_column is not None and self.valid is not None:
+            raise ValueError(
+                "--group-column says how --train is cut, and --valid that it is not. Leave one of them out."
+            )
+        cut_by = [name for name in ("valid", "valid_share", "fold") if getattr(self, name) is not None]
+        if len(cut_by) > 1:
+            named = " and ".join(f"--{name.replace('_', '-')}" for name in cut_by)
+            raise ValueError(f"{named} both say what the development set is: give one of them.")
+
+    def part(self) -> tuple[int, int]:
+        """Which part is the development set, and of how many.
+
+        Example:
+            CustomOptions(fold="2/5").part()  ->  (2, 5)
+
+        Raises:
+            ValueError: if --fold does not say it.
+        """
+        number, separator, total = (self.fold or "").partition("/")
+        if not separator or not number.isdecimal() or not total.isdecimal() or not 1 <= int(number) <= int(total) != 1:
+            raise ValueError(f"--fold must be a part and their number, such as 2/5, got {self.fold!r}.")
+        return int(number), int(total)
 
 
 # benchmark -> its options; the tasks of a benchmark are in `benchmarks.BENCHMARKS`

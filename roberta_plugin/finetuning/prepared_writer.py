@@ -22,7 +22,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokensWriter, best_dtype
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.prepared_files import FORMAT, NAME, OFFSETS, records_of_files
+from roberta_plugin.finetuning.prepared import FORMAT, NAME, OFFSETS, records_of_files
 from roberta_plugin.locks import is_locked_by_us
 
 CUT, DIVIDED = "cut", "divided into windows"  # what happens to texts that are too long

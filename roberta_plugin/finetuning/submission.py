@@ -1,6 +1,7 @@
-"""Prediction files -> the zip that a leaderboard takes; GLUE's and SuperGLUE's are in `glue` and `superglue`.
+"""Prediction files -> the zip of a leaderboard: gluebenchmark.com ("Submission") or super.gluebenchmark.com (FAQ).
 
-The zip holds one file for each task and diagnostic set. The server refuses a zip in which one is missing.
+The zip holds one file for each task and diagnostic set: eleven of GLUE, ten of SuperGLUE. The server refuses a zip in
+which one is missing. The model of RTE predicts SuperGLUE's two diagnostic sets.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_plugin.files import atomic_write, files_below
+from roberta_plugin.finetuning.glue.tasks import HEADER
+from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
+from roberta_plugin.finetuning.raw_files import read_rows
+from roberta_plugin.finetuning.superglue.choices.tasks import TASKS as CHOICES
+from roberta_plugin.finetuning.superglue.tasks import TASKS as SUPERGLUE_TASKS
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +30,62 @@ class Leaderboard:
     """Names of the files, and how many predictions each must have."""
     count: Callable[[Path], int]
     """The number of predictions in a file; a ValueError names the line that is none."""
+
+
+def _count_glue(path: Path) -> int:
+    """Lines of `index<TAB>prediction` under a header; labels are spelt as in the training files."""
+    header, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    if header != HEADER:
+        raise ValueError(f"{path}, line 1: {header!r} is not the header {HEADER!r}. Write it with `roberta evaluate`.")
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, start=2):
+        where, columns = f"{path}, line {number}", line.split("\t")
+        if len(columns) != 2 or not all(column.strip() for column in columns):
+            raise ValueError(f"{where}: {line[:80]!r} is not an index and a prediction. Predict the set again.")
+        if columns[0] in seen:
+            raise ValueError(
+                f"{where}: the index {columns[0]} occurs in line {seen[columns[0]]} already. Predict the set again."
+            )
+        seen[columns[0]] = number
+    return len(lines)
+
+
+GLUE = Leaderboard(
+    files={
+        f"{source.submission}.tsv": source.num_rows
+        for glue_task in GLUE_TASKS.values()
+        for source in glue_task.sources
+        if source.submission
+    },
+    count=_count_glue,
+)
+
+_TASKS = {**SUPERGLUE_TASKS, **CHOICES}
+_ROWS = {  # of the official test sets, by task and split
+    **{(task, "test"): rows for task, rows in {"BoolQ": 3245, "CB": 250, "COPA": 500, "MultiRC": 166}.items()},
+    **{(task, "test"): rows for task, rows in {"ReCoRD": 10000, "SuperRTE": 3000, "WiC": 1400, "WSC": 146}.items()},
+    ("SuperRTE", "ax_b"): 1104,
+    ("SuperRTE", "ax_g"): 356,
+}
+
+
+def _count_superglue(path: Path) -> int:
+    """JSON Lines: one for each paragraph of MultiRC, for each query of ReCoRD, else for each row."""
+    seen: dict[int, str] = {}
+    for row in read_rows(path):
+        number = row.number("idx")
+        if number in seen:
+            raise ValueError(f"{row.where}: the idx {number} occurs in {seen[number]} already. Predict the set again.")
+        seen[number] = row.where
+        row.value("passage" if path.stem == "MultiRC" else "label")
+    return len(seen)
+
+
+SUPERGLUE = Leaderboard(
+    files={_TASKS[task].prediction_files(split)[0]: rows for (task, split), rows in _ROWS.items()},
+    count=_count_superglue,
+)
+LEADERBOARDS = {"glue": GLUE, "superglue": SUPERGLUE}
 
 
 def write_submission(

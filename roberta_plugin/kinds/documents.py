@@ -29,8 +29,7 @@ import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
 from roberta_plugin.extras import require
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_files import REMEDY
+from roberta_plugin.finetuning.prepared import REMEDY, PreparedSplit
 from roberta_plugin.kinds.outputs import RawOutputs
 
 NUM_SENTENCES = 3

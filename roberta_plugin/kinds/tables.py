@@ -80,7 +80,7 @@ class TableKind(Kind):
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """Further settings of this kind, from a `CustomOptions` of `finetuning/custom/options.py`.
+        """Further settings of this kind, from a `CustomOptions` of `finetuning/options.py`.
 
         Raises:
             ValueError: if they do not fit each other.

@@ -4,7 +4,6 @@
 
 settings   PredictSettings
 opening    a model -> its kind of task (`roberta_plugin/kinds`), its head and its lengths
-official   what official tasks know about the records of their models
 predict    windows of records through a model, in order
 writing    answers -> a file or standard output
 """

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from roberta_plugin.finetuning.benchmarks import kind_of_task
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
-from roberta_plugin.kinds.base import Kind
-from roberta_plugin.prediction.official import official
+from roberta_plugin.kinds.base import Kind, Official
 from roberta_plugin.prediction.settings import PredictSettings
 
 
@@ -28,7 +27,12 @@ def open_kind(settings: PredictSettings) -> Kind:
     )  # imported before the model
     hub = RobertaHub.from_pretrained(settings.model, data=settings.data, tokenizer=settings.tokenizer)
     kind = kind or kind_class(kind_of_model(hub))
-    return kind.answering(hub.to(device), settings, official(str(hub.trained_on.get("task"))))
+    return kind.answering(hub.to(device), settings, _official(str(hub.trained_on.get("task"))))
+
+
+def _official(task: str) -> Official:
+    """How a fine-tuning task reads records; by no rules for models of an unknown task."""
+    return benchmark_of(task).official_records() if task in TASKS else Official()
 
 
 def kind_of_model(hub: RobertaHub) -> str:

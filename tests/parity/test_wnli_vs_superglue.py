@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from roberta_plugin.finetuning.glue.alignment import align
+from roberta_plugin.finetuning.glue.wnli import align
 from tests.real_data import unpack
 from tests.tiny_benchmarks import read_task
 from tests.tiny_glue import unpack_glue

@@ -16,7 +16,6 @@ PREPARED = (
     "examples_dataset",
     "model_inputs",
     "prepared",
-    "prepared_files",
     "prepared_writer",
     "tagging/reader",
 )

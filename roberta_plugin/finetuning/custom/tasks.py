@@ -29,10 +29,10 @@ import numpy as np
 
 from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
 from roberta_plugin.finetuning.custom.bootstrap import intervals
-from roberta_plugin.finetuning.custom.options import CustomOptions
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.inspection import labels_without_examples
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import table_kind

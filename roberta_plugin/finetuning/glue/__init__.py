@@ -2,10 +2,8 @@
 
     tasks           the tasks: files, columns, labels, metrics, the paper's numbers, prediction files
     reader          official files                    -> examples
-    submission      prediction files                  -> the zip of all tasks
 
 WNLI compares several sequences instead of judging one:
 
-    alignment       WNLI's text and hypothesis        -> the pronoun, and the phrase for it
-    wnli            WNLI's rows                       -> texts with competing phrases in place of the pronoun
+    wnli            WNLI's text and hypothesis        -> the pronoun; texts with competing phrases in its place
 """

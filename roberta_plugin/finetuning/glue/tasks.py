@@ -17,6 +17,7 @@ from roberta_plugin.finetuning.glue.wnli import find_schema, training_schemas
 from roberta_plugin.finetuning.raw_files import find_files
 from roberta_plugin.finetuning.text_benchmark import TextBenchmark
 from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.base import Official
 from roberta_plugin.kinds.phrases import Schema
 
 HEADER = "index\tprediction"
@@ -74,6 +75,11 @@ class GlueTask(TextBenchmark):
     def learned(self, examples: Sequence[TextExample]) -> list[Schema]:
         """See `TextBenchmark.learned`."""
         return training_schemas(examples)
+
+    def official_records(self) -> Official:
+        """See `Benchmark.official_records`."""
+        limits = self.limits if self.kind == "regression" else None
+        return Official(columns=self.sentences, is_pair=len(self.sentences) == 2, limits=limits)
 
     def prediction_files(self, split: str) -> tuple[str, ...]:
         """See `Benchmark.prediction_files`: the leaderboard's name, or TASK.SPLIT.tsv where it has none."""

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
-from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.oracle import ORACLE_SENTENCES, oracle
 from roberta_plugin.finetuning.summaries.reader import Document, field_names, find_files, read_split
 from roberta_plugin.kinds.documents import (

@@ -3,7 +3,6 @@
     tasks         the tasks: files, labels, metrics, grids with their sources, prediction files
     texts         BoolQ, CB, RTE, WiC, MultiRC      -> texts to classify
     winograd      WSC, WinoGrande                   -> texts with competing phrases in a gap
-    submission    prediction files                  -> the zip of all tasks
     choices       COPA, ReCoRD and CommonsenseQA, whose options compete
 
 Phrases compete as in WNLI (`kinds/phrases.py`). These tasks are trained by `--task roberta_sentence_prediction`, those

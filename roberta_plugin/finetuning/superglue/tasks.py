@@ -8,7 +8,7 @@ examples/roberta: the paper has none.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,19 @@ from typing import Any, Protocol
 from roberta_plugin.finetuning.benchmark import Numbers, Training, as_json
 from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.raw_files import LABELLED, find_files, read_rows
-from roberta_plugin.finetuning.superglue.texts import CB_LABELS, read_boolq, read_cb, read_multirc, read_rte, read_wic
+from roberta_plugin.finetuning.superglue.texts import (
+    CB_LABELS,
+    boolq_texts,
+    cb_texts,
+    multirc_texts,
+    read_boolq,
+    read_cb,
+    read_multirc,
+    read_rte,
+    read_wic,
+    rte_texts,
+    wic_texts,
+)
 from roberta_plugin.finetuning.superglue.winograd import (
     answer_list,
     read_winogrande,
@@ -26,8 +38,9 @@ from roberta_plugin.finetuning.superglue.winograd import (
 )
 from roberta_plugin.finetuning.text_benchmark import TextBenchmark
 from roberta_plugin.finetuning.text_examples import SchemaExample, TextExample
+from roberta_plugin.kinds.base import Official
 from roberta_plugin.kinds.phrases import Schema
-from roberta_plugin.tables import Row, with_unique_ids
+from roberta_plugin.tables import IN_MEMORY, Row, with_unique_ids
 
 Example = TextExample | SchemaExample
 SIZES = ("xs", "s", "m", "l", "xl")  # of WinoGrande's training set
@@ -51,6 +64,8 @@ class SuperGlueTask(TextBenchmark):
     """One task."""
 
     reader: Reader
+    texts_of: Callable[[Row], tuple[str, str]] | None = None
+    """The texts of a row, for predictions."""
     names: Mapping[str, Sequence[str]] = field(default_factory=lambda: FILES)
     """Split -> names of its official file; the first that exists is read. `{size}` is the option --size."""
 
@@ -91,6 +106,12 @@ class SuperGlueTask(TextBenchmark):
         rows = with_listed_answers(path, read_rows(path)) if self.is_winogrande else read_rows(path)
         made = ((row.where, example) for row in rows for example in self.reader(row, labelled=split in LABELLED))
         return list(with_unique_ids(made, id_of=lambda example: example.id))
+
+    def official_records(self) -> Official:
+        """See `Benchmark.official_records`."""
+        if (texts_of := self.texts_of) is None:
+            return Official()
+        return Official(is_pair=True, texts=lambda record: texts_of(Row(IN_MEMORY, 0, record)))
 
     def learned(self, examples: Sequence[SchemaExample]) -> list[Schema]:
         """See `TextBenchmark.learned`."""
@@ -174,12 +195,14 @@ TASKS: dict[str, SuperGlueTask] = {
         SuperGlueTask(
             name="BoolQ",
             reader=read_boolq,
+            texts_of=boolq_texts,
             labels=("false", "true"),
             paper=readme("valid", accuracy=86.9),
         ),
         SuperGlueTask(
             name="CB",
             reader=read_cb,
+            texts_of=cb_texts,
             labels=CB_LABELS,
             metrics=("accuracy", "macro_f1"),
             official="accuracy",
@@ -190,6 +213,7 @@ TASKS: dict[str, SuperGlueTask] = {
             name="SuperRTE",  # GLUE's RTE has other files
             folder="RTE",
             reader=read_rte,
+            texts_of=rte_texts,
             labels=("not_entailment", "entailment"),
             names={
                 **FILES,
@@ -202,12 +226,14 @@ TASKS: dict[str, SuperGlueTask] = {
         SuperGlueTask(
             name="WiC",
             reader=read_wic,
+            texts_of=wic_texts,
             labels=("false", "true"),
             paper=readme("valid", accuracy=75.6),
         ),
         SuperGlueTask(
             name="MultiRC",
             reader=read_multirc,
+            texts_of=multirc_texts,
             labels=("0", "1"),
             metrics=("f1a", "exact_match"),
             official="f1a",

@@ -13,7 +13,7 @@ tokenizer gives it the tokens that it has in running text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from roberta_plugin.finetuning.text_examples import TextExample
 from roberta_plugin.tables import Row
@@ -99,13 +99,3 @@ def multirc_texts(row: Row) -> tuple[str, str]:
     """Of a record with one `paragraph`, `question` and `answer`."""
     paragraph, question, answer = (row.text(name).strip() for name in ("paragraph", "question", "answer"))
     return paragraph, f"{question} {answer}"
-
-
-# task -> the texts of a record, for predictions
-TEXTS: dict[str, Callable[[Row], tuple[str, str]]] = {
-    "BoolQ": boolq_texts,
-    "CB": cb_texts,
-    "SuperRTE": rte_texts,
-    "WiC": wic_texts,
-    "MultiRC": multirc_texts,
-}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.kinds.documents import choose, lead
 
 SENTENCES = ["a b c d", "e f", "g h i", "x a b c", "e f g"]

@@ -126,21 +126,25 @@ def _as_sentences(text: str) -> str:
     return " ".join([*ended, *parts[-1:]])
 
 
-def row_of(task: str, content: Mapping[str, Any]) -> ChoiceExample:
-    """The row of a record with the official fields; of ReCoRD, `passage`, `query` and the texts of the `entities`.
+def copa_record(content: Mapping[str, Any]) -> ChoiceExample:
+    """The example of a record with the official fields.
 
     Raises:
         ValueError: naming the field.
     """
+    return next(read_copa(Row(IN_MEMORY, 0, {"idx": 0, **content}), is_training=False, labelled=False))
+
+
+def commonsense_qa_record(content: Mapping[str, Any]) -> ChoiceExample:
+    """See `copa_record`."""
+    return next(read_commonsense_qa(Row(IN_MEMORY, 0, {"id": "0", **content}), is_training=False, labelled=False))
+
+
+def record_record(content: Mapping[str, Any]) -> ChoiceExample:
+    """See `copa_record`; the fields are `passage`, `query` and the texts of the `entities`."""
     row = Row(IN_MEMORY, 0, content)
-    if task == "ReCoRD":
-        query, names = row.text("query"), row.value("entities")
-        if PLACEHOLDER not in query or not isinstance(names, list) or len(names) < 2:
-            raise ValueError(f"the record: query needs {PLACEHOLDER}, and entities two texts or more. Correct them.")
-        options = tuple(check_text(name, "entities", row.where) for name in names)
-        return ChoiceExample(0, _as_sentences(row.text("passage")), _filled(query.strip(), options), options)
-    if task == "COPA":
-        row = Row(IN_MEMORY, 0, {"idx": 0, **content})
-        return next(read_copa(row, is_training=False, labelled=False))
-    row = Row(IN_MEMORY, 0, {"id": "0", **content})
-    return next(read_commonsense_qa(row, is_training=False, labelled=False))
+    query, names = row.text("query"), row.value("entities")
+    if PLACEHOLDER not in query or not isinstance(names, list) or len(names) < 2:
+        raise ValueError(f"the record: query needs {PLACEHOLDER}, and entities two texts or more. Correct them.")
+    options = tuple(check_text(name, "entities", row.where) for name in names)
+    return ChoiceExample(0, _as_sentences(row.text("passage")), _filled(query.strip(), options), options)

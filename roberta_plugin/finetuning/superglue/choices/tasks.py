@@ -6,7 +6,7 @@ Each example has one sequence per option. Columns as `race/tasks.py` has them: `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,9 +20,18 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import LABELLED, find_files, read_rows
-from roberta_plugin.finetuning.superglue.choices.rows import ChoiceExample, read_commonsense_qa, read_copa, read_record
+from roberta_plugin.finetuning.superglue.choices.rows import (
+    ChoiceExample,
+    commonsense_qa_record,
+    copa_record,
+    read_commonsense_qa,
+    read_copa,
+    read_record,
+    record_record,
+)
 from roberta_plugin.finetuning.superglue.tasks import FILES, readme
-from roberta_plugin.kinds.choices import NO_LEVEL, answers, option_probabilities
+from roberta_plugin.kinds.base import Official
+from roberta_plugin.kinds.choices import NO_LEVEL, Choices, answers, option_probabilities
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.span_metrics import score
 from roberta_plugin.progress import terminal_bar
@@ -47,6 +56,8 @@ class ChoiceTask(Benchmark):
     """One task. The checkpoint is chosen by accuracy; for ReCoRD that of the first right answer of each query."""
 
     reader: Reader
+    example_of: Callable[[Mapping[str, Any]], ChoiceExample]
+    """The example of a record, for predictions."""
     names: Mapping[str, Sequence[str]] = field(default_factory=lambda: FILES)
     """Split -> names of its official file; the first that exists is read."""
     separators: int = 2
@@ -119,6 +130,15 @@ class ChoiceTask(Benchmark):
             return Judged({"accuracy": 100 * float(np.mean(given == labels))}, files)
         return Judged(_scores_of_texts(part, given.tolist()), files)
 
+    def official_records(self) -> Official:
+        """See `Benchmark.official_records`."""
+
+        def choices(record: Mapping[str, Any]) -> Choices:
+            example = self.example_of(record)
+            return Choices(context=example.text, options=example.options, seconds=example.seconds)
+
+        return Official(choices=choices, separators=self.separators)
+
     def prediction_files(self, split: str) -> tuple[str, ...]:
         """See `Benchmark.prediction_files`: TASK.jsonl for the test set, TASK.SPLIT.jsonl for others."""
         return (f"{self.name}.jsonl" if split == "test" else f"{self.name}.{split}.jsonl",)
@@ -159,11 +179,12 @@ _RECORD = Training(lrs=("1e-5",), batches=(16,), epochs=4)
 TASKS: dict[str, ChoiceTask] = {
     task.name: task
     for task in (
-        ChoiceTask(name="COPA", reader=read_copa, paper=readme("valid", accuracy=94.0)),
-        ChoiceTask(name="ReCoRD", reader=read_record, official="f1", training=_RECORD),
+        ChoiceTask(name="COPA", reader=read_copa, example_of=copa_record, paper=readme("valid", accuracy=94.0)),
+        ChoiceTask(name="ReCoRD", reader=read_record, example_of=record_record, official="f1", training=_RECORD),
         ChoiceTask(
             name="CommonsenseQA",
             reader=read_commonsense_qa,
+            example_of=commonsense_qa_record,
             names={
                 "train": ("train_rand_split.jsonl", "train.jsonl"),
                 "valid": ("dev_rand_split.jsonl", "valid.jsonl"),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.custom.options import OWN_KINDS, CustomOptions
 from roberta_plugin.finetuning.inspection import describe, find_faults, remarks
+from roberta_plugin.finetuning.options import OWN_KINDS, CustomOptions
 from roberta_plugin.finetuning.preparation import check_same
 from tests.tiny_tables import write_csv, write_json_lines
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roberta_plugin.finetuning.glue.alignment import align
+from roberta_plugin.finetuning.glue.wnli import align
 from roberta_plugin.kinds.noun_phrases import contains, content_words
 from tests.tiny_benchmarks import read_task
 

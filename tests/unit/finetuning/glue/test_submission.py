@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.glue.submission import LEADERBOARD
+from roberta_plugin.finetuning.submission import GLUE as LEADERBOARD
 from roberta_plugin.finetuning.submission import write_submission as write_for
 
 NAMES = {"CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"}

@@ -5,7 +5,7 @@ import lzma
 
 import numpy as np
 
-from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.oracle import oracle
 from roberta_plugin.finetuning.summaries.reader import read_split
 from roberta_plugin.kinds.documents import words

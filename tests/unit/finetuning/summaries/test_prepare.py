@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.inspection import find_faults, remarks
+from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.summaries import tasks as tasks_module
-from roberta_plugin.finetuning.summaries.options import SummariesOptions
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
 

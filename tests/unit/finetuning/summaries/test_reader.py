@@ -7,7 +7,7 @@ import lzma
 
 import pytest
 
-from roberta_plugin.finetuning.summaries.options import SummariesOptions
+from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.summaries.reader import find_files, parted, read_split
 from roberta_plugin.kinds.sentences import sentences_of
 

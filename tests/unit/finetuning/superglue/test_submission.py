@@ -6,8 +6,8 @@ import zipfile
 import pytest
 
 from roberta_plugin.cli import main
+from roberta_plugin.finetuning.submission import SUPERGLUE as LEADERBOARD
 from roberta_plugin.finetuning.submission import write_submission
-from roberta_plugin.finetuning.superglue.submission import LEADERBOARD
 
 NAMES = {"BoolQ", "CB", "COPA", "MultiRC", "ReCoRD", "RTE", "WiC", "WSC", "AX-b", "AX-g"}
 

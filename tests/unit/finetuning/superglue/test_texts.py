@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.superglue.texts import TEXTS, read_boolq, read_cb, read_multirc, read_wic
+from roberta_plugin.finetuning.superglue.tasks import TASKS
+from roberta_plugin.finetuning.superglue.texts import read_boolq, read_cb, read_multirc, read_wic
 from roberta_plugin.tables import IN_MEMORY, Row
 
 WIC = {"sentence1": "Room and board.", "start1": 9, "end1": 14, "sentence2": "Board the bus!", "start2": 0, "end2": 5}
@@ -57,5 +58,8 @@ def test_each_answer_of_multirc_is_a_row_that_knows_paragraph_question_and_answe
 
 
 def test_records_for_predictions_have_the_official_fields():
-    assert TEXTS["MultiRC"](Row(IN_MEMORY, 1, {"paragraph": "a", "question": "b", "answer": "c"})) == ("a", "b c")
-    assert TEXTS["WiC"](Row(IN_MEMORY, 1, WIC)) == ("Room and * board *.", "* Board * the bus!")
+    assert TASKS["MultiRC"].texts_of(Row(IN_MEMORY, 1, {"paragraph": "a", "question": "b", "answer": "c"})) == (
+        "a",
+        "b c",
+    )
+    assert TASKS["WiC"].texts_of(Row(IN_MEMORY, 1, WIC)) == ("Room and * board *.", "* Board * the bus!")

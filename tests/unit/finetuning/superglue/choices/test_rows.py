@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.superglue.choices.rows import read_commonsense_qa, read_copa, read_record, row_of
+from roberta_plugin.finetuning.superglue.choices.rows import (
+    commonsense_qa_record,
+    copa_record,
+    read_commonsense_qa,
+    read_copa,
+    read_record,
+    record_record,
+)
 from roberta_plugin.tables import Row
 
 COPA = {
@@ -79,11 +86,11 @@ def test_answers_of_commonsense_qa_are_named_by_letters():
 
 
 def test_a_record_for_a_prediction_has_the_official_fields():
-    assert row_of("COPA", {"premise": "a", "choice1": "b", "choice2": "c", "question": "effect"}).options == ("b", "c")
-    assert row_of("CommonsenseQA", {"question": QA}).seconds == ("A: Ann", "A: Bob")
-    found = row_of("ReCoRD", {"passage": TEXT, "query": "@placeholder won", "entities": ["Ann", "Bob"]})
+    assert copa_record({"premise": "a", "choice1": "b", "choice2": "c", "question": "effect"}).options == ("b", "c")
+    assert commonsense_qa_record({"question": QA}).seconds == ("A: Ann", "A: Bob")
+    found = record_record({"passage": TEXT, "query": "@placeholder won", "entities": ["Ann", "Bob"]})
     assert found.seconds == ("Ann won", "Bob won")
     with pytest.raises(ValueError, match="the record: there is no column 'premise'"):
-        row_of("COPA", {"text": "a", "choice1": "b", "choice2": "c", "question": "effect"})
+        copa_record({"text": "a", "choice1": "b", "choice2": "c", "question": "effect"})
     with pytest.raises(ValueError, match="the record: query needs @placeholder, and entities two texts"):
-        row_of("ReCoRD", {"passage": TEXT, "query": "@placeholder won", "entities": ["Ann"]})
+        record_record({"passage": TEXT, "query": "@placeholder won", "entities": ["Ann"]})
