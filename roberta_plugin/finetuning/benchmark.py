@@ -30,6 +30,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.kinds.base import Official
 from roberta_plugin.kinds.outputs import RawOutputs
 
 logger = logging.getLogger(__name__)
