@@ -51,8 +51,8 @@ class FileOptions(TaskOptions):
     train: str | None = option(
         None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
     )
-    valid: str | None = option(None, "the same for the development set", stage="prepare", metavar="FILE")
-    test: str | None = option(None, "the same for the test set", stage="prepare", metavar="FILE")
+    valid: str | None = option(None, "file of the development set", stage="prepare", metavar="FILE")
+    test: str | None = option(None, "file of the test set", stage="prepare", metavar="FILE")
 
     @property
     def files(self) -> dict[str, str]:
@@ -232,9 +232,9 @@ class SummariesOptions(FileOptions):
         tasks=("summaries",),
     )
     valid: str | None = option(
-        None, "the same for the development set", stage="prepare", metavar="FILE", tasks=("summaries",)
+        None, "file of the development set", stage="prepare", metavar="FILE", tasks=("summaries",)
     )
-    test: str | None = option(None, "the same for the test set", stage="prepare", metavar="FILE", tasks=("summaries",))
+    test: str | None = option(None, "file of the test set", stage="prepare", metavar="FILE", tasks=("summaries",))
     num_sentences: int | None = option(None, "sentences of a summary (3)", stage="score", smallest=1)
     length_share: float | None = option(
         None,
@@ -284,10 +284,10 @@ class CustomOptions(FileOptions):
         metavar="FILE",
     )
     valid: str | None = option(
-        None, "the same for development (default: a share of --train)", stage="prepare", metavar="FILE"
+        None, "table of the development set (default: a share of --train)", stage="prepare", metavar="FILE"
     )
     test: str | None = option(
-        None, "the same for the test set; it may lack the label column", stage="prepare", metavar="FILE"
+        None, "table of the test set, which may lack the label column", stage="prepare", metavar="FILE"
     )
     text_column: str | None = option(
         None,
@@ -321,7 +321,7 @@ class CustomOptions(FileOptions):
     )
     group_column: str | None = option(
         None,
-        "column of what rows have in common that must not be divided between training and development set, such as a "
+        "column of groups that stay together in training or development set, such as a "
         "person or document (default: the text; of pairs, the text that most rows share, if there is one)",
         stage="prepare",
         metavar="COLUMN",
@@ -334,10 +334,10 @@ class CustomOptions(FileOptions):
         nargs="+",
     )
     delimiter: str | None = option(
-        None, "what separates the columns of .csv, such as ';' (a comma)", stage="prepare", metavar="CHARACTER"
+        None, "separator of the columns of .csv, such as ';' (a comma)", stage="prepare", metavar="CHARACTER"
     )
     label_separator: str | None = option(
-        None, "multi-label: what separates the labels of a row (a comma)", stage="prepare", metavar="TEXT"
+        None, "multi-label: separator of the labels of a row (a comma)", stage="prepare", metavar="TEXT"
     )
     valid_share: float | None = option(
         None,
