@@ -3,10 +3,10 @@
 from dataclasses import fields
 
 import pytest
-from roberta_plugin.finetuning.custom.options import OWN_KINDS
 
 import roberta_plugin
 from roberta_plugin.finetuning.benchmarks import kind_of_task
+from roberta_plugin.finetuning.options import OWN_KINDS
 from roberta_plugin.kinds import KINDS, OWN, TASK_KINDS, kind_class, table_kind
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import TableKind
