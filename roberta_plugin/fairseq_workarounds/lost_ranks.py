@@ -11,6 +11,10 @@ the error has an address and a port. Each rank writes heartbeats (`signs_of_life
 Before it ends, each rank writes the stacks of all its threads to stderr; so does one that has kept its own thread from
 running (a C function with Python's lock) for most of LIMIT_S. A thread does it while the rank saves a checkpoint,
 validates or reads data, and no step waits for it. A job that is suspended and resumed as a whole continues.
+
+torch alone does not suffice. `monitored_barrier` before each update works with gloo only and tells rank 0 alone the
+number of a rank, without its node; a stopped rank 0 holds up the others until the limit of their group, half an hour.
+NCCL's watchdog ends ranks whose collective has timed out, without naming the one that is missing.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from roberta_plugin.files import NO_ROOM
 from roberta_plugin.launch.node import reason_of
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.job_environment import redacted, written_variables
+from roberta_plugin.training.job_environment import redacted_copy, written_variables
 
 ENVIRONMENT = "environment.sh"
 SNAPSHOTS = ".snapshots"  # hidden: a user looks for other files in a run folder
@@ -44,7 +44,7 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
     write_for_owner(folder / "recipe.json", json.dumps(record, indent=1, default=str) + "\n")
     write_environment(folder, recipe.env)
     for path in [] if config is None else recipe_files(config):
-        write_for_owner(folder / path.name, redacted(path.read_text(encoding="utf-8"), recipe.env))
+        write_for_owner(folder / path.name, redacted_copy(path, recipe.env))
     return folder
 
 

@@ -11,9 +11,13 @@ import fnmatch
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import yaml
+
+from roberta_plugin.training.options_file import read_yaml
 
 ALL, NONE = "all", "none"
 # Variables that a job needs on any cluster; always inherited.
@@ -23,7 +27,6 @@ ALWAYS = (
 )
 _SECRET = re.compile("TOKEN(?!IZER)|KEY|SECRET|PASS|CREDENTIAL|AUTH|SESSION")
 _ASSIGNED = re.compile(rf"\b[A-Z0-9_]*(?:{_SECRET.pattern})[A-Z0-9_]*=")
-_IN_COMMENT = re.compile(rf"((?:^|\s)#.*{_ASSIGNED.pattern})(?!\.\.\.).*", re.M)
 _LEAST_SECRET = 6  # characters: a shorter value stands elsewhere for other reasons
 _PATTERN = re.compile(r"[A-Za-z_*][\w*]*")
 _MODULE_FILES = ("modules.sh", "lmod.sh", "z00_lmod.sh")  # in /etc/profile.d; a batch shell reads none of them
@@ -108,48 +111,36 @@ def activation_lines(modules: Collection[str], conda: str | None) -> list[str]:
     return lines
 
 
-def redacted(text: str, env: Iterable[str] = ()) -> str:
-    """The YAML of a recipe or grid file without the values of secrets; the rest stays as it is written.
+def redacted_copy(path: Path, env: Iterable[str] = ()) -> str:
+    """The YAML of a recipe or grid file without comments and the values of secrets.
 
     In a shell line that assigns a secret, everything after the = is removed.
 
     Args:
-        text: of the file.
+        path: the file.
         env: names of `--env`; the present values of their secrets are removed wherever they stand.
 
     Example:
-        redacted("env: {HF_TOKEN: hf_abc, NCCL_DEBUG: WARN}")  ->  "env: {HF_TOKEN: ..., NCCL_DEBUG: WARN}"
+        env: {HF_TOKEN: hf_abc, NCCL_DEBUG: WARN}  ->  env: {HF_TOKEN: ..., NCCL_DEBUG: WARN}
     """
     names = {name for item in env if is_secret(name := item.partition("=")[0])}
-    root = yaml.compose(text, Loader=yaml.BaseLoader)
-    scalars = {} if root is None else {node.start_mark.index: (node, key) for node, key in _scalars(root)}
-    for start, (node, key) in sorted(scalars.items(), reverse=True):
-        end = node.end_mark.index
-        found = _ASSIGNED.search(text, start, end)
+    values = [value for value in map(os.environ.get, names) if value and len(value) >= _LEAST_SECRET]
+
+    def clean(item: Any, key: str = "") -> Any:
+        if isinstance(item, Mapping):
+            return {name: clean(value, name) for name, value in item.items()}
+        if isinstance(item, list):
+            return [clean(value, key) for value in item]
         if key in names or (key.isupper() and is_secret(key)):
-            text = f"{text[:start]}...{_rest_of(text[start:end])}{text[end:]}"
-        elif found is not None:
-            quote = node.style if node.style in ("'", '"') else ""
-            text = f"{text[: found.end()]}...{quote}{_rest_of(text[start:end])}{text[end:]}"
-    for value in filter(None, map(os.environ.get, names)):
-        if len(value) >= _LEAST_SECRET:
-            text = text.replace(value, "...")
-    return _IN_COMMENT.sub(r"\1...", text)
+            return "..."
+        found = _ASSIGNED.search(item)
+        item = item if found is None else f"{item[: found.end()]}..."
+        for value in values:
+            item = item.replace(value, "...")
+        return item
 
-
-def _scalars(node: yaml.Node, key: str = "") -> Iterator[tuple[yaml.ScalarNode, str]]:
-    """The scalars of a document with the keys that they are the values of."""
-    if isinstance(node, yaml.ScalarNode):
-        yield node, key
-    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
-        yield from _scalars(item, key)
-    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        yield from _scalars(value, str(name.value))
-
-
-def _rest_of(scalar: str) -> str:
-    """The white space at the end: of a block scalar, its line break."""
-    return scalar[len(scalar.rstrip()) :]
+    copy: str = yaml.safe_dump(clean(read_yaml(path)), sort_keys=False, allow_unicode=True)
+    return copy
 
 
 def _patterns(inherit: str) -> list[str]:

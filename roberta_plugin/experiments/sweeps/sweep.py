@@ -37,7 +37,7 @@ from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, su
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.job_environment import redacted
+from roberta_plugin.training.job_environment import redacted_copy
 from roberta_plugin.training.options_file import locate
 
 
@@ -244,7 +244,7 @@ def prepare(grid: Grid, root: Path) -> list[RunFolder]:
     for folder in folders:
         folder.prepare()
     env = grid.slurm.env if grid.slurm else ()
-    write_for_owner(root / "grid.yaml", redacted(grid.path.read_text(encoding="utf-8"), env))
+    write_for_owner(root / "grid.yaml", redacted_copy(grid.path, env))
     return folders
 
 

@@ -31,7 +31,7 @@ def test_code_and_config_are_copied_and_numbered(tmp_path):
     copied = {path.relative_to(first / "code" / PACKAGE.name) for path in (first / "code").rglob("*.py")}
     assert copied == {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
     assert not list(first.rglob("__pycache__"))
-    assert (first / "launch.yaml").read_text() == "nodes: 1\n"
+    assert (first / "launch.yaml").read_text() == "nodes: '1'\n"
     record = json.loads((first / "recipe.json").read_text())
     assert record["fairseq_train"] == ["data-bin", "--cpu"]
     assert set(record["packages"]) == {"torch", "numpy", "ve-fairseq", "submitit"}

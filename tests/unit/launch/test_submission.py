@@ -167,7 +167,7 @@ def test_secrets_are_in_no_file_and_reach_the_job_by_sbatch(tiny_data_bin, tmp_p
     assert submit(recipe, config=config)["MY_TOKEN"] == "hunter2"
     assert not [p for p in recipe.output_dir.rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
     snapshot = recipe.output_dir / ".snapshots" / "0"
-    assert (snapshot / "launch.yaml").read_text() == "env: {MY_TOKEN: ..., OTHER_KEY: ...}\n"
+    assert (snapshot / "launch.yaml").read_text() == "env:\n  MY_TOKEN: '...'\n  OTHER_KEY: '...'\n"
     assert (snapshot / "environment.sh").read_text() == "export PLAIN=x\n"
     assert {stat.S_IMODE((snapshot / name).stat().st_mode) for name in ("launch.yaml", "environment.sh")} == {0o600}
     assert "MY_TOKEN=..." in (snapshot / "recipe.json").read_text()

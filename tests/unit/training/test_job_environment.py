@@ -4,10 +4,10 @@ import os
 import subprocess
 
 import pytest
-import yaml
 
 from roberta_plugin.settings import parse_pairs
 from roberta_plugin.training import job_environment
+from roberta_plugin.training.options_file import read_yaml
 from roberta_plugin.training.resources import Resources, check_resources, given_settings, read_resources
 
 
@@ -57,33 +57,37 @@ def test_a_job_inherits_what_is_listed():
             check_resources(read(inherit=wrong))
 
 
-def test_secrets_are_taken_out_of_a_copied_file():
+def test_secrets_are_taken_out_of_a_copied_file(tmp_path):
     os.environ["HF_TOKEN"] = "hf_abc"
     text = """\
 env: {HF_TOKEN: "hf_abc", my_auth: '12345, 6', DB_PASS: it's, TOKENIZERS_PARALLELISM: false}  # hf_abc
-setup: ["export WANDB_API_KEY=secret1", 'MY_AUTH="secret2"', plain]
+setup: ["export WANDB_API_KEY=secret1", 'MY_AUTH="secret2"', plain hf_abc]
 sbatch:
   comment: AWS_SESSION_TOKEN=secret3 B=c  # as A_KEY=secret4
   name: |
     A=b
     export A_SECRET='secret5'
-  mail-type: END
+  WANDB_API_KEY: a b
 max_tokens: 4096
+lr: 1e-4
 """
-    expected = """\
-env: {HF_TOKEN: ..., my_auth: ..., DB_PASS: ..., TOKENIZERS_PARALLELISM: false}  # ...
-setup: ["export WANDB_API_KEY=...", 'MY_AUTH=...', plain]
-sbatch:
-  comment: AWS_SESSION_TOKEN=...  # as A_KEY=...
-  name: |
-    A=b
-    export A_SECRET=...
-  mail-type: END
-max_tokens: 4096
-"""
-    assert job_environment.redacted(text, ["HF_TOKEN", "my_auth", "TOKENIZERS_PARALLELISM=false"]) == expected
-    assert yaml.safe_load(expected)["setup"][0] == "export WANDB_API_KEY=..."
-    assert job_environment.redacted("  WANDB_API_KEY: a b\n  c: d") == "  WANDB_API_KEY: ...\n  c: d"
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    copy = job_environment.redacted_copy(path, ["HF_TOKEN", "my_auth", "TOKENIZERS_PARALLELISM=false"])
+    path.write_text(copy)
+    hidden = dict.fromkeys(("HF_TOKEN", "my_auth", "DB_PASS"), "...")
+    assert read_yaml(path) == {
+        "env": {**hidden, "TOKENIZERS_PARALLELISM": "false"},
+        "setup": ["export WANDB_API_KEY=...", "MY_AUTH=...", "plain ..."],
+        "sbatch": {
+            "comment": "AWS_SESSION_TOKEN=...",
+            "name": "A=b\nexport A_SECRET=...",
+            "WANDB_API_KEY": "...",
+        },
+        "max_tokens": "4096",
+        "lr": "1e-4",
+    }
+    assert not any(secret in copy for secret in ("hf_abc", "secret", "12345", "it's"))
 
 
 def test_a_variable_of_slurm_is_taken_from_the_shell_where_it_has_no_value():
