@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import SpawnProcess
@@ -100,6 +100,10 @@ class Interruption(StopSignals):
         except BaseException:
             self.end_training()
             raise
+
+    def note_stop(self) -> None:
+        """The training stops after this update."""
+        self.has_stopped = True
 
     def end_training(self) -> None:
         """No update follows: from here on signals act as usual."""
@@ -199,50 +203,34 @@ def farewell(checkpoint: Any, *, updates: int) -> str:
     return f"{stopped}, which is saved in {last}: the same command resumes from there."
 
 
-def validate_and_save(
-    fairseqs: Callable[..., Any],
-    cfg: Any,
-    trainer: Any,
-    task: Any,
-    epoch_itr: Any,
-    valid_subsets: list[str],
-    end_of_epoch: bool,
-) -> Any:
-    """Call fairseq's `validate_and_save`, or, if the training must stop here, save a checkpoint without validating.
-
-    A running validation is interrupted; the next start repeats it first. The last update of the training never stops
-    early.
-    """
-    is_last = is_last_update(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
-    if is_last or not interruption.is_training:  # a job of `roberta launch` stops by its own signals
-        return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    if not interruption.is_to_stop(trainer):
-        with suppress(ValidationLeftError), _listening_in_validation(trainer):
-            return fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
-    interruption.has_stopped = True
-    return [None], True
+def validate_and_save(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, *args: Any) -> Any:
+    """End an update as `finish_update` does, and stop if a signal came."""
+    if not interruption.is_training:  # a job of `roberta launch` stops by its own signals
+        return fairseqs(cfg, trainer, *args)
+    is_to_stop = partial(interruption.is_to_stop, trainer)
+    update, note = (cfg, trainer, *args), interruption.note_stop
+    with _stops_in_validation(trainer):
+        return finish_update(fairseqs, update, is_stopped=is_to_stop(), is_to_stop=is_to_stop, on_stop=note)
 
 
 @contextmanager
-def _listening_in_validation(trainer: Any) -> Iterator[None]:
-    """While entered, a stop interrupts the validation; with several ranks, validation batches announce it too."""
+def _stops_in_validation(trainer: Any) -> Iterator[None]:
+    """While entered, validation batches announce a stop to several ranks, too."""
     task = trainer.task
-    with leaving_validation(trainer, lambda: interruption.is_to_stop(trainer)):
-        if not interruption.is_training or trainer.data_parallel_world_size == 1:
-            yield
-            return
-        valid_step = task.valid_step
+    if trainer.data_parallel_world_size == 1:
+        yield
+        return
+    valid_step = task.valid_step
 
-        def step(*args: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
-            loss, sample_size, logging_output = valid_step(*args, **options)
-            return loss, sample_size, add_stop(logging_output)
+    def step(*args: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+        loss, sample_size, logging_output = valid_step(*args, **options)
+        return loss, sample_size, add_stop(logging_output)
 
-        task.valid_step = step
-        try:
-            yield
-        finally:
-            task.valid_step = valid_step
+    task.valid_step = step
+    try:
+        yield
+    finally:
+        task.valid_step = valid_step
 
 
 def _is_stopped_before_update(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
@@ -291,6 +279,38 @@ def is_last_update(cfg: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool
     return end_of_epoch and bool(0 < cfg.optimization.max_epoch <= epoch_itr.epoch)
 
 
+def finish_update(
+    fairseqs: Callable[..., Any],
+    update: tuple[Any, ...],
+    *,
+    is_stopped: bool,
+    is_to_stop: Callable[[], bool],
+    on_stop: Callable[[], None],
+) -> Any:
+    """Call fairseq's `validate_and_save`, or, if the training must stop here, save a checkpoint without validating.
+
+    A running validation is interrupted; the next start runs it first. The last update of the training never stops
+    early: its validation belongs to the result.
+
+    Args:
+        fairseqs: fairseq's function.
+        update: its arguments.
+        is_stopped: whether to stop before the validation, the same on all ranks.
+        is_to_stop: asked after each batch of the validation; all ranks must agree.
+        on_stop: called before the checkpoint is written.
+    """
+    cfg, trainer, _, epoch_itr, _, end_of_epoch = update
+    is_last = is_last_update(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
+    if is_last or not is_stopped:
+        leaving = nullcontext() if is_last else leaving_validation(trainer, is_to_stop)
+        with suppress(ValidationLeftError), leaving:
+            return fairseqs(*update)
+    on_stop()
+    setattr(trainer, UNFINISHED, {"epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch})
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    return [None], True
+
+
 @contextmanager
 def leaving_validation(trainer: Any, is_to_stop: Callable[[], bool]) -> Iterator[None]:
     """While entered, a validation ends after the first batch for which `is_to_stop()` holds; all ranks must agree.
@@ -311,12 +331,6 @@ def leaving_validation(trainer: Any, is_to_stop: Callable[[], bool]) -> Iterator
         yield
     finally:
         trainer.valid_step = valid_step
-
-
-def save_unfinished(checkpoint: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> None:
-    """Save a checkpoint that leaves the end of this update to the next start."""
-    setattr(trainer, UNFINISHED, {"epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch})
-    checkpoint_utils.save_checkpoint(checkpoint, trainer, epoch_itr, None)
 
 
 def train_after_unfinished_update(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -93,54 +93,34 @@ class UpdateHook:
                 ),
             )
 
-    def _after_update(
-        self,
-        fairseqs: Callable[..., Any],
-        cfg: Any,
-        trainer: Any,
-        task: Any,
-        epoch_itr: Any,
-        valid_subsets: list[str],
-        end_of_epoch: bool,
-    ) -> tuple[list[float | None], bool]:
-        """Call fairseq's `validate_and_save`, unless the training must stop here.
-
-        A stop writes one checkpoint and skips the validation, because little time is left; the next start runs it
-        first. The last update never stops early: its validation belongs to the result.
-        """
+    def _after_update(self, fairseqs: Callable[..., Any], *update: Any) -> tuple[list[float | None], bool]:
+        """End the update: stop if a signal came, else save if the time has come; write the status."""
+        cfg, trainer, _, epoch_itr, _, end_of_epoch = update
         self._max_update = cfg.optimization.max_update
         self.update = trainer.get_num_updates()
         self._speed.count()
         is_last = stopping.is_last_update(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self._show(at_once=is_last or self._stop.received is not None)
-        is_to_stop, is_to_save = agree(
-            [self._stop.received is not None, self._is_time_to_save()],
-            device=trainer.device,
+        is_stopped, is_to_save = self._agree(trainer, self._is_time_to_save())
+        losses, is_done = stopping.finish_update(
+            fairseqs,
+            update,
+            is_stopped=is_stopped,
+            is_to_stop=lambda: self._agree(trainer)[0],
+            on_stop=self._note_stop,
         )
-        if is_to_stop and not is_last:
-            return self._save_and_stop(cfg, trainer, epoch_itr, end_of_epoch)
-        try:
-            with nullcontext() if is_last else stopping.leaving_validation(trainer, lambda: self._is_to_stop(trainer)):
-                losses, is_done = fairseqs(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        except stopping.ValidationLeftError:
-            logger.info(f"stopped by {_name(self._stop)} during validation: the next start repeats it")
-            return self._save_and_stop(cfg, trainer, epoch_itr, end_of_epoch)
         if is_to_save and not is_done and not end_of_epoch:
             checkpoint_utils.save_checkpoint(_as_if_due(cfg.checkpoint), trainer, epoch_itr, None)
             self._saved_at = time.monotonic()
         return losses, is_done
 
-    def _save_and_stop(
-        self, cfg: Any, trainer: Any, epoch_itr: Any, end_of_epoch: bool
-    ) -> tuple[list[float | None], bool]:
-        logger.info(f"stopped by {_name(self._stop)} after update {self.update}: saving a checkpoint")
-        stopping.save_unfinished(cfg.checkpoint, trainer, epoch_itr, end_of_epoch=end_of_epoch)
-        self.has_stopped = True
-        return [None], True
+    def _agree(self, trainer: Any, *wishes: bool) -> list[bool]:
+        """Whether any rank got a signal, and has one of the other wishes."""
+        return agree([self._stop.received is not None, *wishes], device=trainer.device)
 
-    def _is_to_stop(self, trainer: Any) -> bool:
-        """Whether any rank got a signal; all ranks have the same number of validation batches and agree after each."""
-        return agree([self._stop.received is not None], device=trainer.device)[0]
+    def _note_stop(self) -> None:
+        logger.info(f"stopped by {_name(self._stop)} after update {self.update}: saving a checkpoint")
+        self.has_stopped = True
 
     def _is_time_to_save(self) -> bool:
         """Whether rank 0's clock says that a checkpoint is due."""

@@ -8,6 +8,7 @@ from roberta_plugin.experiments.sweeps import slurm, sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
 from roberta_plugin.locks import try_lock
+from roberta_plugin.training.options_file import read_yaml
 
 
 def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
@@ -53,7 +54,7 @@ def test_folders_say_what_they_hold(tmp_path):
     settings = {"lr": "2"}
     sweep = str(tmp_path / "out")
     assert about == {"cell": "lr-2", "seed": "1", "settings": settings, "arguments": arguments, "sweep": sweep}
-    assert (tmp_path / "out" / "grid.yaml").read_bytes() == (tmp_path / "grid.yaml").read_bytes()
+    assert read_yaml(tmp_path / "out" / "grid.yaml") == read_yaml(tmp_path / "grid.yaml")
 
 
 def test_a_changed_grid_may_add_runs_and_not_change_them(tmp_path):
