@@ -159,15 +159,23 @@ class Benchmark(ABC):
             ValueError: if `max_length` leaves no room for what the options ask for.
         """
 
-    @abstractmethod
     def read(
         self, files: Mapping[str, list[Path]], options: Any, settings: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The content of each split, which may be read when it is iterated; and settings that are found in the files.
+        """The content of each split; and settings that are found in the files.
 
         Raises:
             ValueError: naming the file, the line or entry and the remedy, if a file is not as it should be.
         """
+        return {split: self.read_split(split, paths, options) for split, paths in files.items()}, {}
+
+    def read_split(self, split: str, paths: list[Path], options: Any) -> Any:
+        """The content of a split, which may be read when it is iterated.
+
+        Raises:
+            ValueError: as `read`.
+        """
+        raise NotImplementedError(f"{self.name} reads all splits at once")
 
     @abstractmethod
     def write(

@@ -6,7 +6,7 @@ Columns are named as in the headers of the official files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,10 @@ class GlueTask(TextBenchmark):
         of_split = (source for source in self.sources if source.split == split)
         return next(source for source in of_split if path.name in {Path(file).name for file in source.files})
 
-    def read(
-        self, files: Mapping[str, list[Path]], options: Any, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, list[TextExample]], dict[str, Any]]:
-        """See `Benchmark.read`."""
-        found = {name: read_rows(self, self.source(name, path), path) for name, (path,) in files.items()}
-        return found, {}
+    def read_split(self, split: str, paths: list[Path], options: Any) -> list[TextExample]:
+        """See `Benchmark.read_split`."""
+        (path,) = paths
+        return read_rows(self, self.source(split, path), path)
 
     def schema_of(self, example: TextExample) -> Schema | None:
         """See `TextBenchmark.schema_of`."""

@@ -59,13 +59,8 @@ class RaceTask(Benchmark):
         """See `Benchmark.settings`."""
         return asdict(ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order))
 
-    def read(
-        self, files: Mapping[str, list[Path]], options: RaceOptions, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, Iterator[Passage]], dict[str, Any]]:
-        """See `Benchmark.read`."""
-        return {split: self._passages(split, paths) for split, paths in files.items()}, {}
-
-    def _passages(self, split: str, paths: list[Path]) -> Iterator[Passage]:
+    def read_split(self, split: str, paths: list[Path], options: RaceOptions) -> Iterator[Passage]:
+        """See `Benchmark.read_split`."""
         yield from terminal_bar(read_split(self.name, split, paths), f"{self.name} {split}", unit=" passages")
 
     def write(

@@ -50,14 +50,10 @@ class SquadTask(Benchmark):
             WindowLayout.of(max_length, question_length=options.question_length, doc_stride=options.doc_stride)
         )
 
-    def read(
-        self, files: Mapping[str, list[Path]], options: SquadOptions, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, SquadFile], dict[str, Any]]:
-        """See `Benchmark.read`."""
-        return {
-            split: read_file(self.name, path, needs_answers=split != "test", strict=options.strict)
-            for split, (path,) in files.items()
-        }, {}
+    def read_split(self, split: str, paths: list[Path], options: SquadOptions) -> SquadFile:
+        """See `Benchmark.read_split`."""
+        (path,) = paths
+        return read_file(self.name, path, needs_answers=split != "test", strict=options.strict)
 
     def write(
         self, split: SplitWriter, content: SquadFile, encoder: Encoder, settings: Mapping[str, Any]

@@ -78,13 +78,8 @@ class SummariesTask(Benchmark):
         found["oracle_sentences"] = options.oracle_sentences or ORACLE_SENTENCES
         return {**found, **(field_names(options) if self.name == "summaries" else {})}
 
-    def read(
-        self, files: Mapping[str, list[Path]], options: SummariesOptions, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, Iterator[Document]], dict[str, Any]]:
-        """See `Benchmark.read`; documents without a sentence or with an empty summary are left out by `write`."""
-        return {split: self._documents(split, paths, options) for split, paths in files.items()}, {}
-
-    def _documents(self, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Document]:
+    def read_split(self, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Document]:
+        """See `Benchmark.read_split`; documents without a sentence or with an empty summary are left out by `write`."""
         documents = read_split(self.name, split, paths, options)
         yield from terminal_bar(documents, f"{self.name} {split}", unit=" documents")
 

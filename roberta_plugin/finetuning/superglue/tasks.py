@@ -21,11 +21,7 @@ from roberta_plugin.finetuning.superglue.texts import (
     boolq_texts,
     cb_texts,
     multirc_texts,
-    read_boolq,
-    read_cb,
     read_multirc,
-    read_rte,
-    read_wic,
     rte_texts,
     wic_texts,
 )
@@ -63,9 +59,12 @@ class Reader(Protocol):
 class SuperGlueTask(TextBenchmark):
     """One task."""
 
-    reader: Reader
+    reader: Reader | None = None
+    """None: a row is one example, with `texts_of` and a label."""
     texts_of: Callable[[Row], tuple[str, str]] | None = None
-    """The texts of a row, for predictions."""
+    """The texts of a row, or of a record that is to be predicted."""
+    answers: tuple[bool, ...] = ()
+    """The labels in the official files, if they spell them otherwise."""
     names: Mapping[str, Sequence[str]] = field(default_factory=lambda: FILES)
     """Split -> names of its official file; the first that exists is read. `{size}` is the option --size."""
 
@@ -91,11 +90,10 @@ class SuperGlueTask(TextBenchmark):
         """Whether options compete, and answers may be in a list beside the file."""
         return self.name == "WinoGrande"
 
-    def read(
-        self, files: Mapping[str, list[Path]], options: SuperGlueOptions, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
-        """See `Benchmark.read`."""
-        return {split: self.examples(split, path) for split, (path,) in files.items()}, {}
+    def read_split(self, split: str, paths: list[Path], options: SuperGlueOptions) -> list[Example]:
+        """See `Benchmark.read_split`."""
+        (path,) = paths
+        return self.examples(split, path)
 
     def examples(self, split: str, path: Path) -> list[Example]:
         """The examples of a file; labels of a test set or diagnostic set are not read.
@@ -104,8 +102,20 @@ class SuperGlueTask(TextBenchmark):
             ValueError: naming the file, the line and what is wrong with it.
         """
         rows = with_listed_answers(path, read_rows(path)) if self.is_winogrande else read_rows(path)
-        made = ((row.where, example) for row in rows for example in self.reader(row, labelled=split in LABELLED))
+        made = ((row.where, example) for row in rows for example in self.examples_of(row, labelled=split in LABELLED))
         return list(with_unique_ids(made, id_of=lambda example: example.id))
+
+    def examples_of(self, row: Row, *, labelled: bool) -> Iterator[Example]:
+        """The examples of a row.
+
+        Raises:
+            ValueError: naming the file, the line and the field.
+        """
+        if self.reader is not None:
+            yield from self.reader(row, labelled=labelled)
+        elif self.texts_of is not None:
+            label = row.label("label", self.answers or self.labels) if labelled else None
+            yield TextExample(row.number("idx"), self.texts_of(row), label)
 
     def official_records(self) -> Official:
         """See `Benchmark.official_records`."""
@@ -194,14 +204,13 @@ TASKS: dict[str, SuperGlueTask] = {
         ),
         SuperGlueTask(
             name="BoolQ",
-            reader=read_boolq,
             texts_of=boolq_texts,
+            answers=(False, True),
             labels=("false", "true"),
             paper=readme("valid", accuracy=86.9),
         ),
         SuperGlueTask(
             name="CB",
-            reader=read_cb,
             texts_of=cb_texts,
             labels=CB_LABELS,
             metrics=("accuracy", "macro_f1"),
@@ -212,7 +221,6 @@ TASKS: dict[str, SuperGlueTask] = {
         SuperGlueTask(
             name="SuperRTE",  # GLUE's RTE has other files
             folder="RTE",
-            reader=read_rte,
             texts_of=rte_texts,
             labels=("not_entailment", "entailment"),
             names={
@@ -225,8 +233,8 @@ TASKS: dict[str, SuperGlueTask] = {
         ),
         SuperGlueTask(
             name="WiC",
-            reader=read_wic,
             texts_of=wic_texts,
+            answers=(False, True),
             labels=("false", "true"),
             paper=readme("valid", accuracy=75.6),
         ),

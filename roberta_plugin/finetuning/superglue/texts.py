@@ -19,47 +19,25 @@ from roberta_plugin.finetuning.text_examples import TextExample
 from roberta_plugin.tables import Row
 
 MARK = "*"
-_TRUTH = (False, True)
 # In the order of MNLI's labels (`glue/tasks.py`), so that a model that starts from MNLI keeps its head.
 CB_LABELS = ("contradiction", "neutral", "entailment")
 
 
-def read_boolq(row: Row, *, labelled: bool) -> Iterator[TextExample]:
-    """A question that is answered by yes or no, and its passage."""
-    yield TextExample(row.number("idx"), boolq_texts(row), row.label("label", _TRUTH) if labelled else None)
-
-
 def boolq_texts(row: Row) -> tuple[str, str]:
-    """See `read_boolq`."""
+    """A question that is answered by yes or no, and its passage."""
     return row.text("question").strip(), row.text("passage").strip()
 
 
-def read_cb(row: Row, *, labelled: bool) -> Iterator[TextExample]:
-    """A text with a clause under a verb such as "think", and the clause: is the author committed to it?"""
-    yield TextExample(row.number("idx"), cb_texts(row), row.label("label", CB_LABELS) if labelled else None)
-
-
 def cb_texts(row: Row) -> tuple[str, str]:
-    """See `read_cb`."""
+    """A text with a clause under a verb such as "think", and the clause: is the author committed to it?"""
     return row.text("premise").strip(), row.text("hypothesis").strip()
 
 
-def read_rte(row: Row, *, labelled: bool) -> Iterator[TextExample]:
-    """Does the premise entail the hypothesis? Also rows of the diagnostic sets: AX-g has the same fields."""
-    labels = ("not_entailment", "entailment")
-    yield TextExample(row.number("idx"), rte_texts(row), row.label("label", labels) if labelled else None)
-
-
 def rte_texts(row: Row) -> tuple[str, str]:
-    """See `read_rte`; the fields of AX-b are called sentence1 and sentence2."""
+    """Does the premise entail the hypothesis? AX-b, a diagnostic set, calls them sentence1 and sentence2."""
     if "sentence1" in row.values:
         return row.text("sentence1").strip(), row.text("sentence2").strip()
     return cb_texts(row)
-
-
-def read_wic(row: Row, *, labelled: bool) -> Iterator[TextExample]:
-    """Two sentences with a word: does it mean the same in both?"""
-    yield TextExample(row.number("idx"), wic_texts(row), row.label("label", _TRUTH) if labelled else None)
 
 
 def wic_texts(row: Row) -> tuple[str, str]:

@@ -71,11 +71,10 @@ class ChoiceTask(Benchmark):
         """See `Benchmark.settings`."""
         return {"max_length": max_length}
 
-    def read(
-        self, files: Mapping[str, list[Path]], options: Any, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, Iterator[ChoiceExample]], dict[str, Any]]:
-        """See `Benchmark.read`."""
-        return {split: self.examples(split, path) for split, (path,) in files.items()}, {}
+    def read_split(self, split: str, paths: list[Path], options: Any) -> Iterator[ChoiceExample]:
+        """See `Benchmark.read_split`."""
+        (path,) = paths
+        return self.examples(split, path)
 
     def examples(self, split: str, path: Path) -> Iterator[ChoiceExample]:
         """The examples of a file; labels of a test set are not read.
