@@ -45,7 +45,7 @@ from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
-from roberta_plugin.models.initialization import STANDARD_DEVIATION
+from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
 

@@ -37,8 +37,7 @@ from roberta_plugin.models.checkpoints.names import (
     VERSION,
     saved_options,
 )
-from roberta_plugin.models.config import FastRobertaConfig
-from roberta_plugin.models.cpu.activations import ACTIVATIONS
+from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 
 # model_type -> begin of the names of its classes
 MODEL_TYPES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}

@@ -1,21 +1,18 @@
-"""The model: config -> embeddings -> encoder -> heads. Architecture only; fairseq appears in config, roberta
+"""The model: config -> encoder -> heads. Architecture only; fairseq appears in config, roberta
 and roberta_encoder.
 
 config                 options of the architecture, and the sizes tiny, small, base and large
 roberta                the registered model `fast_roberta`, in fairseq's words
 roberta_encoder        its encoder with the pretraining heads
-embeddings             ids (B, T)                 -> vectors (B, T, D)
-encoder                vectors                    -> features (B, T, D)
+encoder                ids (B, T)                 -> features (B, T, D); BERT's initial weights
 attention/             self-attention and its interchangeable backends
 pretraining_heads      features                   -> logits of the vocabulary, and of next sentences
 heads                  features                   -> logits of classes, tags, spans or sentences: fine-tuning
 linear_cross_entropy   features, labels           -> loss, without holding all logits
-initialization         BERT's initial weights
 compiling              torch.compile of the layers, with enough graphs
 checkpoints/           state dicts of other layouts, heads and options
 cpu/                   faster training steps on a CPU
-flops                  FLOPs of a training step
-device_peaks           peak FLOP/s of GPUs
+flops                  FLOPs of a training step, peak FLOP/s of GPUs
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq

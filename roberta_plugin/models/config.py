@@ -2,14 +2,23 @@
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
+import torch
+import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from torch import Tensor
 
 from roberta_plugin.models.attention.registry import BACKEND_NAMES
-from roberta_plugin.models.cpu.activations import ACTIVATIONS
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "linear": lambda x: x,
+}
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
 MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])

@@ -1,4 +1,4 @@
-"""The Transformer encoder: embeddings and a stack of layers, with the layer norm after each sublayer, as in BERT.
+"""The Transformer encoder: embeddings, a stack of layers with the layer norm after each sublayer, and BERT's weights.
 
 Attribute names are fairseq's, so that state dicts agree.
 
@@ -12,15 +12,54 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from roberta_plugin.models.attention.base import Sequences
 from roberta_plugin.models.attention.self_attention import SelfAttention
-from roberta_plugin.models.attention.sequences import Sequences
 from roberta_plugin.models.compiling import report_eager
 from roberta_plugin.models.cpu.dropout import Dropout
 from roberta_plugin.models.cpu.linear import Linear
-from roberta_plugin.models.embeddings import LearnedPositions
+
+STANDARD_DEVIATION = 0.02  # BERT (Devlin et al. 2019), initializer_range of the released configurations
+
+
+def initialize(module: nn.Module) -> None:
+    """Draw the weights of one module, for `model.apply`: N(0, 0.02) for matrices, 0 for biases and for padding."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=STANDARD_DEVIATION)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=STANDARD_DEVIATION)
+        if module.padding_idx is not None:
+            nn.init.zeros_(module.weight[module.padding_idx])
+
+
+class LearnedPositions(nn.Embedding):
+    """Position embeddings numbered as in fairseq: the first token has row pad_id + 1, padding has row pad_id."""
+
+    def __init__(self, max_positions: int, dim: int, *, pad_id: int) -> None:
+        super().__init__(max_positions + pad_id + 1, dim, padding_idx=pad_id)
+        self.pad_id = pad_id
+
+    def forward(self, tokens: Tensor, *, is_padding: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """Ids (B, T) -> (B, T, D); or (T, D), shared by all blocks, if nothing is padding.
+
+        `positions` (B, T), 0 for the first token of a sequence, give the position of each token; without them, tokens
+        are counted.
+
+        Example: with pad_id 1, the ids [0, 8, 9, 1] get the rows [2, 3, 4, 1].
+        """
+        first = self.pad_id + 1
+        if positions is not None:
+            return F.embedding(positions + first, self.weight, self.padding_idx)
+        if is_padding is None:
+            return self.weight[first : first + tokens.size(1)]
+        is_token = (~is_padding).long()
+        rows = torch.cumsum(is_token, dim=1) * is_token + self.pad_id
+        return F.embedding(rows, self.weight, self.padding_idx)
 
 
 class Layer(nn.Module):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from roberta_plugin.models.cpu.activations import ACTIVATIONS
+from roberta_plugin.models.config import ACTIVATIONS
 from roberta_plugin.models.cpu.dropout import Dropout
 from roberta_plugin.models.cpu.linear import Linear
 from roberta_plugin.models.roberta_encoder import RobertaEncoder

@@ -18,8 +18,8 @@ import torch
 from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
+from roberta_plugin.models.attention.base import first_of_predicted
 from roberta_plugin.models.attention.registry import describe_choice
-from roberta_plugin.models.attention.sequences import first_of_predicted
 from roberta_plugin.models.attention.torch_flash import MAX_DIM, is_exact
 from roberta_plugin.models.checkpoints.fitting import check_sizes, reconcile_heads, reconcile_pairs
 from roberta_plugin.models.checkpoints.names import (
@@ -29,10 +29,9 @@ from roberta_plugin.models.checkpoints.names import (
 )
 from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
-from roberta_plugin.models.device_peaks import peak_flops
-from roberta_plugin.models.flops import executed_flops, training_flops
+from roberta_plugin.models.encoder import initialize
+from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS
-from roberta_plugin.models.initialization import initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
 
 logger = logging.getLogger(__name__)

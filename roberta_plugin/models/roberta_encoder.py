@@ -12,9 +12,8 @@ import torch
 from fairseq.models import FairseqEncoder
 from torch import Tensor
 
-from roberta_plugin.models.attention.sequences import first_of_predicted, first_positions
-from roberta_plugin.models.config import FastRobertaConfig
-from roberta_plugin.models.cpu.activations import ACTIVATIONS
+from roberta_plugin.models.attention.base import first_of_predicted, first_positions
+from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
 from roberta_plugin.models.pretraining_heads import MaskedLMHead, NextSentenceHead
 

@@ -1,6 +1,6 @@
 """Nodes and their networks: NVIDIA's by name, or your own from a file; the time of a gradient all-reduce.
 
-A file of your own is YAML with the fields of `Machine`; `gpu`, a name as in `models/device_peaks.py`, may stand for
+A file of your own is YAML with the fields of `Machine`; `gpu`, a name as in `models/flops.py`, may stand for
 peak_tflops:
 
     gpu: H100 PCIe
@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_plugin.models.device_peaks import peak_of
+from roberta_plugin.models.flops import peak_of
 from roberta_plugin.settings import REQUIRED, Checked, convert, setting
 from roberta_plugin.training.options_file import read_yaml
 

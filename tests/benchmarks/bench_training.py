@@ -23,8 +23,7 @@ from pathlib import Path
 import torch
 
 from roberta_plugin.models.config import SIZES
-from roberta_plugin.models.device_peaks import peak_of
-from roberta_plugin.models.flops import training_flops
+from roberta_plugin.models.flops import peak_of, training_flops
 from tests.benchmarks.bench_loader import write_data
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY

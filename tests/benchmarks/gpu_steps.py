@@ -33,8 +33,7 @@ from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.data.batches import PREDICTED_MULTIPLE, pack
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.models.config import SIZES
-from roberta_plugin.models.device_peaks import peak_of
-from roberta_plugin.models.flops import executed_flops, training_flops
+from roberta_plugin.models.flops import executed_flops, peak_of, training_flops
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamWConfig
 from tests.hugging_face import import_transformers

@@ -8,9 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roberta_plugin.models.attention import registry as attention_backends
-from roberta_plugin.models.attention.registry import BACKENDS, choose_backend, kernel_of
-from roberta_plugin.models.attention.sdpa import exact_dropout
-from roberta_plugin.models.attention.sequences import Sequences
+from roberta_plugin.models.attention.base import Sequences
+from roberta_plugin.models.attention.registry import BACKENDS, choose_backend, exact_dropout, kernel_of
 from roberta_plugin.models.cpu.linear import has_fast_bf16
 
 PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from roberta_plugin.models.attention import registry, torch_flash
+from roberta_plugin.models.attention.base import Sequences
 from roberta_plugin.models.attention.registry import BACKENDS, choose_backend
-from roberta_plugin.models.attention.sequences import Sequences
 from roberta_plugin.models.attention.torch_flash import TorchFlashAttention, agrees_with_definition
 from tests.flash_stand_in import flash_on_cpu
 from tests.parity.test_attention_backends import assert_same_with_gradients, definition, make_sequences

@@ -30,7 +30,7 @@ from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores
-from roberta_plugin.models.device_peaks import peak_of
+from roberta_plugin.models.flops import peak_of
 from roberta_plugin.training.log import curve
 
 START_UP_S = 12.0  # of a fairseq-train, and of its end; an assumption

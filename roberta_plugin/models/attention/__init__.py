@@ -1,11 +1,9 @@
 """Self-attention, with interchangeable backends behind one signature.
 
 self_attention   projections and heads; a backend computes the attention
-base             the signature of a backend
-registry         all backends, and the choice among them
-sdpa             torch's scaled_dot_product_attention, and its choice of kernel
+base             the signature of a backend, and bounds of the sequences of a packed row (cu_seqlens)
+registry         all backends, those for padded batches, and the choice among them
 packed           backends for packed rows: sequences end to end, without padding
 torch_flash      packed rows through torch's own flash kernel, with dropout
 onednn           a CPU backend that keeps the weights of one head in the cache
-sequences        bounds of the sequences of a packed row (cu_seqlens, max_seqlen)
 """

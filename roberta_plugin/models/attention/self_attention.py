@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from roberta_plugin.models.attention.base import Sequences
 from roberta_plugin.models.attention.registry import choose_backend
-from roberta_plugin.models.attention.sequences import Sequences
 from roberta_plugin.models.cpu.linear import Linear
 
 

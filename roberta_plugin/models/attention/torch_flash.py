@@ -16,9 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
+from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask, Sequences
 from roberta_plugin.models.attention.packed import rows_of
-from roberta_plugin.models.attention.sequences import Sequences
 
 logger = logging.getLogger(__name__)
 

@@ -34,8 +34,7 @@ from roberta_plugin.models.checkpoints.names import (
     saved_options,
     sizes_of,
 )
-from roberta_plugin.models.config import SIZES, FastRobertaConfig
-from roberta_plugin.models.cpu.activations import ACTIVATIONS
+from roberta_plugin.models.config import ACTIVATIONS, SIZES, FastRobertaConfig
 
 OUR_MODELS = ("fast_roberta", *(f"fast_roberta_{size}" for size in SIZES))
 FAIRSEQ_MODELS = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roberta_plugin.models import compiling
-from roberta_plugin.models.attention import sdpa
+from roberta_plugin.models.attention import registry
 from roberta_plugin.models.attention.registry import BACKENDS
 from tests.tiny_models import gathered, make_batch, our_model
 
@@ -78,7 +78,7 @@ def test_a_higher_limit_of_the_user_stays():
 @pytest.mark.parametrize("dropout_prob", [0.0, 0.1])
 def test_the_choice_of_kernels_breaks_no_graph(dropout_prob, monkeypatch):
     """Also where it excludes cuDNN, as on a GPU."""
-    monkeypatch.setattr(sdpa, "GPU", "cpu")
+    monkeypatch.setattr(registry, "GPU", "cpu")
     q = torch.randn(1, 2, 8, 16)
     attend = torch.compile(
         lambda q: BACKENDS["sdpa"](q, q, q, dropout_prob=dropout_prob), backend="eager", fullgraph=True

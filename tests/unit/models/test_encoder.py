@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from fairseq.utils import make_positions
+from torch import nn
 
 from roberta_plugin.data.batches import pack
 from roberta_plugin.data.dynamic_masking import Masked
 from roberta_plugin.models.attention.registry import BACKENDS
+from roberta_plugin.models.encoder import LearnedPositions, initialize
 from tests.tiny_models import gathered, make_batch, our_model
 
 
@@ -137,3 +140,26 @@ def test_a_training_step_never_waits_for_the_gpu(gpu):
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert loss.isfinite()
+
+
+def test_positions_are_fairseqs_with_padding_on_either_side_and_without():
+    positions = LearnedPositions(10, 4, pad_id=1)
+    assert positions.weight.shape == (12, 4)
+    tokens = torch.tensor([[0, 5, 6, 2], [0, 2, 1, 1], [1, 0, 5, 2]])
+    expected = positions.weight[make_positions(tokens, 1)]
+    assert torch.equal(positions(tokens, is_padding=tokens.eq(1)), expected)
+    told = torch.tensor([[0, 1, 2, 3], [0, 1, -1, -1], [-1, 0, 1, 2]])
+    assert torch.equal(positions(tokens, positions=told), expected)
+    assert torch.equal(positions(tokens[:1]).expand(1, -1, -1), expected[:1])
+
+
+def test_matrices_are_normal_biases_and_padding_zero_and_norms_stay():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(300, 200), nn.LayerNorm(200), nn.Embedding(100, 200, padding_idx=1))
+    model.apply(initialize)
+    linear, norm, embedding = model
+    assert abs(float(linear.weight.std()) - 0.02) < 0.001
+    assert not linear.bias.any()
+    assert norm.weight.eq(1).all()
+    assert not embedding.weight[1].any()
+    assert abs(float(embedding.weight[2:].std()) - 0.02) < 0.001
