@@ -82,9 +82,9 @@ def given_task_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of tasks that were given, and how the command line spells them."""
     from dataclasses import fields
 
-    from roberta_plugin.finetuning.options import OPTIONS
+    from roberta_plugin.finetuning.benchmarks import BENCHMARKS
 
-    known = {item.name: flag(item) for options in OPTIONS.values() for item in fields(options)}
+    known = {item.name: flag(item) for folder in BENCHMARKS.values() for item in fields(folder.options)}
     return {name: option for name, option in known.items() if getattr(args, name, None) is not None}
 
 

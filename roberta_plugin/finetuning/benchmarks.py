@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import Field
-from typing import TYPE_CHECKING, Any
+from dataclasses import Field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roberta_plugin.finetuning.options import OPTIONS, Stage, TaskOptions, fields_of
+from roberta_plugin.finetuning.options import (
+    CustomOptions,
+    GlueOptions,
+    RaceOptions,
+    SquadOptions,
+    Stage,
+    SummariesOptions,
+    SuperGlueOptions,
+    TaggingOptions,
+    TaskOptions,
+)
 from roberta_plugin.kinds import kind_class
 from roberta_plugin.settings import flag, from_arguments
 
@@ -18,22 +28,30 @@ if TYPE_CHECKING:
 
 SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
 
-# benchmark -> the kind of its tasks, or "" if their settings name it; and the tasks that it serves, as the command line
-# names them
-BENCHMARKS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "glue": (
-        "",
-        ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"),
+
+class Folder(NamedTuple):
+    """A folder with rows."""
+
+    kind: str
+    """The kind of its tasks; empty: their settings name it."""
+    tasks: tuple[str, ...]
+    """As the command line names them."""
+    options: type[TaskOptions] = TaskOptions
+
+
+BENCHMARKS: dict[str, Folder] = {
+    "glue": Folder(
+        "", ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"), GlueOptions
     ),
-    "squad": ("question_answering", ("squad1", "squad2")),
-    "race": ("multiple_choice", ("race", "multiple_choice")),
-    "tagging": ("tagging", ("conll2003", "wnut17", "tagging")),
-    "summaries": ("summary", ("summaries", "cnn_dailymail")),
-    "superglue": ("", ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC")),
-    "superglue.choices": ("multiple_choice", ("COPA", "ReCoRD", "CommonsenseQA")),
-    "custom": ("", ("custom",)),
+    "squad": Folder("question_answering", ("squad1", "squad2"), SquadOptions),
+    "race": Folder("multiple_choice", ("race", "multiple_choice"), RaceOptions),
+    "tagging": Folder("tagging", ("conll2003", "wnut17", "tagging"), TaggingOptions),
+    "summaries": Folder("summary", ("summaries", "cnn_dailymail"), SummariesOptions),
+    "superglue": Folder("", ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"), SuperGlueOptions),
+    "superglue.choices": Folder("multiple_choice", ("COPA", "ReCoRD", "CommonsenseQA")),
+    "custom": Folder("", ("custom",), CustomOptions),
 }
-TASKS = tuple(task for _, tasks in BENCHMARKS.values() for task in tasks)
+TASKS = tuple(task for folder in BENCHMARKS.values() for task in folder.tasks)
 
 
 def benchmark_name_of(task: str) -> str:
@@ -42,8 +60,8 @@ def benchmark_name_of(task: str) -> str:
     Raises:
         ValueError: if there is no such task.
     """
-    for name, (_, tasks) in BENCHMARKS.items():
-        if task in tasks:
+    for name, folder in BENCHMARKS.items():
+        if task in folder.tasks:
             return name
     raise ValueError(f"There is no fine-tuning task {task!r}; there are {', '.join(TASKS)}.")
 
@@ -73,7 +91,7 @@ def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptio
     for name in given.keys() - known.keys():
         has = f"it has {', '.join(known.values())}" if known else "it has none"
         raise ValueError(f"--{name.replace('_', '-')} is not an option of {task}: {has}.")
-    return from_arguments(OPTIONS[benchmark_name_of(task)], given)
+    return from_arguments(_options_of(task), given)
 
 
 def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
@@ -84,19 +102,27 @@ def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
     """
     if options is None:
         return options_for(task)
-    if type(options) is not OPTIONS[benchmark_name_of(task)]:
-        raise ValueError(f"{task} has {OPTIONS[benchmark_name_of(task)].__name__}, got {options}.")
+    if type(options) is not _options_of(task):
+        raise ValueError(f"{task} has {_options_of(task).__name__}, got {options}.")
     return options_for(task, {**options.given("prepare"), **options.given("score")})
 
 
 def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) -> list[Field[Any]]:
     """The options that a task has in some stages, in order."""
-    return fields_of(benchmark_name_of(task), task, stages=stages)
+    return [
+        item
+        for item in fields(_options_of(task))
+        if item.metadata["stage"] in stages and task in item.metadata.get("tasks", (task,))
+    ]
+
+
+def _options_of(task: str) -> type[TaskOptions]:
+    return BENCHMARKS[benchmark_name_of(task)].options
 
 
 def kind_of_task(task: str) -> str | None:
     """The kind of a benchmark's tasks; None if their settings name it, or if there is no such task."""
-    return next((kind or None for kind, tasks in BENCHMARKS.values() if task in tasks), None)
+    return next((folder.kind or None for folder in BENCHMARKS.values() if task in folder.tasks), None)
 
 
 def kind_of(prepared: Prepared) -> Kind:

@@ -11,8 +11,7 @@ with the value it was prepared with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from roberta_plugin.kinds import OWN
@@ -180,11 +179,6 @@ class SuperGlueOptions(TaskOptions):
         choices=("xs", "s", "m", "l", "xl"),
         tasks=("WinoGrande",),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChoicesOptions(TaskOptions):
-    """COPA, ReCoRD and CommonsenseQA have no options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,25 +427,3 @@ class CustomOptions(FileOptions):
         if not separator or not number.isdecimal() or not total.isdecimal() or not 1 <= int(number) <= int(total) != 1:
             raise ValueError(f"--fold must be a part and their number, such as 2/5, got {self.fold!r}.")
         return int(number), int(total)
-
-
-# benchmark -> its options; the tasks of a benchmark are in `benchmarks.BENCHMARKS`
-OPTIONS: dict[str, type[TaskOptions]] = {
-    "glue": GlueOptions,
-    "squad": SquadOptions,
-    "race": RaceOptions,
-    "superglue": SuperGlueOptions,
-    "superglue.choices": ChoicesOptions,
-    "tagging": TaggingOptions,
-    "summaries": SummariesOptions,
-    "custom": CustomOptions,
-}
-
-
-def fields_of(benchmark: str, task: str, *, stages: Iterable[Stage]) -> list[Field[Any]]:
-    """The options that a task has in some stages."""
-    return [
-        item
-        for item in fields(OPTIONS[benchmark])
-        if item.metadata["stage"] in stages and task in item.metadata.get("tasks", (task,))
-    ]

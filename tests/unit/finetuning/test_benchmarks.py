@@ -22,7 +22,7 @@ def test_every_fairseq_task_is_registered_with_a_criterion_of_its_name():
     for name in {kind_class(kind).task for kind in OWN}:
         assert TASK_REGISTRY[name].__module__.startswith("roberta_plugin.")
         assert CRITERION_REGISTRY[name].__module__.startswith("roberta_plugin.")
-    assert {kind for kind, _ in BENCHMARKS.values()} - {""} <= KINDS.keys()
+    assert {folder.kind for folder in BENCHMARKS.values()} - {""} <= KINDS.keys()
 
 
 def test_an_unknown_task_is_named_with_those_there_are():
