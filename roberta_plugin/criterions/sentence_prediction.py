@@ -1,8 +1,8 @@
 """Losses of GLUE (paper section 5.1) and of own data, summed over examples.
 
 They are cross-entropy, squared error, two ranking losses, and for several labels at once binary cross-entropy. The kind
-of the prepared task (`finetuning/glue/tasks.Kind`, or multi_label) selects the loss. Metrics are computed from the
-counts or predictions of a whole validation, so they are the official ones on several ranks too.
+of the prepared task selects the loss (`Kind.loss`). Metrics are computed from the counts or predictions of a whole
+validation, so they are the official ones on several ranks too.
 
 Shapes: B examples in the batch, S sequences of all of them, C classes, N examples of the split, O = S - B + 1, M
 thresholds.
@@ -23,8 +23,7 @@ from torch import Tensor
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.criterions.choices import by_example
-from roberta_plugin.kinds import metrics as glue
-from roberta_plugin.kinds import own_metrics as custom
+from roberta_plugin.kinds import metrics as of_split
 from roberta_plugin.kinds.pair_ranking import decide
 
 Sums = dict[str, Any]
@@ -180,7 +179,7 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
         metrics.log_finetuning_loss(outputs)
         if "confusion" in outputs[0]:
             metrics.log_sum("confusion", outputs)
-            names = glue.OF_COUNTS if outputs[0]["confusion"].size(0) == 2 else ("accuracy", "macro_f1", "mcc")
+            names = of_split.OF_COUNTS if outputs[0]["confusion"].size(0) == 2 else ("accuracy", "macro_f1", "mcc")
             for name in names:
                 metrics.log_from_sums(name, _of_counts(name))
         elif "labels_by_threshold" in outputs[0]:
@@ -191,10 +190,10 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
             for name in ("counted", "prediction", "question", "answer"):
                 metrics.log_sum(name, outputs)
             is_ranking = "question" in outputs[0]
-            for name in glue.OF_COUNTS if is_ranking else glue.OF_PREDICTIONS:
+            for name in of_split.OF_COUNTS if is_ranking else of_split.OF_PREDICTIONS:
                 function = _of_ranking(name) if is_ranking else _of_predictions(name)
                 metrics.log_from_sums(name, function, num_examples=outputs[0]["counted"].numel())
-            for name, error in () if is_ranking else (("mae", glue.mae), ("rmse", glue.rmse)):
+            for name, error in () if is_ranking else (("mae", of_split.mae), ("rmse", of_split.rmse)):
                 metrics.log_from_sums(name, _of_errors(error), num_examples=outputs[0]["counted"].numel())
 
 
@@ -210,7 +209,7 @@ def label_counts(labels: Tensor, probabilities: Tensor) -> Tensor:
 
     Labels, 0 or 1, and probabilities are (B, C).
     """
-    thresholds = torch.as_tensor(custom.THRESHOLDS, device=labels.device)
+    thresholds = torch.as_tensor(of_split.THRESHOLDS, device=labels.device)
     reached = torch.bucketize(probabilities.double(), thresholds, right=True)  # (B, C), from 0 to M
     num_labels = labels.size(1)
     places = (reached * num_labels + torch.arange(num_labels, device=labels.device)).flatten()
@@ -223,19 +222,19 @@ def label_counts(labels: Tensor, probabilities: Tensor) -> Tensor:
 
 
 def _tuned_micro_f1(sums: Mapping[str, Tensor]) -> float:
-    return 100 * float(custom.micro_f1(sums["labels_by_threshold"].numpy()).max())
+    return 100 * float(of_split.micro_f1(sums["labels_by_threshold"].numpy()).max())
 
 
 def _tuned_threshold(sums: Mapping[str, Tensor]) -> float:
-    return custom.best_threshold(sums["labels_by_threshold"].numpy())
+    return of_split.best_threshold(sums["labels_by_threshold"].numpy())
 
 
 def _of_counts(name: str) -> Callable[[Mapping[str, Tensor]], float]:
-    return lambda sums: 100 * glue.OF_COUNTS[name](sums["confusion"].numpy())
+    return lambda sums: 100 * of_split.OF_COUNTS[name](sums["confusion"].numpy())
 
 
 def _of_predictions(name: str) -> Callable[[Mapping[str, Tensor]], float]:
-    return lambda sums: 100 * glue.OF_PREDICTIONS[name](sums["prediction"].numpy(), sums["answer"].numpy())
+    return lambda sums: 100 * of_split.OF_PREDICTIONS[name](sums["prediction"].numpy(), sums["answer"].numpy())
 
 
 def _of_errors(error: Callable[..., float]) -> Callable[[Mapping[str, Tensor]], float]:
@@ -245,7 +244,7 @@ def _of_errors(error: Callable[..., float]) -> Callable[[Mapping[str, Tensor]], 
 def _of_ranking(name: str) -> Callable[[Mapping[str, Tensor]], float]:
     def function(sums: Mapping[str, Tensor]) -> float:
         predictions = decide(sums["prediction"].numpy(), sums["question"].long().numpy())
-        counts = glue.confusion(1 - sums["answer"].numpy(), predictions, num_classes=2)
-        return 100 * glue.OF_COUNTS[name](counts)
+        counts = of_split.confusion(1 - sums["answer"].numpy(), predictions, num_classes=2)
+        return 100 * of_split.OF_COUNTS[name](counts)
 
     return function

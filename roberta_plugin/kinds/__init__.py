@@ -22,8 +22,7 @@ What the classes are made of:
     records             fields of a row or a record, by the same rules
     outputs             a model's raw outputs for a split
     averaging           logits of several models   -> mean probabilities
-    metrics             counts, or numbers         -> accuracy, F1, Matthews, Pearson, Spearman
-    own_metrics         the same, by how often each example counts; per class, and at thresholds
+    metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations; per class, at thresholds
     examples            rows                       -> examples; what is odd about them
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs

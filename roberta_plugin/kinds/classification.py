@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.averaging import class_probabilities
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.examples import Example, label_of
@@ -111,13 +111,13 @@ class Classification(TextKind, TableKind):
         if answers is None:
             return Outcome(entries=entries, num_examples=len(split))
         right, predictions = np.asarray(answers), self.decide(members, split)
-        counts = own_metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
+        counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: own_metrics.of_classes(right, predictions, weights, num_classes=len(labels)),
+            measure=lambda weights: metrics.of_classes(right, predictions, weights, num_classes=len(labels)),
             tables={
-                "classes": own_metrics.class_table(counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1), labels),
+                "classes": metrics.class_table(counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1), labels),
                 "confusion": {"labels": labels, "counts": counts.astype(int).tolist()},
             },
         )

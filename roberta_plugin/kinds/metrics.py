@@ -1,27 +1,30 @@
-"""GLUE's metrics: from confusion counts if these suffice, otherwise from predictions and answers.
+"""Metrics: from confusion counts, or from predictions and answers; weighted by how often each example counts.
 
-Shares are from 0 to 1, correlations from -1 to 1. A metric that is not defined, because all answers or all predictions
-are the same, is 0, as in scikit-learn: a log then shows a model that has learned nothing.
+The bootstrap varies these weights. A metric that is not defined, because a quotient is 0/0 or all answers are the same,
+is 0, as in scikit-learn: a log then shows a model that has learned nothing. Shares are from 0 to 1, correlations from
+-1 to 1; the functions `of_...` return metrics by name in percent, and errors in units of the answers.
 
-Shapes: N examples, C classes.
+Shapes: N examples, C classes or labels, M thresholds; weights are (N,).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
+THRESHOLDS = np.arange(1, 100) / 100  # (M,), those that are tried
 
 
-def confusion(answers: Numbers, predictions: Numbers, *, num_classes: int) -> NDArray[np.int64]:
-    """Counts (C, C): row is the right class, column the predicted one; `answers` and `predictions` are ids (N,)."""
+def confusion(
+    answers: Numbers, predictions: Numbers, weights: Numbers | None = None, *, num_classes: int
+) -> NDArray[Any]:
+    """Counts, or sums of weights (C, C): row is the right class, column the predicted one; both are ids (N,)."""
     pairs = answers.astype(np.int64) * num_classes + predictions.astype(np.int64)
-    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
+    return np.bincount(pairs, weights, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def accuracy(counts: Numbers) -> float:
@@ -31,7 +34,7 @@ def accuracy(counts: Numbers) -> float:
 
 def f1(counts: Numbers) -> float:
     """F1 of class 1, from counts (2, 2)."""
-    return _ratio(2 * counts[1, 1], counts[1].sum() + counts[:, 1].sum())
+    return float(f1_of(counts[1, 1], counts[1].sum(), counts[:, 1].sum()))
 
 
 def acc_and_f1(counts: Numbers) -> float:
@@ -60,24 +63,79 @@ def macro_f1(counts: Numbers) -> float:
 
 def class_f1s(counts: Numbers) -> NDArray[np.float64]:
     """F1 of each class (C,), from counts (C, C); 0 for a class without an answer or a prediction."""
-    total = (counts.sum(axis=1) + counts.sum(axis=0)).astype(np.float64)  # right answers + predictions
-    f1s: NDArray[np.float64] = np.divide(2 * np.diagonal(counts), total, out=np.zeros_like(total), where=total > 0)
+    f1s: NDArray[np.float64] = f1_of(np.diagonal(counts), counts.sum(axis=1), counts.sum(axis=0))
     return f1s
 
 
-def pearson(predictions: Numbers, answers: Numbers) -> float:
-    """Linear correlation of two (N,)."""
-    return _correlation(scipy.stats.pearsonr, predictions, answers)
+def as_written(predictions: Numbers, limits: tuple[float, float]) -> NDArray[np.float64]:
+    """Numbers (N,) as the file of predictions has them: within the task's limits, with three decimals."""
+    return np.clip(predictions.astype(np.float64), *limits).round(3)
 
 
-def spearman(predictions: Numbers, answers: Numbers) -> float:
-    """Correlation of the ranks of two (N,); equal values share the mean of their ranks."""
-    return _correlation(scipy.stats.spearmanr, predictions, answers)
+def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_classes: int) -> dict[str, float]:
+    """Accuracy, which is also micro-F1; macro-F1 over the labels that occur; Matthews correlation (R_K of Gorodkin)."""
+    counts = confusion(answers, predictions, weights, num_classes=num_classes)
+    return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
 
 
-def pearson_spearman(predictions: Numbers, answers: Numbers) -> float:
-    """Mean of the two, as GLUE averages STS-B."""
-    return (pearson(predictions, answers) + spearman(predictions, answers)) / 2
+def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """True positives, predicted and actual positives per label, (C,) each; answers and predictions are bool (N, C)."""
+    return weights @ (answers & predictions), weights @ predictions, weights @ answers
+
+
+def of_labels(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+    """Micro-F1, macro-F1 over all labels, and the share of examples whose labels are all right, of two (N, C)."""
+    right, predicted, present = label_counts(answers, predictions, weights)
+    is_exact = (answers == predictions).all(axis=1)
+    return {
+        "micro_f1": 100 * float(f1_of(right.sum(), predicted.sum(), present.sum())),
+        "macro_f1": 100 * float(f1_of(right, predicted, present).mean()),
+        "exact_match": 100 * float(weights @ is_exact / weights.sum()),
+    }
+
+
+def f1_of(right: Any, predicted: Any, present: Any) -> Any:
+    """2 * right / (predicted + present), elementwise; 0 where that is 0/0."""
+    total = np.asarray(predicted + present, dtype=np.float64)
+    return np.divide(2.0 * right, total, out=np.zeros_like(total), where=total > 0)
+
+
+def threshold_counts(probabilities: Numbers, answers: Numbers) -> Numbers:
+    """Of probabilities and answers (N, C): counts (M, 3, C) at each of `THRESHOLDS`, as `label_counts` has them."""
+    ones = np.ones(len(answers))
+    return np.array([label_counts(answers, probabilities >= threshold, ones) for threshold in THRESHOLDS])
+
+
+def best_threshold(counts: Numbers) -> float:
+    """The threshold with the best micro-F1, from counts (M, 3, C); of equal ones the one that is nearest to 0.5."""
+    values = micro_f1(counts)
+    best = np.flatnonzero(values >= values.max() - 1e-12)
+    return float(THRESHOLDS[best[np.abs(THRESHOLDS[best] - 0.5).argmin()]])
+
+
+def micro_f1(counts: Numbers) -> Numbers:
+    """Counts (M, 3, C) -> micro-F1 (M,), from 0 to 1."""
+    return np.asarray(f1_of(*counts.sum(axis=2).T))  # (M, 3, C) -> (M, 3) -> 3 x (M,)
+
+
+def of_choices(is_right: Numbers, weights: Numbers) -> dict[str, float]:
+    """Accuracy, of booleans (N,)."""
+    return {"accuracy": 100 * float(weights @ is_right / weights.sum())}
+
+
+def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+    """Pearson's and Spearman's correlation of two (N,), and their mean; mean absolute and root mean squared error.
+
+    The errors are in units of the label.
+    """
+    share = weights / weights.sum()
+    errors = predictions - answers
+    found = {
+        "pearson": 100 * pearson(predictions, answers, weights),
+        "spearman": 100 * spearman(predictions, answers, weights),
+    }
+    found = {"pearson_spearman": (found["pearson"] + found["spearman"]) / 2, **found}
+    return {**found, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
 
 
 def mae(predictions: Numbers, answers: Numbers) -> float:
@@ -90,9 +148,62 @@ def rmse(predictions: Numbers, answers: Numbers) -> float:
     return float(np.sqrt(((predictions - answers) ** 2).mean()))
 
 
-def as_written(predictions: Numbers, limits: tuple[float, float]) -> NDArray[np.float64]:
-    """Numbers (N,) as the file of predictions has them: within the task's limits, with three decimals."""
-    return np.clip(predictions.astype(np.float64), *limits).round(3)
+def pearson(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
+    """Linear correlation of two (N,), in float64; 0 where one of them is constant."""
+    weights = np.ones(len(x)) if weights is None else weights
+    share, counted = weights / weights.sum(), weights.argmax()
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    x, y = x - x[counted], y - y[counted]  # else the rounding of two constants would correlate
+    x, y = x - share @ x, y - share @ y
+    variances = (share @ x**2) * (share @ y**2)
+    return float(share @ (x * y) / np.sqrt(variances)) if variances > 0 else 0.0
+
+
+def spearman(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
+    """Correlation of the ranks of two (N,); equal values share the mean of their ranks."""
+    weights = np.ones(len(x)) if weights is None else weights
+    return pearson(ranks(x, weights), ranks(y, weights), weights)
+
+
+def pearson_spearman(x: Numbers, y: Numbers) -> float:
+    """Mean of the two, as GLUE averages STS-B."""
+    return (pearson(x, y) + spearman(x, y)) / 2
+
+
+def ranks(values: Numbers, weights: Numbers) -> Numbers:
+    """Rank of each value (N,) among the examples, each as often as it counts; equal values share the mean rank.
+
+    Example: values [5, 7, 7], weights [2, 1, 1] stand for 5, 5, 7, 7 -> [1.5, 3.5, 3.5].
+    """
+    _, group = np.unique(values, return_inverse=True)
+    counts = np.bincount(group, weights)
+    return np.asarray((np.cumsum(counts) - counts + (counts + 1) / 2)[group])
+
+
+def class_table(right: Numbers, predicted: Numbers, present: Numbers, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """A row per label, from counts (C,): precision, recall and F1 in percent, and how many examples have it.
+
+    Of a label that no example has, nothing is measured, and the three are None.
+    """
+    # f1 of right, a and a is 2 * right / (a + a)
+    shares = np.array(
+        [f1_of(right, predicted, predicted), f1_of(right, present, present), f1_of(right, predicted, present)]
+    )
+    return [
+        {
+            "label": label,
+            **{
+                name: 100 * float(value) if present[index] else None
+                for name, value in zip(("precision", "recall", "f1"), shares[:, index], strict=True)
+            },
+            "support": int(present[index]),
+        }
+        for index, label in enumerate(labels)
+    ]
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else 0.0
 
 
 OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
@@ -107,14 +218,3 @@ OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
     "spearman": spearman,
     "pearson_spearman": pearson_spearman,
 }
-
-
-def _correlation(statistic: Callable[..., Any], predictions: Numbers, answers: Numbers) -> float:
-    """The statistic in float64; 0 where it is not defined."""
-    if len(answers) < 2 or np.ptp(predictions) == 0 or np.ptp(answers) == 0:
-        return 0.0
-    return float(statistic(predictions.astype(np.float64), answers.astype(np.float64)).statistic)
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return float(numerator / denominator) if denominator else 0.0

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, number_of, positive_weights
@@ -135,7 +135,7 @@ class MultiLabel(TextKind, TableKind):
                     f"The split {split.name} has no labels to find the threshold by: give --threshold, that of the "
                     "development set."
                 )
-            threshold = own_metrics.best_threshold(own_metrics.threshold_counts(probabilities, right))
+            threshold = metrics.best_threshold(metrics.threshold_counts(probabilities, right))
         limit = threshold
 
         def entries() -> Iterator[dict[str, Any]]:
@@ -148,12 +148,12 @@ class MultiLabel(TextKind, TableKind):
         if right is None:
             return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
         known, predictions = right, probabilities >= threshold
-        counts = own_metrics.label_counts(right, predictions, np.ones(len(right)))
+        counts = metrics.label_counts(right, predictions, np.ones(len(right)))
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: own_metrics.of_labels(known, predictions, weights),
-            tables={"classes": own_metrics.class_table(*counts, labels)},
+            measure=lambda weights: metrics.of_labels(known, predictions, weights),
+            tables={"classes": metrics.class_table(*counts, labels)},
             threshold=threshold,
         )
 

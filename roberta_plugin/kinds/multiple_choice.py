@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
 from roberta_plugin.kinds.choices import (
     LEVELS,
@@ -240,7 +240,7 @@ class MultipleChoice(TableKind):
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: own_metrics.of_choices(is_right, weights),
+            measure=lambda weights: metrics.of_choices(is_right, weights),
         )
 
     def baseline(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -133,5 +133,5 @@ class Regression(TextKind, TableKind):
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: own_metrics.of_numbers(right, predictions, weights),
+            measure=lambda weights: metrics.of_numbers(right, predictions, weights),
         )

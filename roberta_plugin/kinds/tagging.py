@@ -30,7 +30,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.tagging.reader import Sentence, read_file
-from roberta_plugin.kinds import own_metrics
+from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import Answer, HuggingFace, certain, rounded
 from roberta_plugin.kinds.entities import (
     CORRECT,
@@ -404,12 +404,12 @@ class _Measured:
         """A row per type of entities; of other tags a row per tag, and the confusion matrix."""
         if self.types is not None:
             counts = self.entities.sum(axis=0).T  # (N, K, 3) -> (3, K)
-            return {"classes": own_metrics.class_table(counts[CORRECT], counts[FOUND], counts[GOLD], self.types)}
+            return {"classes": metrics.class_table(counts[CORRECT], counts[FOUND], counts[GOLD], self.types)}
         right, found = self.words
-        of_words = own_metrics.confusion(right, found, np.ones(len(right)), num_classes=len(self.labels))
+        of_words = metrics.confusion(right, found, np.ones(len(right)), num_classes=len(self.labels))
         sums = (of_words.diagonal(), of_words.sum(axis=0), of_words.sum(axis=1))
         return {
-            "classes": own_metrics.class_table(*sums, self.labels),
+            "classes": metrics.class_table(*sums, self.labels),
             "confusion": {"labels": list(self.labels), "counts": of_words.astype(int).tolist()},
         }
 

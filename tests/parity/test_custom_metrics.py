@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics as sk
 
-from roberta_plugin.kinds import own_metrics as metrics
+from roberta_plugin.kinds import metrics
 
 
 @pytest.mark.parametrize("seed", range(4))

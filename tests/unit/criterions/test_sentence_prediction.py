@@ -9,8 +9,8 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion, confusion
+from roberta_plugin.kinds import metrics as custom
 from roberta_plugin.kinds import metrics as glue
-from roberta_plugin.kinds import own_metrics as custom
 from roberta_plugin.kinds.pair_ranking import decide
 
 

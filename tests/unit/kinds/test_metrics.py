@@ -1,9 +1,13 @@
-"""GLUE's metrics on small cases that can be worked out by hand; parity with scikit-learn is in tests/parity."""
+"""Metrics of counts and numbers; weights stand for examples that occur as often."""
 
 import numpy as np
 import pytest
 
 from roberta_plugin.kinds import metrics
+
+rng = np.random.default_rng(0)
+WEIGHTS = rng.integers(0, 4, 60)
+REPEATED = np.repeat(np.arange(60), WEIGHTS)
 
 COUNTS = np.array([[3, 2], [1, 4]])
 
@@ -35,3 +39,48 @@ def test_what_is_not_defined_is_0():
     assert metrics.f1(np.array([[5, 0], [0, 0]])) == 0
     assert metrics.pearson(np.ones(4), np.arange(4)) == 0
     assert metrics.spearman(np.arange(4), np.ones(4)) == 0
+
+
+@pytest.mark.parametrize(
+    ("measure", "answers", "predictions"),
+    [
+        (lambda a, p, w: metrics.of_classes(a, p, w, num_classes=4), rng.integers(0, 4, 60), rng.integers(0, 4, 60)),
+        (metrics.of_labels, rng.random((60, 5)) < 0.3, rng.random((60, 5)) < 0.4),
+        (metrics.of_numbers, rng.integers(0, 9, 60).astype(float), rng.integers(0, 9, 60) + rng.normal(size=60)),
+        (lambda a, p, w: metrics.of_choices(a == p, w), rng.integers(0, 3, 60), rng.integers(0, 3, 60)),
+    ],
+    ids=["classes", "labels", "numbers", "choices"],
+)
+def test_a_weight_is_how_often_an_example_occurs(measure, answers, predictions):
+    assert WEIGHTS.min() == 0 and WEIGHTS.max() > 1
+    weighted = measure(answers, predictions, WEIGHTS.astype(float))
+    repeated = measure(answers[REPEATED], predictions[REPEATED], np.ones(len(REPEATED)))
+    assert weighted == pytest.approx(repeated, abs=1e-9)
+    assert any(abs(weighted[name] - value) > 0.1 for name, value in measure(answers, predictions, np.ones(60)).items())
+
+
+def test_the_best_threshold_is_found_and_of_equal_ones_the_middle():
+    answers = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)
+    probabilities = np.where(answers, 0.3, 0.1)
+    counts = metrics.threshold_counts(probabilities, answers)
+    assert counts.shape == (99, 3, 2)
+    assert metrics.best_threshold(counts) == 0.3  # all from 0.11 to 0.3 are perfect
+    assert metrics.micro_f1(counts)[29] == 1.0
+    assert metrics.micro_f1(counts)[0] == pytest.approx(8 / 10)  # everything is predicted: 4 of 6 are right
+    assert metrics.micro_f1(counts)[-1] == 0.0
+
+
+def test_errors_are_in_units_of_the_label():
+    answers = np.array([1.0, 3.0])
+    found = metrics.of_numbers(answers, np.array([1.0, 7.0]), np.ones(2))
+    assert (found["mae"], found["rmse"]) == (2.0, pytest.approx(np.sqrt(8)))
+    assert metrics.of_numbers(answers, np.array([1.0, 7.0]), np.array([3.0, 1.0]))["mae"] == 1.0
+
+
+def test_where_everything_is_the_same_metrics_are_0_and_not_an_error():
+    ones = np.ones(3)
+    assert metrics.of_numbers(np.zeros(3), np.arange(3.0), ones)["pearson"] == 0.0
+    constants = metrics.of_numbers(np.full(40, 5.0), np.full(40, 9.3), np.ones(40))
+    assert constants["pearson"] == constants["spearman"] == 0.0
+    nothing = np.zeros((3, 2), dtype=bool)
+    assert metrics.of_labels(nothing, nothing, ones) == {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 100.0}
