@@ -28,7 +28,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter, check_is_free
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.kinds.base import Official
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -212,8 +212,10 @@ class Benchmark(ABC):
 
         Raises:
             FileNotFoundError: if `raw` does not hold the files.
+            FileExistsError: if `output` is not free.
             ValueError: naming the file, the line or entry and the remedy, if a file is not as it should be.
         """
+        check_is_free(output)
         settings = self.settings(max_length=max_length, options=options)
         files = self.files(raw, options)
         contents, found = self.read(files, options, settings)

@@ -139,13 +139,7 @@ class PreparedWriter:
         self._partial = self.folder.with_name(f".{self.folder.name}.partial")
         self._splits: dict[str, Any] = {}
         self._lock = -1  # descriptor of the partial folder
-        self._check_is_free()
-
-    def _check_is_free(self) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            is_prepared = (self.folder / NAME).is_file()
-            what = "holds a prepared set already: give --overwrite to replace it, or" if is_prepared else "exists:"
-            raise FileExistsError(f"{self.folder} {what} name a folder that is empty or new.")
+        check_is_free(self.folder)
 
     def __enter__(self) -> PreparedWriter:
         self._partial.mkdir(parents=True, exist_ok=True)
@@ -156,7 +150,7 @@ class PreparedWriter:
                 f"Another process is preparing {self.folder} now: run the command again when it has ended."
             )
         try:
-            self._check_is_free()  # another process may just have ended
+            check_is_free(self.folder)  # another process may just have ended
         except FileExistsError:
             shutil.rmtree(self._partial)
             os.close(self._lock)
@@ -201,3 +195,15 @@ class PreparedWriter:
         with atomic_write(self._partial / NAME, "w") as file:
             file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         self._partial.replace(self.folder)
+
+
+def check_is_free(folder: Path) -> None:
+    """Check that a prepared folder can be written here.
+
+    Raises:
+        FileExistsError: if the path exists and is not an empty folder.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        is_prepared = (folder / NAME).is_file()
+        what = "holds a prepared set already: give --overwrite to replace it, or" if is_prepared else "exists:"
+        raise FileExistsError(f"{folder} {what} name a folder that is empty or new.")

@@ -1,4 +1,4 @@
-"""BoolQ, CB, RTE, WiC and MultiRC: entries -> texts or pairs to classify.
+"""BoolQ, CB, RTE, WiC and MultiRC: rows -> texts or pairs to classify.
 
     BoolQ     question </s></s> passage
     CB, RTE   premise </s></s> hypothesis

@@ -35,7 +35,7 @@ _AT_END = '.,"'  # characters that do not belong to a pronoun
 
 
 def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
-    """The row of an row of WSC.
+    """The example of a row of WSC.
 
     Example: "The cup did not fit , it was big.", span1_text "The cup", span2_index 6 -> before "The cup did not fit, ",
     after " was big.", phrase "The cup".
@@ -64,7 +64,7 @@ def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
 
 
 def read_winogrande(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
-    """The row of an row of WinoGrande: `option1` is the phrase, and the label says whether it is right.
+    """The example of a row of WinoGrande: `option1` is the phrase, and the label says whether it is right.
 
     Raises:
         ValueError: naming the place, if a field is not as it should be.
@@ -88,18 +88,18 @@ def answer_list(path: Path) -> Path | None:
     return listed
 
 
-def with_listed_answers(path: Path, entries: Iterable[Row]) -> Iterator[Row]:
-    """The entries of a file of WinoGrande, with the answers of the list beside it if they have none.
+def with_listed_answers(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of a file of WinoGrande, with the answers of the list beside it if they have none.
 
     Raises:
         ValueError: naming the list, if it does not have a 1 or 2 for each row.
     """
     listed = answer_list(path)
     if listed is None:
-        yield from entries
+        yield from rows
         return
     answers = listed.read_text(encoding="utf-8", errors="replace").split()
-    known = list(entries)
+    known = list(rows)
     if len(answers) != len(known):
         raise ValueError(
             f"{listed} has {len(answers):,} answers, and {path.name} has {len(known):,} rows: both must come from the "

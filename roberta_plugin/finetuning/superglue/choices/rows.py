@@ -1,4 +1,4 @@
-"""COPA, ReCoRD and CommonsenseQA: entries -> a text, and what follows it for each option.
+"""COPA, ReCoRD and CommonsenseQA: rows -> a text, and what follows it for each option.
 
     COPA            premise </s></s> "What was the CAUSE of this?" and alternative; or "What happened as a RESULT?"
     ReCoRD          passage </s></s> query with an entity in the place of @placeholder
