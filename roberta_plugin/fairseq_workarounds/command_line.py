@@ -10,7 +10,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import data_utils
@@ -104,7 +105,7 @@ def with_defaults(args: argparse.Namespace, chosen: Any) -> argparse.Namespace:
 def needed_by(chosen: Any) -> list[str]:
     """Options of a class of fairseq's registries that have no default, or that of another option, which may be null."""
     dataclass = getattr(chosen, "__dataclass", None)
-    found = fields(dataclass) if dataclass else ()
+    found = [item for item in fields(dataclass) if NoneType not in get_args(item.type)] if dataclass else []
     return [item.name for item in found if item.default == MISSING or str(item.default).startswith("${")]
 
 
