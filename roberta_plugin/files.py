@@ -38,8 +38,11 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
             temporary.unlink(missing_ok=True)
             with suppress(OSError):  # a full disk fails again here
                 file.close()
-            if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
-                error.filename = os.fspath(path)
+            causes = (error, error.__context__)  # torch.save raises a RuntimeError while it handles the OSError
+            full = next((each for each in causes if isinstance(each, OSError) and each.errno in NO_ROOM), None)
+            if full is not None and full.filename is None:
+                full.filename = os.fspath(path)
+                raise full from None
             raise
     sync_folder(path.parent)
 

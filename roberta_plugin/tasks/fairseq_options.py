@@ -17,6 +17,8 @@ _SMALLEST = (
     ("common", "log_interval", 1),
     ("common", "seed", 0),
     ("optimization", "update_freq", 1),
+    ("optimization", "max_update", 0),
+    ("optimization", "max_epoch", 0),
     ("optimization", "lr", 0.0),
     ("lr_scheduler", "total_num_update", 1),
 )

@@ -1,6 +1,8 @@
 """A file is whole or what it was before."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -80,3 +82,16 @@ def test_a_folder_that_cannot_be_replaced_stays(tmp_path):
     with pytest.raises(FileNotFoundError):
         replace_folder(tmp_path / "old", by=tmp_path / "none")
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["old", "old/content"]
+
+
+def test_torch_s_error_of_a_full_disk_names_the_file(tmp_path):
+    code = (
+        "import resource, sys, torch; from roberta_plugin.files import atomic_write\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "try:\n    with atomic_write(sys.argv[1]) as file:\n        torch.save(torch.zeros(100_000), file)\n"
+        "except OSError as error:\n    print(error.filename)"
+    )
+    path = tmp_path / "model.pt"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(path), done.stderr
+    assert not list(tmp_path.iterdir())

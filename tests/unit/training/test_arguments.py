@@ -128,6 +128,7 @@ def start(parsed):
         (("--num-workers", "-1"), "--num-workers must be 0 or more, got -1."),
         (("--batch-size", "0"), "--batch-size must be 1 or more, got 0."),
         (("--update-freq", "1,0"), "--update-freq must be 1 or more, got 0."),
+        (("--max-update", "-4"), "--max-update must be 0 or more, got -4."),
         (("--log-interval", "0"), "--log-interval must be 1 or more, got 0."),
         (("--save-interval", "0"), "--save-interval must be 1 or more, got 0."),
         (("--lr", "-0.1"), "--lr must be 0 or more, got -0.1."),
