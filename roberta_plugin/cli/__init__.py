@@ -80,14 +80,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 128 + getattr(stop, "number", signal.SIGINT)  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
     except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     except (ValueError, OSError) as error:
         if args.debug:
             traceback.print_exc()
         else:
             print(f"roberta {args.verb}: {in_words(error, args)}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
         return USER_ERROR
+
+
+def _drop_output() -> None:
+    """Write to nowhere from here on: Python flushes standard output at its end, and exits with 120 where it cannot."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def in_words(error: Exception, args: argparse.Namespace) -> str:
