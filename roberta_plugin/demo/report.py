@@ -79,7 +79,7 @@ def write_report(folder: Path, *, results: dict[str, dict[str, Any]], log_lines:
         json.dump(facts, file, indent=2)
     with atomic_write(folder / "loss.png") as file:
         unigram_bits = math.log2(results["evaluation"]["unigram"]["perplexity"])
-        draw(file, curves, baseline=("unigram baseline (test)", unigram_bits))
+        draw(file, curves, baseline=("unigram baseline (test)", unigram_bits), loss="loss in bits per masked token")
     with atomic_write(folder / "report.md", "w") as file:
         file.write(as_markdown(facts))
     return facts

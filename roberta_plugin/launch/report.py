@@ -94,8 +94,17 @@ def _gpus(launch: Launch, status: Status | None) -> str:
     return f"{launch.num_gpus:,}" if last in (None, launch.num_gpus) else f"{last:,}, of {launch.num_gpus:,} at most"
 
 
-def draw(file: Any, curves: Mapping[tuple[str, str], Curve], *, baseline: tuple[str, float] | None = None) -> None:
-    """Losses above, tokens a second below, against updates; `baseline` is the label and loss of a horizontal line."""
+def draw(
+    file: Any,
+    curves: Mapping[tuple[str, str], Curve],
+    *,
+    baseline: tuple[str, float] | None = None,
+    loss: str = "loss in the log",
+) -> None:
+    """Losses above, tokens a second below, against updates.
+
+    `baseline` is the label and loss of a horizontal line; `loss` says what the loss is, with its unit if it is known.
+    """
     with picture(file, width=7.5, height=6.0) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         for (kind, name), curve in curves.items():
@@ -107,7 +116,7 @@ def draw(file: Any, curves: Mapping[tuple[str, str], Curve], *, baseline: tuple[
                 below.plot(curve.updates, curve.values, linewidth=0.8)
         if baseline is not None:
             above.axhline(baseline[1], color="#999999", linestyle="--", linewidth=1, label=baseline[0])
-        above.set_ylabel("loss in the log")
+        above.set_ylabel(loss)
         above.legend(fontsize=8)
         below.set_ylabel("tokens/s")
         below.set_xlabel("updates")

@@ -30,6 +30,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_killed_pretraining_ends_the_same(inputs: Path, tmp_path: Path) -> None:
     subjects = [subject for subject in all_subjects(inputs) if subject.name == "pretraining, fp32"]
     table = run_kills(subjects, tmp_path, kills_per_subject=2)

@@ -73,6 +73,7 @@ HANGS = """if True:
 """
 
 
+@pytest.mark.slow
 def test_ranks_that_live_and_make_no_progress_end_with_their_stacks(tiny_data_bin, tmp_path):
     """Rank 1 hangs between two updates; its thread goes on giving signs of life."""
     logs = [tmp_path / f"{rank}.txt" for rank in range(2)]

@@ -75,6 +75,7 @@ def test_the_best_checkpoint_gives_the_accuracy_of_the_log(trained, race, tmp_pa
     assert 100 * right / len(lines) == found["accuracy"]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_ended(trained, race, tmp_path):
     save_dir = tmp_path / "checkpoints"
     for epochs in ("3", "6"):

@@ -162,6 +162,7 @@ def test_every_rank_has_its_place_and_trains(uninterrupted):
     assert (output_dir / ".snapshots" / "0" / "code" / "roberta_plugin" / "launch" / "job.py").is_file()
 
 
+@pytest.mark.slow
 def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
     """Its ranks import from a copy of code and environment on the disk of their node."""
     output_dir = tmp_path / "run"

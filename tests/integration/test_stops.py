@@ -59,6 +59,7 @@ def result_of(save_dir):
     return found
 
 
+@pytest.mark.slow
 def test_stops_at_validations_change_nothing(tiny_data_bin, tmp_path):
     """By a signal before a validation, in one, at the end of an epoch and in the validation there."""
     options = ["--max-epoch", "3", "--total-num-update", "100", "--batch-size", "16", "--batch-size-valid", "4"]

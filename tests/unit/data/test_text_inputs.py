@@ -69,7 +69,9 @@ def test_all_compressions_give_the_same_lines(tmp_path, suffix):
     assert len(read) > 5
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize(
+    "suffix", [pytest.param(name, marks=[pytest.mark.slow] if name == "xz" else []) for name in COMPRESS]
+)
 def test_a_line_of_gigabytes_is_named_before_it_fills_the_memory(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(text_inputs, "LONGEST_LINE", 2**22)
     path = tmp_path / f"text.{suffix}"
